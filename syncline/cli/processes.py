@@ -90,7 +90,7 @@ def print_validate(question: Validate) -> None:
     for training in trainings:
         warn(training.warnings())
     if trainings:
-        from syncline.measure.validation.local import validate_local
+        from syncline.measure.validation.processes import validate_local
 
         target = Path(question.out or f"runs/{'-'.join(spec.name for spec in trainings)}")
         result = validate_local(

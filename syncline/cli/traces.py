@@ -58,7 +58,7 @@ def print_whatif(question: Whatif) -> None:
 
 def print_chakra(question: Chakra) -> None:
     """Convert a record to execution traces, or back, and print where they are."""
-    from syncline.measure.replaying.chakra.folders import export_record, take_chakra
+    from syncline.measure.replaying.chakra.folders import export_record, import_chakra
     from syncline.questions.chakra import ACTIONS
 
     if question.action not in ACTIONS:
@@ -70,7 +70,7 @@ def print_chakra(question: Chakra) -> None:
         summary = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
     else:
         target = Path(question.out or f"runs/{question.source.resolve().name}-record")
-        rows, folder = take_chakra(question.source, target, exact=exact)
+        rows, folder = import_chakra(question.source, target, exact=exact)
         summary = f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
     if question.json:
         emit({"rows": rows, "folder": str(folder)})

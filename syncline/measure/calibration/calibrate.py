@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +74,7 @@ def calibrate(
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for number, processes in enumerate(sorted(workers)):
-            done = number * len(plan.parts)
-            measurement = _on_local_processes(plan, processes, options, partial(_report_parts, on_progress, done))
+            measurement = _on_local_processes(plan, processes, options, on_progress, number * len(plan.parts))
             if isinstance(measurement, Failure):
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)
@@ -113,21 +111,15 @@ def calibrate_under_torchrun(
         try:
             measurement = measure(plan, options, store, place, machines, progress)
         except RuntimeError as error:
-            failure = Failure(place.rank, progress.step_of(place.rank), _torchs_reason(error))
-            return {"failed": failure_line(failure, plan)}
+            line = (str(error).splitlines() or [""])[0]
+            is_lost_peer = any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe"))
+            reason = "lost another process" if is_lost_peer else f"failed ({type(error).__name__}: {line})"
+            return {"failed": failure_line(Failure(place.rank, progress.step_of(place.rank), reason), plan)}
         if file is None:
             return {}
         facts = {"command": command, "seconds": round(time.perf_counter() - start_s, 1)}
         facts |= {"machines": len(set(machines.values())), "backend": devices.backend, "device": devices.kind}
         return file.write(cluster_of(plan, [measurement], facts))
-
-
-def _torchs_reason(error: RuntimeError) -> str:
-    """Return in few words the reason why a rank failed; torch's message for a lost peer is long."""
-    line = (str(error).splitlines() or [""])[0]
-    if any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe")):
-        return "lost another process"
-    return f"failed ({type(error).__name__}: {line})"
 
 
 def failure_line(failure: Failure, plan: Calibration) -> str:
@@ -203,25 +195,20 @@ def calibration_process(rank: int, plan: Calibration, processes: int, options: L
         (folder / "measured.json").write_text(json.dumps(measurement))
 
 
-def _report_parts(on_progress: Callable[[int], object], done: int, parts: int) -> None:
-    """Report the parts of this number of processes, beyond those of the numbers before."""
-    on_progress(done + parts)
-
-
 def _on_local_processes(
-    plan: Calibration, processes: int, launch: Launch, on_progress: Callable[[int], object]
+    plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], done: int
 ) -> dict[str, Any] | Failure:
-    """Measure with ``processes`` local processes, and return the measurements or the failure.
+    """Measure with ``processes`` local processes after ``done`` parts, and return the measurements or the failure.
 
     Raises:
         SynclineError: a mistake that the processes found.
     """
-    store = host_store(launch.port)
+    store = host_store(options.port)
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
         failure = watched(
-            calibration_process, processes, (plan, processes, launch, store.port, folder), progress, folder,
-            launch.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(seen.steps_done()),
+            calibration_process, processes, (plan, processes, options, store.port, folder), progress, folder,
+            options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
         )  # fmt: skip
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))

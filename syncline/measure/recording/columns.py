@@ -98,17 +98,12 @@ def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple
     )  # fmt: skip
     counts = [len(segment) for segment in record.segments]
     flat = np.array([pair for segment in record.segments for pair in segment], np.float64).reshape(-1, 2)
-    operations = pa.table(
-        {
-            "rank": np.full(len(flat), rank, np.int32),
-            "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-            "flops": flat[:, 0],
-            "bytes": flat[:, 1],
-            "cpu_s": pa.array(np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat)),
-        },
-        schema=OPERATIONS,
-    )
-    return events, operations
+    operations = {
+        "rank": np.full(len(flat), rank, np.int32),
+        "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts), "flops": flat[:, 0], "bytes": flat[:, 1],
+        "cpu_s": pa.array(np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat)),
+    }  # fmt: skip
+    return events, pa.table(operations, schema=OPERATIONS)
 
 
 def _fields(event: Event, groups: TracedGroups) -> dict[str, Any]:
@@ -193,7 +188,8 @@ def read_rank(stem: Path, rank: int) -> RankRecord:
 
 
 def _event(rank: int, kind: Any, fields: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]) -> Event:
-    if kind not in (Started, MessageSent, MessageAwaited):
+    """Return an event from its columns, in which groups are numbers."""
+    if "group" not in fields:
         event: Event = kind(**fields)
         return event
     name, ranks = groups[fields.pop("group")]

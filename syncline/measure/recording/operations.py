@@ -105,13 +105,10 @@ def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
     """Append the shapes and types of arguments or results to a key, which determine an operation's cost."""
     for value in values:
         kind = type(value)
-        if kind is Tensor or kind is Parameter:
-            key.append(value.shape)
-            key.append(value.dtype)
-        elif kind is list or kind is tuple:
+        if kind is list or kind is tuple:
             add_shapes(value, key)
             key.append(None)  # marks the end of the list
-        elif isinstance(value, Tensor):
+        elif kind is Tensor or kind is Parameter or isinstance(value, Tensor):  # the slow test comes last
             key.append(value.shape)
             key.append(value.dtype)
 

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from torch._subclasses.fake_tensor import FakeTensorMode
+
 from syncline.errors import SpecError, SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import raise_if_interrupted
@@ -85,8 +87,6 @@ def shaped(
     if ranks and not all(0 <= rank < workers for rank in ranks):
         raise SpecError("--ranks", ",".join(map(str, ranks)), f"ranks from 0 to {workers - 1}")
     import_before_forking()
-    import torch._subclasses.fake_tensor  # noqa: F401 - once for all ranks
-
     recorded: dict[int, RankRecord] = {}
     groups: list[tuple[str, tuple[int, ...]]] = []
     with temporary_folder() as folder:
@@ -174,10 +174,8 @@ def recorded_ranks(
                 rank = running.pop(pid)
                 raise_if_interrupted()
                 if status:
-                    message_file = folder / f"refused-{rank}"
-                    raise SynclineError(
-                        message_file.read_text() if message_file.exists() else f"rank {rank} of {workers} failed"
-                    )
+                    refusal = folder / f"refused-{rank}"
+                    raise SynclineError(refusal.read_text() if refusal.exists() else f"rank {rank} of {workers} failed")
             elif not pid:
                 time.sleep(POLL_S)
                 raise_if_interrupted()
@@ -213,7 +211,6 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, optio
 
 def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
     """Run and record a script as one of its ranks, and write the record and the groups to a file."""
-
     reset_child_state(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     eager.install_eager()
@@ -225,6 +222,7 @@ def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options
         (folder / f"{rank}").write_bytes(pickle.dumps((finished_record(), groups.made)))
 
     keep_at_exit(keep)
-    with shaped_rank.fake_mode(), counter, cuda.install_cuda():
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that a script writes down keep their values
+    with fake_mode, counter, cuda.install_cuda():
         run_script(program)
     keep()

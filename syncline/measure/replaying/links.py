@@ -21,7 +21,7 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import topology
 from syncline.measure.recording.record import MessageSent, Started
 from syncline.measure.replaying.clocks import TraceRecord, Window
-from syncline.measure.replaying.replay import carrier
+from syncline.measure.replaying.replay import algorithms_on
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.sim.collectives.rounds import rounds
 
@@ -66,7 +66,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
     """Return the bytes that each channel of a network carries in a window of steps, ``(C,)``."""
     workers = len(record.ranks)
     paths = topology(on, workers)
-    carried_by = carrier(on, workers, unless_named(algorithm, on))
+    algorithm_of = algorithms_on(on, workers, unless_named(algorithm, on))
     calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
     sent: Counter[tuple[int, int]] = Counter()
     seen: set[tuple[str, int]] = set()
@@ -78,7 +78,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
                 sent[sender, event.to] += event.payload_bytes
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
-                algorithm_name = carried_by(event) or first_on(event.kind, on)
+                algorithm_name = algorithm_of(event) or first_on(event.kind, on)
                 calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
     total = np.zeros(len(paths.bandwidth_bytes_per_s))
     for (kind, algorithm_name, nbytes, ranks), times in calls.items():

@@ -75,10 +75,17 @@ def programs_of(
         host: one of ``HOSTS``.
         price: function that gives the seconds of each collective, if none is simulated message by message.
     """
+
+    def collective(event: Started, step: int) -> Collective:
+        return Collective(
+            event.kind, event.payload_bytes, event.key, event.site, step, None if price else algorithm(event),
+            group=None if len(event.ranks) == len(ranks) else event.ranks, takes_s=price(event) if price else None,
+            stream=stream(event),
+        )  # fmt: skip
+
     programs: list[Program] = []
     for rank in ranks:
-        seconds = segment_seconds(rank, hardware)
-        translated = _Translated(rank, len(ranks), seconds, algorithm, stream, host == "ahead", price)
+        translated = _Translated(rank, segment_seconds(rank, hardware), collective, host == "ahead")
         programs.append(
             Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
         )
@@ -90,34 +97,22 @@ class _Translated:
 
     Args:
         rank: the record of the rank.
-        ranks: number of ranks.
         seconds: seconds of each segment.
-        algorithm: function that gives the algorithm of each collective.
-        stream: function that gives the stream of each collective.
+        collective: function that gives the instruction of a collective from its event and its step.
         ahead: whether the host runs ahead.
-        price: function that gives the seconds of collectives that are not simulated.
     """
 
     def __init__(
-        self,
-        rank: RankRecord,
-        ranks: int,
-        seconds: Sequence[float],
-        algorithm: Callable[[Started], str | None],
-        stream: Callable[[Started], str],
-        ahead: bool,
-        price: Callable[[Started], float] | None,
+        self, rank: RankRecord, seconds: Sequence[float], collective: Callable[[Started, int], Collective], ahead: bool
     ) -> None:
         self.instructions: list[Any] = []
         self.streams: list[str] = []
-        self._ranks, self._seconds, self._algorithm, self._ahead = ranks, seconds, algorithm, ahead
-        self._stream = stream
-        self._price = price
-        self._waits: dict[int, Wait | Recv | None] = {}
-        self._sites: dict[int, str] = {}
+        self._seconds, self._collective, self._ahead = seconds, collective, ahead
+        self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
+        self._sites: dict[int, str] = {}  # line of each call
         self._behind: dict[int, str] = {}  # line of the call that a stream has waited for last
         self._marked: dict[int, str] = {}  # the same for a mark
-        self._asked = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
+        self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         step = 0
         for event in rank.events:
             if type(event) is Stepped:
@@ -134,7 +129,10 @@ class _Translated:
         if kind is Computed:
             self._put(Compute(self._seconds[event.segment], step=step), event.stream)
         elif kind is Started:
-            self._join(event, step)
+            self._waits[event.call] = None if len(event.ranks) < 2 else Wait(event.key, step=step)
+            self._sites[event.call] = event.site
+            if len(event.ranks) > 1:
+                self._put(self._collective(event, step), event.stream)
         elif kind is MessageSent:
             self._put(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
             self._waits[event.call] = None  # a sent buffer is free at once
@@ -155,7 +153,7 @@ class _Translated:
         """Append an event that holds a stream or the host."""
         kind = type(event)
         if kind is Marked:
-            if event.mark in self._asked:
+            if event.mark in self._awaited_marks:
                 self._put(StreamMark(event.mark), event.stream)
             self._marked[event.mark] = self._behind.get(event.stream, "")
         elif kind is StreamWaited:
@@ -166,20 +164,3 @@ class _Translated:
         elif kind is HostWaited:
             site = self._marked.get(event.mark, "")
             self._put(HostWait(None if event.mark == EVERYTHING else event.mark, site, step), 0)
-
-    def _join(self, event: Started, step: int) -> None:
-        group = event.ranks
-        if len(group) < 2:
-            self._waits[event.call] = None
-            return
-        self._waits[event.call] = Wait(event.key, step=step)
-        self._sites[event.call] = event.site
-        is_world = len(group) == self._ranks
-        self._put(
-            Collective(
-                event.kind, event.payload_bytes, event.key, event.site, step,
-                None if self._price else self._algorithm(event), group=None if is_world else group,
-                takes_s=self._price(event) if self._price else None, stream=self._stream(event),
-            ),
-            event.stream,
-        )  # fmt: skip

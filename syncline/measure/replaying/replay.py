@@ -23,7 +23,7 @@ MOST_PLAYED = 32
 """Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
 
 
-def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
+def algorithms_on(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
     """Return a function that gives the algorithm of each collective.
 
     It returns None, so that the simulator uses its default, if no algorithm is wanted, or if only a part of the workers
@@ -39,7 +39,7 @@ def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Sta
     return lambda event: chosen(event.kind, len(event.ranks), event.payload_bytes)
 
 
-def lanes(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
+def streams_on(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
     """Return a function that gives the stream on which a collective runs.
 
     Each group has one stream; with gloo it has two, because torch starts two threads for each group of gloo.
@@ -92,8 +92,9 @@ def replay(
     wanted = unless_named(algorithm, network)
     price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None
     with paused_garbage_collection():
-        carried = carrier(network, len(ranks), wanted)
-        programs = programs_of(ranks, hardware, carried, lanes(network, carried), known_host(host, hardware), price)
+        algorithm_of = algorithms_on(network, len(ranks), wanted)
+        stream_of = streams_on(network, algorithm_of)
+        programs = programs_of(ranks, hardware, algorithm_of, stream_of, known_host(host, hardware), price)
         timeline = run_events(programs, network)
     steps = max((rank.steps for rank in ranks), default=0)
     if not len(timeline.end_s):

@@ -12,7 +12,7 @@ from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, Tra
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, notes_of
 from syncline.measure.replaying.clocks import TraceRecord, sites_of
 from syncline.measure.replaying.links import links_of_record
-from syncline.measure.replaying.record_names import read_names, script_names, write_records
+from syncline.measure.replaying.record_files import read_records, script_names, write_records
 from syncline.measure.replaying.replay_folder import write_replays
 from syncline.measure.replaying.rows import TimedReplay, loss_rows, replay_rows, timed_replays
 from syncline.measure.replaying.scenario import ReplayedOn
@@ -46,21 +46,6 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     check_network_sizes(question.networks, workers)
 
 
-def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
-    """Check that the records of a script's ranks hold something to replay, and return them unchanged.
-
-    Args:
-        name: name of the script, for the error.
-        ranks: the record of each rank.
-
-    Raises:
-        SpecError: no rank has computed or sent anything, so that there is nothing to store.
-    """
-    if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
-        raise SpecError("script", name, "a script that computes or communicates")
-    return ranks
-
-
 def trace(
     programs: Sequence[ForeignScript],
     workers: int,
@@ -89,17 +74,20 @@ def trace(
         and ``folder``.
 
     Raises:
-        SynclineError: an input that `check_trace` refuses, or a rank that failed.
+        SynclineError: an input that `check_trace` refuses, a rank that failed, or a script that neither computes nor
+            communicates.
     """
     if not programs:
         raise SpecError("script", list(programs), "a script, or several")
     for program in programs:
         check_trace(program, workers, question, max_workers)
     with RunFolder(out, exact) as folder:
-        records = [
-            TraceRecord(name, check_ranks(name, run(program, workers, options)))
-            for name, program in zip(script_names(programs), programs, strict=True)
-        ]
+        records = []
+        for name, program in zip(script_names(programs), programs, strict=True):
+            ranks = run(program, workers, options)
+            if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
+                raise SpecError("script", name, "a script that computes or communicates")
+            records.append(TraceRecord(name, ranks))
         write_records(folder, records)
         words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
         result = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
@@ -122,14 +110,14 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
     """
     if not folders:
         raise SpecError("record", list(folders), "the folder of a trace, or several")
-    records = [record for folder in folders for record in read_names(folder)]
+    records = [record for folder in folders for record in read_records(folder)]
     if len({record.name for record in records}) < len(records):  # several records of the same script
         records = [record._replace(name=record.folder) for record in records]
     check_distinct("record", [record.name for record in records])
     for record in records:
         check_network_sizes(question.networks, len(record.ranks))
     if out is None:
-        return told_of(records, question, whatif=True)[0]
+        return results_of(records, question, whatif=True)[0]
     with RunFolder(out, exact) as folder:
         result = _written(folder, "whatif", records, question, {"records": [str(path.resolve()) for path in folders]})
     return result | {"folder": str(folder.path)}
@@ -138,39 +126,31 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 def _written(
     folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
-    result, timed = told_of(records, question, command == "whatif")
-    write_replays(folder, timed, result["rows"], question)
+    result, replays = results_of(records, question, command == "whatif")
+    write_replays(folder, replays, result["rows"], question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
     folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)
     return result
 
 
-def told_of(
+def results_of(
     records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
 ) -> tuple[TraceAnswer, list[TimedReplay]]:
     """Return the result of a command for records, and their replays."""
-    timed = timed_replays(records, question)
-    sites = {
-        (timed_replay.record.name, timed_replay.on.name): sites_of(
-            timed_replay.record, timed_replay.on, timed_replay.replayed
-        )
-        for timed_replay in timed
-    }
+    replays = timed_replays(records, question)
     result: TraceAnswer = {
-        "rows": replay_rows(timed, question),
-        "sites": [row for site_rows in sites.values() for row in site_rows],
-        "links": [
-            row
-            for timed_replay in timed
-            for row in links_of_record(timed_replay.record, timed_replay.on, timed_replay.clock.step_time_s, question)
-        ],
+        "rows": replay_rows(replays, question),
+        "sites": [],
+        "links": [],
         "losses": loss_rows(records),
         "notes": [{"script": record.name, "note": note} for record in records for note in notes_of(record.ranks)],
     }
     if whatif:
-        result["sensitivities"] = [
-            row
-            for timed_replay in timed
-            for row in sensitivities(timed_replay, question, sites[timed_replay.record.name, timed_replay.on.name])
-        ]
-    return result, timed
+        result["sensitivities"] = []
+    for timed in replays:
+        sites = sites_of(timed.record, timed.on, timed.replayed)
+        result["sites"] += sites
+        result["links"] += links_of_record(timed.record, timed.on, timed.clock.step_time_s, question)
+        if whatif:
+            result["sensitivities"] += sensitivities(timed, question, sites)
+    return result, replays

@@ -96,7 +96,7 @@ class CasePlan:
         return cls(Path(fields["folder"]), cases, fields["timeout_s"], fields["link"])
 
 
-class _Tap:
+class _TransferRecorder:
     """A recorder of the transfers that the collectives of a step request from the transport."""
 
     def __init__(self, memory: SharedMemory) -> None:
@@ -111,11 +111,11 @@ class _Tap:
             self._stood_in_ns += self._seen_ns - before_ns
             self._carried.append([call, requested])
 
-    def of_step(self) -> dict[str, Any]:
+    def take_step(self) -> dict[str, Any]:
         """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
-        of_step = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
+        fields = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
         self._carried, self._stood_in_ns = [], 0
-        return of_step
+        return fields
 
 
 def device_bytes() -> dict[str, Any]:
@@ -139,29 +139,25 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
             folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
             folder.mkdir(parents=True, exist_ok=True)
             watch = Stopwatch(Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank))
+            also: Callable[[], dict[str, Any]] = device_bytes
+            comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
             if transport == SOFTWARE:
-                tap = _Tap(memory)
-                comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)
-                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, tap.of_step)
-            else:
-                comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
-                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, device_bytes)
+                recorder = _TransferRecorder(memory)
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
+                also = recorder.take_step
+            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, also)
 
 
 def _run(
-    spec: RunSpec,
-    comm: MeasuredCommunicator,
-    watch: Stopwatch,
-    part: RankPart,
-    meet: Callable[[], object],
+    spec: RunSpec, comm: MeasuredCommunicator, watch: Stopwatch, part: RankPart, meet: Callable[[], object],
     also: Callable[[], dict[str, Any]],
-) -> None:
+) -> None:  # fmt: skip
+    """Train a spec's first seed; see `train_seed` for the arguments."""
     seed = spec.seeds[0]
     built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
     part.facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
-        problem=plain(built.describe()),
-        flops_per_step=built.flops_per_step,
+        problem=plain(built.describe()), flops_per_step=built.flops_per_step,
         tensors=written_tensors(task_tensors(built)),
     )  # fmt: skip
     train_seed(spec, seed, built, comm, watch, part, meet, also)

@@ -34,7 +34,6 @@ COLUMNS = {
 
 TIME = "iteration time (ms)"
 
-
 MOST = 10**9
 """Largest accepted number of a configuration."""
 

@@ -112,9 +112,9 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        if row["error"] is None:
-            continue
         error = row["error"]
+        if error is None:
+            continue
         if "gpu" in row:
             error = float(row["out_of_place_ns"]) / float(row["in_place_ns"]) - 1
         for basis in bases_of(row):
@@ -166,12 +166,11 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     covered: list[bool | None] = []
     for row in rows:
         basis = next((name for name in bases_of(row) if len(errors[name]) > least_of(name)), None)
-        if row["error"] is None or basis is None or "gpu" in row:
-            covered.append(None)
-            continue
-        others = errors[basis].copy()
-        others.remove(row["error"])
-        covered.append(is_within(row["error"], uncertainty_of(others)))
+        covered.append(None)
+        if row["error"] is not None and basis is not None and "gpu" not in row:
+            others = errors[basis].copy()
+            others.remove(row["error"])
+            covered[-1] = is_within(row["error"], uncertainty_of(others))
     return covered
 
 

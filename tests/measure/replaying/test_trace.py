@@ -33,7 +33,7 @@ from syncline.measure.replaying.clocks import (
     reachable_loss,
     sites_of,
 )
-from syncline.measure.replaying.record_names import read_names, script_names
+from syncline.measure.replaying.record_files import read_records, script_names
 from syncline.measure.replaying.rows import loss_rows, replay_rows, replay_timed, timed_replays
 from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap, without_site
 from syncline.measure.replaying.sensitivities import sensitivities
@@ -246,7 +246,7 @@ def test_the_folder_is_that_of_a_comparison(folder: Path) -> None:
 
 
 def test_records_are_compared_again(folder: Path, tmp_path: Path) -> None:
-    assert [record.name for record in read_names(folder)] == ["a", "b"]
+    assert [record.name for record in read_records(folder)] == ["a", "b"]
     told = whatif([folder], ReplayedOn([LINK], SLOW, "ring", changes=Changes(bandwidth=2.0)), tmp_path / "again")
     assert [row["unchanged_step_time_s"] for row in told["rows"]] == pytest.approx([6.002, 2.002])
     assert [row["step_time_s"] for row in told["rows"]] == pytest.approx([3.502, 2.0])

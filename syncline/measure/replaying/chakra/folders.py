@@ -12,7 +12,7 @@ from syncline.errors import SpecError
 from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.replaying.chakra.export import ChakraNumbers, NodesOfRank, head_of
-from syncline.measure.replaying.chakra.load import GivenPlaces, RecordOfRank, groups_in, issued
+from syncline.measure.replaying.chakra.load import RecordOfRank, TraceGroups, groups_in, issued
 from syncline.measure.replaying.chakra.schema import (
     ChakraMessage,
     attributes_of,
@@ -55,10 +55,10 @@ def export_record(
     host_mode = known_host(host, on, "--host")
     ranks = read_record(source)
     seconds = [segment_seconds(record, on) for record in ranks]
-    return give_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
+    return write_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
 
 
-def give_chakra(
+def write_chakra(
     ranks: Sequence[RankRecord],
     seconds: Sequence[Sequence[float]],
     ahead: bool,
@@ -97,7 +97,7 @@ def give_chakra(
     return rows, folder.path
 
 
-def take_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
+def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
     """Read Chakra traces and write them as a record.
 
     Args:
@@ -126,19 +126,19 @@ def read_chakra(source: Path) -> list[RankRecord]:
     """Return the record of a folder of Chakra traces.
 
     Raises:
-        SynclineError: see `take_chakra`.
+        SynclineError: see `import_chakra`.
     """
     chakra_messages()
     files = files_of(source)
     groups = _groups_of(source, len(files))
-    places = GivenPlaces(len(files), groups, {})
+    trace = TraceGroups(len(files), groups, {})
     read = []
     for file in files:
         head, *nodes = read_messages(file)
         for name, ranks in groups_in(nodes).items():
             groups.setdefault(name, _checked(ranks, len(files), str(file)))
         read.append((file, attributes_of(head), issued(nodes, str(file))))
-    return [RecordOfRank(rank, head, places, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(read)]
+    return [RecordOfRank(rank, head, trace, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(read)]
 
 
 def files_of(source: Path) -> list[Path]:
