@@ -78,9 +78,9 @@ def launch_result(spec: RunSpec | PipelineSpec, answer: dict[str, Any], scratch:
 
 def prepared_calibration(question: Calibrate) -> tuple[Calibration, list[int]]:
     """Return the measurements to make and the numbers of processes, and warn of what makes times unreliable."""
-    from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, planned
+    from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, plan_of_options
 
-    plan = planned(
+    plan = plan_of_options(
         None if question.spec is None else str(question.spec), question.fields or (), known_network=question.network,
         sizes=question.sizes, budget=question.budget, window=question.window,
     )  # fmt: skip

@@ -21,7 +21,7 @@ COUNT = int(os.environ.get("SYNCLINE_CASES", "3000"))
 
 STARTS = (
     "syncline.measure.launching.launch.on_local_processes",
-    "syncline.measure.calibration.calibrate.watched",
+    "syncline.measure.calibration.calibrate.run_watched",
     "syncline.measure.replaying.subprocess_trace.traced_apart",
     "syncline.measure.processes.hosts.run_together",
     "replication.replications.replicate.prepare_folder",

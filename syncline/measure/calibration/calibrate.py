@@ -33,7 +33,7 @@ from syncline.measure.processes.rendezvous import (
     join_store,
     store_of_environment,
 )
-from syncline.measure.processes.watchdog import Failure, watched
+from syncline.measure.processes.watchdog import Failure, run_watched
 from syncline.problems import Rows
 
 PRELOAD = ("syncline.measure.calibration.calibrate",)
@@ -206,7 +206,7 @@ def _on_local_processes(
     store = host_store(options.port)
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
-        failure = watched(
+        failure = run_watched(
             calibration_process, processes, (plan, processes, options, store.port, folder), progress, folder,
             options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
         )  # fmt: skip

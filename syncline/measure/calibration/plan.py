@@ -62,7 +62,7 @@ class Calibration:
         return {"problem": repr(self.problem), "threads": self.threads, "timing": asdict(self.timing)}
 
 
-def planned(
+def plan_of_options(
     spec: str | None = None,
     overrides: Overrides = (),
     *,

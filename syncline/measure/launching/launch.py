@@ -21,7 +21,7 @@ from syncline.measure.launching.parts import MeasuredRun, read_parts
 from syncline.measure.launching.process import Launch, rank_process
 from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import host_store
-from syncline.measure.processes.watchdog import Failure, watched
+from syncline.measure.processes.watchdog import Failure, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
@@ -137,7 +137,9 @@ def on_local_processes(
 
     interrupted, failure, started_s = False, None, time.perf_counter()
     try:
-        failure = watched(target, processes, args, progress, parts, options.timeout_s, preload=PRELOAD, on_poll=on_poll)
+        failure = run_watched(
+            target, processes, args, progress, parts, options.timeout_s, preload=PRELOAD, on_poll=on_poll
+        )
     except KeyboardInterrupt:
         interrupted = True
     if failure is not None and failure.mistake:

@@ -29,15 +29,15 @@ class RankPart:
         self.path = folder / f"{rank}.jsonl"
         self._file = self.path.open("a", encoding="utf-8", buffering=1)
 
-    def facts(self, **facts: Any) -> None:
+    def write_facts(self, **facts: Any) -> None:
         """Write the facts that are known before the first step."""
         self._line(facts)
 
-    def evaluated(self, seed: int, step: int, metrics: dict[str, float]) -> None:
+    def write_evaluation(self, seed: int, step: int, metrics: dict[str, float]) -> None:
         """Write an evaluation after this number of steps."""
         self._line({"seed": seed, "evaluated": step, "metrics": metrics})
 
-    def step(
+    def write_step(
         self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **also: Any
     ) -> None:  # fmt: skip
         """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""

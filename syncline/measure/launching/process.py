@@ -18,7 +18,7 @@ from syncline.comm.devices import Devices, devices
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.measure.launching.parts import RankPart, written_tensors
-from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, timed
+from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, time_optimizer_steps
 from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.measure.processes.stopwatch import Stopwatch
@@ -160,7 +160,7 @@ def take_part(
                     "flops_per_step": built.flops_per_step,
                     "tensors": written_tensors(shapes),
                 }
-                part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
+                part.write_facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
             if options.keep_parameters and number == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}
@@ -196,12 +196,12 @@ def train_seed(
 
     def on_evaluation(metrics: dict[str, torch.Tensor]) -> None:
         values = {name: float(value[0]) for name, value in metrics.items()}
-        part.evaluated(seed, watch.done - before, values)
+        part.write_evaluation(seed, watch.done - before, values)
 
     first = comm.local_workers[0] == 0
     task = MeasuredTask(built, watch, on_evaluation if first else None, meet)
     optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
-    timed(optimizer, watch)
+    time_optimizer_steps(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)
 
     def on_step(done: int) -> None:
@@ -209,7 +209,7 @@ def train_seed(
         if done:
             calls, readbacks = comm.ledger.records[noted:], comm.ledger.readbacks[done - 1]
             noted = len(comm.ledger)
-            part.step(seed, done - 1, float(task.loss.mean()), watch, calls, readbacks=readbacks, **also())
+            part.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, readbacks=readbacks, **also())
 
     train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)
 

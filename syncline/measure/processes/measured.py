@@ -94,8 +94,8 @@ class MeasuredCommunicator(Communicator):
         """Record a collective that is done, and the time since ``wait_start_ns`` in which the process waited for it."""
         if call is not None:
             end_ns = self._watch.now_ns()
-            self._watch.waited(wait_start_ns, end_ns, call.label)
-            self._watch.carried(start_ns, end_ns, call)
+            self._watch.record_wait(wait_start_ns, end_ns, call.label)
+            self._watch.record_transfer(start_ns, end_ns, call)
         self._on_done(call)
 
     all_reduce_coalesced = _timed("all_reduce_coalesced")
@@ -161,7 +161,7 @@ class MeasuredTask(Task):
         return self._task.describe()
 
 
-def timed(optimizer: torch.optim.Optimizer, watch: Stopwatch) -> None:
+def time_optimizer_steps(optimizer: torch.optim.Optimizer, watch: Stopwatch) -> None:
     """Register hooks that time each step of an optimizer, as the last part of a training step."""
-    optimizer.register_step_pre_hook(lambda *_: watch.optimise())
+    optimizer.register_step_pre_hook(lambda *_: watch.begin_optimizer())
     optimizer.register_step_post_hook(lambda *_: watch.end())

@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from syncline.interrupts import children_without_signals, fork_server, raise_if_interrupted
-from syncline.measure.processes.launch import PRELOAD
 from syncline.measure.processes.progress import CHANGED_NS, COUNT, INSIDE, Progress
 from syncline.measure.processes.register import Register
-from syncline.measure.processes.watchdog import POLL_S, START_S, Failure, ended_early, exit_description, run_guarded
+from syncline.measure.processes.watchdog import (
+    POLL_S,
+    PRELOAD,
+    START_S,
+    Failure,
+    ended_early,
+    exit_description,
+    run_guarded,
+)
 
 ENDING_S = 10.0
 """Seconds that workers may take to end after their server has ended."""

@@ -70,12 +70,12 @@ class Stopwatch:
         self.progress.step(step, self.done)
         self.begun_ns = self._since_ns = self.now_ns()
 
-    def optimise(self) -> None:
+    def begin_optimizer(self) -> None:
         """End the lap of the gradients and begin that of the optimizer."""
         self._until(self.now_ns())
         self._what = "optimizer"
 
-    def stretch(self, factor: float) -> None:
+    def slow_down(self, factor: float) -> None:
         """Sleep for ``factor`` times the duration of the step so far, to emulate a slower machine."""
         now_ns = self.now_ns()
         self._until(now_ns)
@@ -91,22 +91,22 @@ class Stopwatch:
         self.done += 1
         self.progress.step(self._step + 1, self.done)
 
-    def received(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
+    def record_receive(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record that this process waited for a message."""
         self._note("compute", "recv", label, start_ns, end_ns, nbytes, step)
 
-    def sent(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
+    def record_send(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record that a message was sent; the caller is another thread than the one that computes."""
         self._note("send", "send", label, start_ns, end_ns, nbytes, step)
 
-    def waited(self, start_ns: int, end_ns: int, label: str) -> None:
+    def record_wait(self, start_ns: int, end_ns: int, label: str) -> None:
         """Record that this process waited for a collective."""
         if self._what:
             self._until(start_ns)
             self._note("compute", "wait", label, start_ns, end_ns, 0, self._step)
             self._since_ns = end_ns
 
-    def carried(self, start_ns: int, end_ns: int, call: Call) -> None:
+    def record_transfer(self, start_ns: int, end_ns: int, call: Call) -> None:
         """Record the time during which a collective was in progress on the network."""
         self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
 

@@ -16,8 +16,10 @@ from typing import Any
 
 from syncline.errors import SynclineError
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server, raise_if_interrupted
-from syncline.measure.processes.launch import PRELOAD
 from syncline.measure.processes.progress import Progress
+
+PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
+"""Modules that the fork server imports once for all processes; optimizers need the last one."""
 
 START_S = 180.0
 """Seconds that a process may take until its first step."""
@@ -89,7 +91,7 @@ def ended_early(rank: int, process: BaseProcess, folder: Path) -> bool:
     return process.exitcode is not None and not (folder / f"{rank}.through").exists()
 
 
-def watched(
+def run_watched(
     target: Callable[..., Any],
     processes: int,
     args: tuple,

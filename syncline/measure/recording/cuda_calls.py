@@ -71,6 +71,13 @@ class CurrentDevice:
         Current.index = self.before
 
 
+class DeviceOfTensor(CurrentDevice):
+    """A stand-in for ``torch.cuda.device_of``: a context in which ``cuda`` means the GPU of a tensor."""
+
+    def __init__(self, obj: torch.Tensor) -> None:
+        super().__init__(marked_device(obj))
+
+
 def manual_seed(seed: int) -> None:
     """Seed the generator, unless the script has seeded it already.
 
@@ -128,7 +135,7 @@ def cuda_replacements() -> dict[str, Any]:
         "current_device": lambda: Current.index,
         "set_device": set_device,
         "device": CurrentDevice,
-        "device_of": lambda tensor: CurrentDevice(marked_device(tensor)),
+        "device_of": DeviceOfTensor,
         "get_device_name": lambda *_, **__: GPU.name,
         "get_device_capability": lambda *_, **__: (GPU.major, GPU.minor),
         "get_device_properties": lambda *_, **__: GPU,

@@ -14,9 +14,8 @@ from syncline.costmodel.collectives.policies import unless_named
 from syncline.costmodel.collectives.table import OF_GLOO, first_on
 from syncline.errors import SpecError
 from syncline.measure.recording.record import RankRecord, Started
-from syncline.measure.replaying.computing import MeasuredComputing
 from syncline.measure.replaying.prices import group_price
-from syncline.measure.replaying.programs import known_host, programs_of
+from syncline.measure.replaying.programs import MeasuredComputing, known_host, programs_of
 from syncline.sim import Timeline, run_events
 
 MOST_PLAYED = 32

@@ -22,8 +22,7 @@ from syncline.measure.replaying.clocks import (
     reachable_loss,
     trailing_means,
 )
-from syncline.measure.replaying.computing import MeasuredComputing
-from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.programs import MeasuredComputing, known_host
 from syncline.measure.replaying.replay import Replayed, replay
 from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text

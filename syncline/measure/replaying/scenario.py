@@ -22,8 +22,7 @@ from syncline.measure.recording.record import (
     Stepped,
     Waited,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, computing_on
-from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.programs import MeasuredComputing, computing_on, known_host
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import hardware_fields, network, network_fields
 from syncline.specs.clock import parse_algorithm

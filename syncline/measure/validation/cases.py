@@ -155,7 +155,7 @@ def _run(
     """Train a spec's first seed; see `train_seed` for the arguments."""
     seed = spec.seeds[0]
     built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
-    part.facts(
+    part.write_facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
         problem=plain(built.describe()), flops_per_step=built.flops_per_step,
         tensors=written_tensors(task_tensors(built)),

@@ -22,7 +22,7 @@ from syncline.measure.recording.record import (
     Waited,
     payload_bytes,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, operations_s
+from syncline.measure.replaying.programs import MeasuredComputing, operations_s
 from syncline.measure.replaying.record_files import parts_of_record, read_record
 from syncline.measure.replaying.replay import replay
 from tests.measure.replaying.records import LINK, SECOND, SLOW, both, rank, started, step

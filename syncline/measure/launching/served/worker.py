@@ -85,17 +85,17 @@ def _work(
         watch.progress.leave()
         local_worker.take(model)
         begun_ns = watch.now_ns()
-        watch.received(waited_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
+        watch.record_receive(waited_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
         steps: list[list[int]] = []
         losses = []
         for number in range(head["first"], head["first"] + head["steps"]):
             watch.begin(number)
             losses.append(local_worker.gradients(number))
-            watch.optimise()
+            watch.begin_optimizer()
             drawn = register.draw(rank)
             local_worker.step(drawn.counted)
             if slower:
-                watch.stretch(slower)
+                watch.slow_down(slower)
             watch.end()
             steps.append([number, *drawn, watch.begun_ns, watch.ended_ns])
         update = local_worker.update()

@@ -20,8 +20,7 @@ from syncline.measure.replaying.chakra.schema import (
     read_messages,
     write_messages,
 )
-from syncline.measure.replaying.computing import computing_on, segment_seconds
-from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.programs import computing_on, known_host, segment_seconds
 from syncline.measure.replaying.record_files import parts_of_record, read_record
 from syncline.runs.folders.folder import RunFolder, environment
 

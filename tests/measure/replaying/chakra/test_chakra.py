@@ -42,7 +42,7 @@ from syncline.measure.replaying.chakra.schema import (
     varint,
     write_messages,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, segment_seconds
+from syncline.measure.replaying.programs import MeasuredComputing, segment_seconds
 from syncline.measure.replaying.replay import Replayed, replay
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)

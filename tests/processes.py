@@ -18,9 +18,7 @@ import torch.multiprocessing as mp
 from syncline.errors import SpecError
 from syncline.files import temporary_folder
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server
-
-PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
-"""Modules that the fork server imports once for all processes; optimizers need the last one."""
+from syncline.measure.processes.watchdog import PRELOAD
 
 TIMEOUT_S = 120.0
 """Seconds that a collective may wait for the other ranks before its process gives up."""
