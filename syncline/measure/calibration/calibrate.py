@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -21,8 +20,8 @@ from syncline.measure.calibration import machine_times
 from syncline.measure.calibration.cluster_file import ClusterFile, cluster_of
 from syncline.measure.calibration.collective_times import Gate, spread, time_collectives
 from syncline.measure.calibration.plan import PARTS, Calibration, check_process_counts
-from syncline.measure.launching.process import Launch
-from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
+from syncline.measure.launching.process import Launch, join_local_processes
+from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import (
     Place,
     agree,
@@ -30,7 +29,6 @@ from syncline.measure.processes.rendezvous import (
     group,
     host_store,
     identity,
-    join_store,
     store_of_environment,
 )
 from syncline.measure.processes.watchdog import Failure, run_watched
@@ -53,7 +51,6 @@ def calibrate(
     """Measure this machine with each number of local processes in turn, and write the cluster file.
 
     Args:
-        plan: the measurements to make.
         workers: numbers of processes, each at least 2.
         out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
         options: device, backend, timeout; the defaults of `Launch` if none.
@@ -106,7 +103,7 @@ def calibrate_under_torchrun(
         same = identity(plan.identity()) | ({"device": devices.kind, "backend": devices.backend} if devices else {})
         machines = agree(store, place, {"device": "", "backend": ""} | same, options.meeting_s, mistake)
         assert devices is not None  # otherwise `agree` has raised the mistake on every rank
-        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
+        progress = Progress.private(place.processes, place.rank)
         start_s = time.perf_counter()
         try:
             measurement = measure(plan, options, store, place, machines, progress)
@@ -143,9 +140,7 @@ def measure(
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
-    device = devices.for_process(place.local_rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = options.use_device(place.local_rank, place.local_processes)
     with group(store, place, devices.backend, 1.5 * options.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
         agreements = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
         gate = Gate(clock_offset_ns(place, machines), agreements)
@@ -185,10 +180,7 @@ def measure(
 
 def calibration_process(rank: int, plan: Calibration, processes: int, options: Launch, port: int, folder: Path) -> None:
     """Run one process of ``syncline calibrate``; rank 0 writes the measurements to the folder."""
-    # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = join_store(port, options.meeting_s)
-    place = Place(rank, processes, rank, processes)
+    store, place = join_local_processes(rank, processes, port, options)
     machines = agree(store, place, identity(plan.identity()), options.meeting_s)
     measurement = measure(plan, options, store, place, machines, Progress.shared(folder / "progress", processes, rank))
     if rank == 0:

@@ -85,7 +85,6 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     """Return the sections of a cluster file, with the residuals of the fit.
 
     Args:
-        plan: the measurements that were made.
         measured: a record per number of processes, see `syncline.measure.calibration.calibrate.measure`.
         facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
 

@@ -40,7 +40,6 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
         run: the function to time; it runs once before the first block.
         window_s: seconds of all blocks together.
         device: the device to synchronize with at the end of each block.
-        blocks: number of blocks.
     """
 
     def settled_s() -> float:
@@ -99,7 +98,6 @@ def wire_seconds(
 
     Args:
         window_s: seconds of the time window for each format, size and direction.
-        device: the device of the tensors.
         elements: numbers in each tensor; a sparse format encodes an eighth of them, as pairs.
 
     Returns:

@@ -75,7 +75,6 @@ def plan_of_options(
 
     Args:
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
-        overrides: overrides of fields of the spec.
         known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size.

@@ -55,7 +55,6 @@ def launch(
     """Train on local processes, one per worker unless ``options`` says more, measure, and write the folder of a run.
 
     Args:
-        spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, backend, timeout; the defaults of `Launch` if None.
         on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
@@ -121,8 +120,6 @@ def on_local_processes(
     Args:
         target: an importable function.
         processes: number of processes P.
-        args: arguments for every process.
-        options: options with the timeout.
         parts: the folder to which the processes write their lines.
         on_progress: called with the number of steps that all processes have completed.
 
@@ -204,11 +201,7 @@ def write_launch(
     """Write the measurements into the folder, next to the simulator's results for the same traffic.
 
     Args:
-        folder: the folder of the run.
-        spec: the run.
-        options: device, backend, timeout.
         parts: the folder with the lines of the processes, which is removed.
-        ended: the end of the processes.
         step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
 
     Returns:
@@ -260,9 +253,6 @@ def write_results(
     """Write the losses and collectives of a training, and its curves, timelines, trace and, last, figures.
 
     Args:
-        folder: the folder of the run.
-        spec: the run.
-        trained: the measured training.
         clock: its measured clock; None if no step was completed, so that there are only losses and collectives.
         simulated: the simulator's clock of the same traffic; None without a measured clock.
         place: what a row of the measured timeline is, a worker or a process.

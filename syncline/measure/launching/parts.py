@@ -38,12 +38,12 @@ class RankPart:
         self._line({"seed": seed, "evaluated": step, "metrics": metrics})
 
     def write_step(
-        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **also: Any
+        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **extra: Any
     ) -> None:  # fmt: skip
         """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
         self._line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
-            "laps": watch.take_laps(), "ledger": calls, **also,
+            "laps": watch.take_laps(), "ledger": calls, **extra,
         })  # fmt: skip
 
     def close(self) -> None:
@@ -113,9 +113,6 @@ def read_parts(
     """Return the training that the files of all processes add up to: the steps that all processes have completed.
 
     Args:
-        folder: folder of the files.
-        spec: the run.
-        wall_s: seconds of the run.
         interrupted: whether it was stopped before its end.
         processes: number of processes P; one per worker if None.
 
@@ -178,7 +175,6 @@ def measured_history(
     """Return the history of a measured training.
 
     Args:
-        seeds: the S seeds.
         losses: the loss of each step and seed, ``(T, S)``.
         evaluations: lines with the step ``evaluated`` and its ``metrics``, S values each; those after step T are left
             out.

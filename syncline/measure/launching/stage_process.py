@@ -8,7 +8,6 @@ waits for its receiver to be ready: two stages that send to each other at the sa
 from __future__ import annotations
 
 import json
-import os
 import queue
 import threading
 from pathlib import Path
@@ -23,9 +22,9 @@ from syncline.comm.processes import global_rank
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.files import atomic_path
-from syncline.measure.launching.process import Launch, meet
+from syncline.measure.launching.process import Launch, join_local_processes, meet
 from syncline.measure.processes.progress import Progress
-from syncline.measure.processes.rendezvous import Place, clock_offset_ns, group, join_store
+from syncline.measure.processes.rendezvous import clock_offset_ns, group
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.problems import Rows, cut
 from syncline.runs.training.stage_optimizer import stage_optimizer
@@ -39,8 +38,6 @@ class Stages:
 
     Args:
         spec: a spec with a training.
-        schedule: name of one of its schedules.
-        device: device of the parts.
     """
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
@@ -77,15 +74,11 @@ class Stages:
 
 def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int, folder: Path) -> None:
     """Run the process of ``syncline launch`` for one stage."""
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     spec = PipelineSpec.model_validate(fields)
-    store, place = join_store(port, options.meeting_s), Place(rank, spec.stages, rank, spec.stages)
+    store, place = join_local_processes(rank, spec.stages, port, options)
     machines = meet(spec, options, store, place)
-    mine = options.devices(spec.stages)
-    device = mine.for_process(rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = options.use_device(rank, spec.stages)
     progress = Progress.shared(folder / "progress", spec.stages, rank)
     with group(store, place, "gloo", 1.5 * options.timeout_s + 10.0), (folder / f"{rank}.jsonl").open("a") as file:
         offset_ns = clock_offset_ns(place, machines)
@@ -135,12 +128,9 @@ def play_stage(
 
     Args:
         schedule: a schedule with a task order for each stage; stage k is rank k.
-        stage: the stage of this process.
-        math: the math of the whole pipeline.
         message: the shape and type of the tensors between stages.
         watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
             ``optimizer``, and receives and sends; a record's step is the micro-batch.
-        group: the gloo group of the stages.
 
     Raises:
         SpecError: if the order of the schedule depends on timing.
@@ -172,6 +162,7 @@ def play_stage(
 
 
 def _activity_name(schedule: Schedule, task: PipelineTask) -> str:
+    """Return the name of a task on the timeline, with its chunk if a stage has several."""
     return task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}"
 
 
@@ -184,6 +175,7 @@ def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int
 def _receive(
     message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch, group: dist.ProcessGroup | None
 ) -> Tensor:
+    """Return the input of a task when its message has arrived, and record the wait."""
     received = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.now_ns()
     watch.progress.enter()
@@ -217,6 +209,7 @@ class _Sender:
             raise self._error
 
     def _run(self) -> None:
+        """Send the queued tensors until the end of the queue, and record each message."""
         try:
             while (item := self._waiting.get()) is not None:
                 x, target, tag, task = item  # x is in host memory already

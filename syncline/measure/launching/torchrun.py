@@ -31,7 +31,7 @@ from syncline.errors import SynclineError
 from syncline.measure.launching.launch import Ended, check, write_launch
 from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, meet, take_part
-from syncline.measure.processes.progress import COUNT, PROGRESS_WORDS, Progress
+from syncline.measure.processes.progress import COUNT, Progress
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
 from syncline.measure.processes.watchdog import GRACE_S, START_S, Failure
 from syncline.runs.folders.folder import RunFolder
@@ -52,7 +52,6 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         spec: the run; its workers live in torchrun's processes.
         out: the folder that rank 0 writes.
         options: device, backend, timeout.
-        exact: see ``RunFolder``.
 
     Returns:
         On rank 0 the result of `syncline.measure.launching.launch.launch`; on the others only ``failed``, if rank 0
@@ -112,7 +111,7 @@ def _follow(
 
         for kind in (signal.SIGTERM, signal.SIGINT):  # the main thread may hang in a collective, or hold the store
             signal.signal(kind, end)
-        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
+        progress = Progress.private(place.processes, place.rank)
         is_over = threading.Event()
         threading.Thread(target=_publish, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
@@ -182,7 +181,7 @@ class _Lead:
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
-        self.progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), 0)
+        self.progress = Progress.private(place.processes, 0)
         self._over = threading.Event()
         self._beats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
         self.interrupted = False
@@ -248,6 +247,7 @@ class _Lead:
         return Failure(rank, self._step(rank), f"did nothing for {self._timeout_s:g} s")
 
     def _look(self) -> None:
+        """Read the progress of all other ranks from the store."""
         for rank in range(1, self._place.processes):
             key = f"progress/{rank}"
             with suppress(RuntimeError):

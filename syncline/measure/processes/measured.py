@@ -56,8 +56,6 @@ class MeasuredCommunicator(Communicator):
     because the communicator cannot see an earlier end. Calls that the ledger does not record are not timed.
 
     Args:
-        comm: the communicator that runs the collectives.
-        watch: the stopwatch that records the times.
         on_done: called with the ledger's call when a collective is done; with None if the ledger has no call.
     """
 
@@ -118,8 +116,6 @@ class MeasuredTask(Task):
     mean parameters, which are the same in every process, so only one process needs to evaluate.
 
     Args:
-        task: the task that computes gradients and metrics.
-        watch: the stopwatch that records the times.
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
         meet: called after each evaluation; a barrier, so that the next step does not include waiting for the process
             that evaluates.

@@ -102,6 +102,7 @@ class ServedProcesses:
                 process.join()
 
     def _start(self, rank: int) -> None:
+        """Start the process of a worker or of the server."""
         target, args = self.targets[rank]
         process: BaseProcess = self.context.Process(
             target=run_guarded, args=(rank, target, args, self.folder), daemon=True
@@ -113,6 +114,7 @@ class ServedProcesses:
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
+        """Watch the processes, and return the failure of the training; None if the server has ended regularly."""
         while True:
             raise_if_interrupted()
             on_poll(self.progress)
@@ -186,6 +188,7 @@ class ServedProcesses:
         return self._reported_failure(min(notes)[1])
 
     def _reported_failure(self, rank: int) -> Failure:
+        """Return the failure about which a process has written a file."""
         _, _, mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
         if mistake:
             return Failure(rank, None, text, mistake=True)

@@ -122,14 +122,12 @@ def identity(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def agree(
-    store: Store, place: Place, mine: Mapping[str, str], timeout_s: float, mistake: str | None = None
+    store: Store, place: Place, values: Mapping[str, str], timeout_s: float, mistake: str | None = None
 ) -> dict[int, str]:
     """Check that all ranks are there and have equal values, and return the machine of each rank.
 
     Args:
-        store: a store that all ranks reach.
-        place: the place of this rank.
-        mine: this rank's values that must be equal on all ranks.
+        values: this rank's values that must be equal on all ranks.
         timeout_s: seconds to wait for the other ranks.
         mistake: why this rank cannot take part; None if it can.
 
@@ -139,7 +137,7 @@ def agree(
     Raises:
         SynclineError: if a rank is missing, cannot take part, or differs from rank 0; the same error on every rank.
     """
-    store.set(f"identity/{place.rank}", json.dumps({**mine, "machine": machine(), "mistake": mistake}))
+    store.set(f"identity/{place.rank}", json.dumps({**values, "machine": machine(), "mistake": mistake}))
     identities = []
     until = time.monotonic() + timeout_s
     for rank in range(place.processes):
@@ -150,7 +148,7 @@ def agree(
             raise SynclineError(f"rank {rank} did not come within {timeout_s:g} s") from None
         identities.append(json.loads(store.get(key)))
     store.set(f"heard/{place.rank}", "1")
-    reason = _disagreement(identities, list(mine))
+    reason = _disagreement(identities, list(values))
     if reason is None:
         return {rank: other["machine"] for rank, other in enumerate(identities)}
     if place.rank == 0:  # its process may host the store, from which the other ranks must read the same reason

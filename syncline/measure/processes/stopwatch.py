@@ -32,7 +32,6 @@ class Stopwatch:
     steps.
 
     Args:
-        progress: the progress words that this process updates.
         device: the device; a CUDA device is synchronized at every boundary, so that a lap contains the work that was
             started in it.
         clock: returns nanoseconds; local processes use the same clock.
@@ -116,11 +115,13 @@ class Stopwatch:
         return laps
 
     def _until(self, now_ns: int) -> None:
+        """End the current lap at this time, and begin the next one."""
         self._note("compute", self._what, self._what, self._since_ns, now_ns, 0, self._step)
         self._since_ns = now_ns
 
     def _note(
         self, stream: str, activity: str, label: str, start_ns: int, end_ns: int, nbytes: int, step: int
     ) -> None:  # fmt: skip
+        """Record a lap that took any time."""
         if end_ns > start_ns:
             self.laps.append(Lap(stream, activity, label, start_ns, end_ns, nbytes, step))

@@ -142,6 +142,7 @@ def _watch(
     timeout_s: float,
     on_poll: Callable[[Progress], object] | None,
 ) -> Failure | None:
+    """Watch the processes until all have ended, one has failed, or all stand still; return the failure."""
     begun_s = time.monotonic()
     while True:
         running = [process.sentinel for process in processes if process.is_alive()]
@@ -190,6 +191,7 @@ def exit_description(code: int | None) -> str:
 
 
 def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
+    """Return the failure of ranks that stand still: stopped processes, else those with the least progress."""
     stopped = [rank for rank, process in enumerate(processes) if _state(process.pid) == "T"]
     behind = stopped or progress.lagging_ranks()
     duration = f"for {timeout_s:g} s"

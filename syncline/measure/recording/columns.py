@@ -107,6 +107,7 @@ def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple
 
 
 def _fields(event: Event, groups: TracedGroups) -> dict[str, Any]:
+    """Return the columns of an event, in which groups are numbers."""
     fields: dict[str, Any] = event._asdict()
     fields["event"] = NAMES[type(event)]
     if isinstance(event, Started):
@@ -123,9 +124,6 @@ def rank_of_tables(
     """Return the record of a rank from its tables.
 
     Args:
-        rank: the number of the rank.
-        events: the rank's rows of the events.
-        operations: the rank's rows of the operations.
         groups: name and ranks of each group, by number.
 
     Raises:

@@ -67,18 +67,18 @@ class KnownSteps:
     Args:
         counter: the active counter.
         note: called with the FLOPs and bytes of the operations of a step that is not counted again.
-        listens: returns whether operations are counted now.
-        others: returns a number that changes if a step does anything besides computation.
+        is_counting: returns whether operations are counted now.
+        num_events: returns a number that changes if a step does anything besides computation.
     """
 
     def __init__(
         self,
         counter: TorchDispatchMode,
         note: Callable[[Costs], None],
-        listens: Callable[[], bool],
-        others: Callable[[], int],
+        is_counting: Callable[[], bool],
+        num_events: Callable[[], int],
     ) -> None:
-        self.counter, self.note, self.listens, self.others = counter, note, listens, others
+        self.counter, self.note, self.is_counting, self.num_events = counter, note, is_counting, num_events
         self.counted: Costs | None = None
         """The costs of the step that is being counted; None outside such a step."""
         self._known: dict[Any, Costs] = {}
@@ -96,18 +96,19 @@ class KnownSteps:
             hook.remove()
 
     def _begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Switch the counter off if the step's operations are known; otherwise begin to note them."""
         if self._is_off:  # the previous step raised an error, and the script went on
             self._on()
         self._begun = self.counted = None
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if type(optimizer) not in REGULAR or closure is not None or _get_current_dispatch_mode() is not self.counter:
             return
-        if not self.listens():
+        if not self.is_counting():
             return
         key = step_key(optimizer)
         costs = self._known.get(key)
         if costs is None:
-            self._begun, self.counted = (key, self.others()), []
+            self._begun, self.counted = (key, self.num_events()), []
             return
         self.note(costs)
         self._is_off = True
@@ -116,11 +117,12 @@ class KnownSteps:
         self._plain.__enter__()
 
     def _ends(self, *_: Any) -> None:
+        """Switch the counter on again, or keep the operations that were noted."""
         if self._is_off:
             self._on()
         elif self._begun is not None and self.counted is not None:
-            key, others = self._begun
-            if self.others() == others:
+            key, num_events = self._begun
+            if self.num_events() == num_events:
                 self._known[key] = self.counted
         self._begun = self.counted = None
 
@@ -157,20 +159,20 @@ class OperationCounter(TorchDispatchMode):
 
     Args:
         note: called with the FLOPs and bytes of each operation.
-        listens: returns whether to count now; inside a collective it returns False.
+        is_counting: returns whether to count now; inside a collective it returns False.
         reads: called when the host reads the result of an operation.
     """
 
-    def __init__(self, note: Note, listens: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, note: Note, is_counting: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self.note, self.listens, self.reads = note, listens, reads
+        self.note, self.is_counting, self.reads = note, is_counting, reads
         self._known: dict[Any, tuple[tuple[float, float] | None, bool]] = {}
         self.steps: KnownSteps | None = None
 
     @contextmanager
-    def know_steps(self, note: Callable[[Costs], None], others: Callable[[], int]) -> Iterator[OperationCounter]:
+    def know_steps(self, note: Callable[[Costs], None], num_events: Callable[[], int]) -> Iterator[OperationCounter]:
         """Count operations in a ``with`` block, but those of equal optimizer steps only once, see ``KnownSteps``."""
-        with KnownSteps(self, note, self.listens, others) as self.steps, self:
+        with KnownSteps(self, note, self.is_counting, num_events) as self.steps, self:
             yield self
 
     @classmethod
@@ -190,8 +192,9 @@ class OperationCounter(TorchDispatchMode):
         return self._counted(func, args, kwargs)
 
     def _counted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Run an operation, and count it if it is the script's."""
         out = func(*args, **kwargs) if kwargs else func(*args)
-        if self.listens():
+        if self.is_counting():
             key: list[Any] = [func]
             add_shapes(args, key)
             add_shapes((out,), key)

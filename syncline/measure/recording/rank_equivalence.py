@@ -111,7 +111,6 @@ def stand_ins(
     """Return, for each rank, the recorded rank that stands for it.
 
     Args:
-        families: the groups of the script.
         workers: P, the number of ranks.
         records: the records by rank; ``record_more`` adds to them.
         record_more: a function that records further ranks and adds them to the records.

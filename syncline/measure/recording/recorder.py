@@ -56,7 +56,7 @@ class RankRecorder:
         self._operations += costs
         self._uncounted += len(costs)
 
-    def listens(self) -> bool:
+    def is_counting(self) -> bool:
         """Return whether the operations that run now are the script's."""
         return not self.inside
 
@@ -147,7 +147,7 @@ class RankRecorder:
         if not self.inside:
             self.note(HostWaited(self.mark(self.stream)))
 
-    def others(self) -> int:
+    def num_events(self) -> int:
         """Return a number that changes with each call and each mark, that is with anything but computation."""
         return self.calls + self.marks
 

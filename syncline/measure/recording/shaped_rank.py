@@ -149,7 +149,6 @@ class Objects:
     If a rank sends to or receives from another rank, the trace records that rank too.
 
     Args:
-        rank: the rank of this process.
         folder: a folder that all ranks share.
     """
 

@@ -75,11 +75,9 @@ def shaped(
     """Record a script by shapes.
 
     Args:
-        program: the program to run.
         workers: P, the number of ranks.
         ranks: the ranks to record; each stands for the ranks of its place up to the next rank in this list. If empty,
             the function finds them.
-        options: the options of the recording.
 
     Raises:
         SynclineError: if the script reads values, a rank fails, or no rank in ``ranks`` can stand for another rank.
@@ -216,7 +214,7 @@ def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options
     eager.install_eager()
     clocks.install_clocks(options.clock == "allow")
     operations.register_attention()
-    counter = shaped_rank.ShapedCounter(RECORDER.operation, RECORDER.listens)
+    counter = shaped_rank.ShapedCounter(RECORDER.operation, RECORDER.is_counting)
 
     def keep() -> None:
         (folder / f"{rank}").write_bytes(pickle.dumps((finished_record(), groups.made)))

@@ -30,7 +30,6 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
     Args:
-        record: the record.
         on: the network without changes.
         step_s: seconds of a mean step on it.
         question: the algorithm of collectives, and the changes.
@@ -46,8 +45,8 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
     names = channel_links(topology(on, len(record.ranks)))
     rows = []
     for name in dict.fromkeys(names):
-        mine = np.flatnonzero([link_name == name for link_name in names])
-        used = mine[carried[mine] > 0]
+        channels = np.flatnonzero([link_name == name for link_name in names])
+        used = channels[carried[channels] > 0]
         if len(used):
             busy_s = carried[used] / paths.bandwidth_bytes_per_s[used]
             rows.append({

@@ -41,8 +41,6 @@ def group_levels(network: Network, ranks: Sequence[int], workers: int) -> list[G
     """Return the levels that a group spans, innermost first: the number of units below that each joins, and their link.
 
     Args:
-        network: network that joins all workers.
-        ranks: ranks of the group.
         workers: number of workers P.
     """
     if isinstance(network, Link):
@@ -72,18 +70,17 @@ def _units(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[list[n
     return [np.repeat(np.arange(len(sizes)), sizes), np.zeros(workers, int)], [inner, network.crossing(max(sizes))]
 
 
-def levels_s(kind: str, nbytes: float, levels: Sequence[GroupLevel], wanted: str | None) -> float:
+def levels_s(kind: str, nbytes: float, levels: Sequence[GroupLevel], policy: str | None) -> float:
     """Return the seconds of a collective by levels, as the table above says.
 
     Args:
-        kind: name of the collective.
         nbytes: bytes n, with the meaning that the closed form gives it.
         levels: levels of the group, innermost first.
-        wanted: algorithm or policy for each level; one that is not for a flat network is ``auto``.
+        policy: algorithm or policy for each level; one that is not for a flat network is ``auto``.
     """
 
     def level_s(kind: str, size: int, n: float, link: Link) -> float:
-        named = wanted if wanted is None or wanted in POLICIES or wanted in FLAT[kind] else "auto"
+        named = policy if policy is None or policy in POLICIES or policy in FLAT[kind] else "auto"
         return float(collective_s(kind, size, n, link, chosen_algorithm(named, kind, size, max(n, 1.0), link)))
 
     if not levels:
@@ -93,22 +90,21 @@ def levels_s(kind: str, nbytes: float, levels: Sequence[GroupLevel], wanted: str
         return level_s(kind, size, nbytes, link)
     if kind == "all_gather":
         units = int(np.prod([units_below for units_below, _ in outer]))
-        return levels_s(kind, nbytes, outer, wanted) + level_s(kind, size, units * nbytes, link)
+        return levels_s(kind, nbytes, outer, policy) + level_s(kind, size, units * nbytes, link)
     if kind == "reduce_scatter":
-        return level_s(kind, size, nbytes, link) + levels_s(kind, nbytes / size, outer, wanted)
+        return level_s(kind, size, nbytes, link) + levels_s(kind, nbytes / size, outer, policy)
     if kind == "all_reduce":
         inside = level_s("reduce_scatter", size, nbytes, link) + level_s("all_gather", size, nbytes / size, link)
-        return inside + levels_s(kind, nbytes / size, outer, wanted)
-    return level_s(kind, size, nbytes, link) + levels_s(kind, nbytes, outer, wanted)
+        return inside + levels_s(kind, nbytes / size, outer, policy)
+    return level_s(kind, size, nbytes, link) + levels_s(kind, nbytes, outer, policy)
 
 
-def group_price(network: Network, workers: int, wanted: str | None) -> Callable[[Started], float]:
+def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
     """Return a function that gives the seconds of a collective of any group.
 
     Args:
-        network: network that joins all workers.
         workers: number of workers P.
-        wanted: algorithm or policy; None: that of the network's library.
+        policy: algorithm or policy; None: that of the network's library.
     """
     if not isinstance(network, (Link, *LEVELLED)):
         paths = topology(network, workers)
@@ -116,7 +112,7 @@ def group_price(network: Network, workers: int, wanted: str | None) -> Callable[
         @cache
         def alone(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
             on = among(paths, ranks)
-            name = chosen_algorithm(wanted, kind, len(ranks), max(nbytes, 1.0), on)
+            name = chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), on)
             return float(collective_finish_s(kind, len(ranks), nbytes, on, name).max())
 
         return lambda event: alone(event.kind, event.payload_bytes, event.ranks)
@@ -124,6 +120,6 @@ def group_price(network: Network, workers: int, wanted: str | None) -> Callable[
 
     @cache
     def price(kind: str, nbytes: float, group: tuple[GroupLevel, ...]) -> float:
-        return levels_s(kind, nbytes, group, wanted)
+        return levels_s(kind, nbytes, group, policy)
 
     return lambda event: price(event.kind, event.payload_bytes, levels(event.ranks))

@@ -141,8 +141,6 @@ def programs_of(
     """Return the instructions of each rank.
 
     Args:
-        ranks: the record.
-        hardware: hardware that computes.
         algorithm: function that gives the algorithm of each collective.
         stream: function that gives the stream of each collective.
         host: one of ``HOSTS``.
@@ -169,8 +167,6 @@ class _Translated:
     """A rank's record as instructions, with the stream of each.
 
     Args:
-        rank: the record of the rank.
-        seconds: seconds of each segment.
         collective: function that gives the instruction of a collective from its event and its step.
         ahead: whether the host runs ahead.
     """
@@ -198,6 +194,7 @@ class _Translated:
         self.streams.append(f"compute {stream}" if stream else "compute")
 
     def _add(self, event: Any, step: int) -> None:
+        """Append the instruction of an event."""
         kind = type(event)
         if kind is Computed:
             self._put(Compute(self._seconds[event.segment], step=step), event.stream)

@@ -22,18 +22,18 @@ MOST_PLAYED = 32
 """Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
 
 
-def algorithms_on(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
+def algorithms_on(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
     """Return a function that gives the algorithm of each collective.
 
-    It returns None, so that the simulator uses its default, if no algorithm is wanted, or if only a part of the workers
+    It returns None, so that the simulator uses its default, if no algorithm is set, or if only a part of the workers
     takes part and the links differ.
     """
 
     @cache
     def chosen(kind: str, size: int, nbytes: float) -> str | None:
-        if wanted is None or (size < workers and not isinstance(network, Link)):
+        if policy is None or (size < workers and not isinstance(network, Link)):
             return None
-        return chosen_algorithm(wanted, kind, size, max(nbytes, 1.0), network)
+        return chosen_algorithm(policy, kind, size, max(nbytes, 1.0), network)
 
     return lambda event: chosen(event.kind, len(event.ranks), event.payload_bytes)
 
@@ -79,19 +79,16 @@ def replay(
     """Simulate a record on a network, and return its timeline.
 
     Args:
-        ranks: the record.
-        network: network that joins the ranks.
-        hardware: hardware that computes.
         algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
 
     Raises:
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
-    wanted = unless_named(algorithm, network)
-    price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None
+    policy = unless_named(algorithm, network)
+    price = group_price(network, len(ranks), policy) if len(ranks) > MOST_PLAYED else None
     with paused_garbage_collection():
-        algorithm_of = algorithms_on(network, len(ranks), wanted)
+        algorithm_of = algorithms_on(network, len(ranks), policy)
         stream_of = streams_on(network, algorithm_of)
         programs = programs_of(ranks, hardware, algorithm_of, stream_of, known_host(host, hardware), price)
         timeline = run_events(programs, network)

@@ -30,14 +30,7 @@ NOT_IN_SUMMARY = ("hardware", "scale_bandwidth", "scale_latency", "scale_compute
 def write_replays(
     folder: RunFolder, replays: Sequence[TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
 ) -> None:
-    """Write ledger, timeline, trace, curves, summary and the figure.
-
-    Args:
-        folder: the run folder.
-        replays: the replays.
-        rows: the rows of the replays.
-        question: the networks, hardware and changes of the replays.
-    """
+    """Write ledger, timeline, trace, curves, summary and the figure."""
     records = list({timed.record.name: timed.record for timed in replays}.values())
     folder.table("ledger", ledger_table(records))
     fields = {

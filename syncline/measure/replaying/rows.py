@@ -111,6 +111,7 @@ def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[di
 def _row(
     timed: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
 ) -> dict[str, Any]:
+    """Return the row of a replay; ``base`` is the replay that its speedup is over."""
     clock, lost = timed.clock, lost_at(timed.record)
     finite = np.isfinite(losses)
     final = None if lost is not None or not finite.any() else float(trailing_means(losses)[finite][-1])

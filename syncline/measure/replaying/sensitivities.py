@@ -39,8 +39,6 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, sites: Sequence[dict
     """Return the sensitivities of a record's step time on a network.
 
     Args:
-        timed: the replay of the record.
-        question: the networks, hardware and changes of the replay.
         sites: the lines of the script, the longest waits first.
 
     Returns:
@@ -96,26 +94,26 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
 
     The values are per step and worker, so that their sum is a part of the mean exposed communication.
     """
-    waits = timeline.what == "wait"
-    collective = ~timeline.on_compute & (timeline.what != "send")
-    came = timeline[collective]
+    on_network = ~timeline.on_compute & (timeline.what != "send")
+    collectives = timeline[on_network]
     # The spans of a collective have the same number among their worker's spans of that stream and label.
     counts: Counter[tuple[int, str, str]] = Counter()
     spans_of_call: dict[tuple[str, str, int], list[int]] = {}
-    spans = zip(came.worker.tolist(), came.stream.tolist(), came.label.tolist(), strict=True)
+    spans = zip(collectives.worker.tolist(), collectives.stream.tolist(), collectives.label.tolist(), strict=True)
     for row, (worker, stream, label) in enumerate(spans):
         spans_of_call.setdefault((stream, label, counts[worker, stream, label]), []).append(row)
         counts[worker, stream, label] += 1
     last = {}  # (worker, end of its call): the rank that came last, and its time
     for rows in spans_of_call.values():
-        arrival_s = came.start_s[rows]
+        arrival_s = collectives.start_s[rows]
         latest = rows[int(np.argmax(arrival_s))]
+        latest_worker, latest_s = int(collectives.worker[latest]), float(arrival_s.max())
         for row in rows:
-            last[int(came.worker[row]), float(came.end_s[row])] = int(came.worker[latest]), float(arrival_s.max())
+            last[int(collectives.worker[row]), float(collectives.end_s[row])] = latest_worker, latest_s
     out = np.zeros(timeline.workers)
-    waited = window.of_timeline(timeline[waits])
-    waits_of = zip(waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True)
-    for worker, start_s, end_s in waits_of:
+    waited = window.of_timeline(timeline[timeline.what == "wait"])
+    waits = zip(waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True)
+    for worker, start_s, end_s in waits:
         latest, came_s = last.get((worker, end_s), (worker, start_s))
         if latest != worker:
             out[latest] += max(0.0, min(came_s, end_s) - start_s)

@@ -125,6 +125,7 @@ def _losses(rows: ReplayRows) -> list[Column]:
 
 
 def _reached(rows: ReplayRows) -> list[Column]:
+    """Return the columns of the time to a target loss, if there is one."""
     target = rows[0]["target_loss"]
     if target is None:
         return []

@@ -31,7 +31,6 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     """Check that a program can be traced, before any process starts.
 
     Args:
-        program: the program to run.
         workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
         max_workers: largest number of ranks.
@@ -61,12 +60,8 @@ def trace(
     Args:
         programs: the programs to run; the first is the baseline of speedups.
         workers: number of ranks, one process each.
-        question: the networks, hardware and changes of the replay.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        exact: see ``RunFolder``.
-        run: function that runs a program on a number of ranks.
         max_workers: largest number of ranks that ``run`` can run.
-        options: options of the recording.
 
     Returns:
         ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
@@ -99,7 +94,6 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 
     Args:
         folders: folders of traces; the first record is the baseline of speedups.
-        question: the networks, hardware and changes of the replay.
         out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
 
     Returns:
@@ -126,6 +120,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 def _written(
     folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
+    """Write the results of a command into its folder, and return them."""
     result, replays = results_of(records, question, command == "whatif")
     write_replays(folder, replays, result["rows"], question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -29,7 +28,7 @@ from syncline.costmodel.collectives.gloo.times import gloo_s
 from syncline.measure.launching.parts import RankPart, written_tensors
 from syncline.measure.launching.process import Launch, meet, train_seed
 from syncline.measure.processes.measured import MeasuredCommunicator
-from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
+from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.runs.folders.json_values import plain
@@ -138,19 +137,19 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
         for transport in (SOFTWARE, MEASURED):
             folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
             folder.mkdir(parents=True, exist_ok=True)
-            watch = Stopwatch(Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank))
-            also: Callable[[], dict[str, Any]] = device_bytes
+            watch = Stopwatch(Progress.private(place.processes, place.rank))
+            extra_fields: Callable[[], dict[str, Any]] = device_bytes
             comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
             if transport == SOFTWARE:
                 recorder = _TransferRecorder(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
-                also = recorder.take_step
-            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, also)
+                extra_fields = recorder.take_step
+            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, extra_fields)
 
 
 def _run(
     spec: RunSpec, comm: MeasuredCommunicator, watch: Stopwatch, part: RankPart, meet: Callable[[], object],
-    also: Callable[[], dict[str, Any]],
+    extra_fields: Callable[[], dict[str, Any]],
 ) -> None:  # fmt: skip
     """Train a spec's first seed; see `train_seed` for the arguments."""
     seed = spec.seeds[0]
@@ -160,7 +159,7 @@ def _run(
         problem=plain(built.describe()), flops_per_step=built.flops_per_step,
         tensors=written_tensors(task_tensors(built)),
     )  # fmt: skip
-    train_seed(spec, seed, built, comm, watch, part, meet, also)
+    train_seed(spec, seed, built, comm, watch, part, meet, extra_fields)
     part.close()
 
 

@@ -79,8 +79,8 @@ def predicted_rows(path: Path) -> list[_Row]:
     for number, line in enumerate(lines, start=2):
         try:
             row: _Row = {**line, **predict(line)}
-            took = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
-            row["error"] = None if took is None else row["predicted_ms"] / (took / kind.per_ms) - 1
+            measured_time = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
+            row["error"] = None if measured_time is None else row["predicted_ms"] / (measured_time / kind.per_ms) - 1
         except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
             raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
         rows.append({"file": path.name, **row})
@@ -149,6 +149,7 @@ def collective_link(row: Mapping[str, str]) -> str:
 
 
 def _l40s(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of a step of DDP or DiLoCo on L40S."""
     rate = bandwidth_bytes_per_s(row["bw"])
     flow = _number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
     syncs = int(_number(row["n_sync"], "n_sync", minimum=0.0))
@@ -176,6 +177,7 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
 
 
 def _nvlink(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of an all-reduce over NVLink."""
     gpu, gpus = row["gpu"], int(_number(row["gpus"], "gpus"))
     if gpu not in NVLINKS:
         raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINKS))}")
@@ -232,6 +234,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 
 
 def _point(row: Mapping[str, str]) -> Point:
+    """Return the configuration of a row of measured steps."""
     numbers = {name: int(_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:
@@ -241,6 +244,7 @@ def _point(row: Mapping[str, str]) -> Point:
 
 
 def _number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
+    """Return a number of at least ``minimum`` from its text."""
     try:
         value = float(text)
     except (TypeError, ValueError):

@@ -56,7 +56,6 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
     """Return errors and coverage by file and regime; rows without a measurement are left out.
 
     Args:
-        rows: the predicted rows.
         within: for each row, whether the measurement is between its bounds, if that is known.
     """
     summary = []

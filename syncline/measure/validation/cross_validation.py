@@ -111,6 +111,7 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
 
 
 def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
+    """Return the errors of each stage with these constants; ``column`` and ``value`` say what was left out."""
     errors_by_stage = []
     for stage in STAGES:
         stage_rows = [row for row in rows if stage.judged(row)]

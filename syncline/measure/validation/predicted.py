@@ -35,7 +35,7 @@ class Software:
     Args:
         step_s: seconds of each step, ``(R, T, P)``, for R repetitions.
         inside_s: seconds of each step in collectives: encoding, decoding, local reduction; same shape.
-        sent: calls of each step, each as `whenever`.
+        sent: calls of each step, each as `without_place`.
         carried: the collectives that each call becomes: name and bytes, as the cost model counts them.
     """
 
@@ -75,8 +75,8 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     carried: dict[Call, tuple[tuple[str, float], ...]] = {}
     for line in steps:
         for fields, requests in line["carried"]:
-            carried.setdefault(whenever(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests))
-    sent = tuple(tuple(whenever(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
+            carried.setdefault(without_place(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests))
+    sent = tuple(tuple(without_place(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
     step_s = np.stack([run.steps["step_s"] for run in every]) - stood_in_s
     inside_s = np.stack([run.steps["exposed_communication_s"] for run in every]) - stood_in_s
     return Software(step_s, np.maximum(inside_s, 0.0), sent, carried)
@@ -124,16 +124,16 @@ class Predicted:
         return float(np.median(np.add(waits_s, self.inside_s)))
 
 
-def whenever(call: Call) -> Call:
+def without_place(call: Call) -> Call:
     """Return the call without its step, group and label: two calls are equal if they become the same on the wire."""
     return call._replace(step=0, group=None, label="")
 
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
-    """Return the calls of each step of a training, each as `whenever`."""
+    """Return the calls of each step of a training, each as `without_place`."""
     out: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
-        out[call.step].append(whenever(call))
+        out[call.step].append(without_place(call))
     return [tuple(out[step]) for step in range(trained.history.steps)]
 
 
@@ -143,7 +143,6 @@ def predict(
     """Return the predicted clock of a training between real processes.
 
     Args:
-        trained: the simulator's training.
         software: times on this machine without a network.
         link: each worker's link, with the costs of gloo's software.
         workers: number of workers P.

@@ -86,8 +86,6 @@ def validate_processes(
     """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, the figure, and the processes' files.
 
     Args:
-        question: the trainings to validate.
-        hosts: the hosts of the processes.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         on_progress: function that gets a line about each stage of the work.
 
@@ -130,7 +128,6 @@ def validate_local(
     """Calibrate the machine if there is no calibration, predict, and measure.
 
     Args:
-        specs: the trainings.
         workers: numbers of processes, with commas between; those of the specs if None.
         cluster: file of a calibration of this machine; if None, the machine is calibrated now.
         repeats: number of trainings of each that count.
@@ -188,6 +185,7 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
 
 
 def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[PredictedTraining], folder: Path) -> None:
+    """Run all trainings over a link, in one launch of processes."""
     cases = tuple(
         Case(training.name, training.spec.model_dump(mode="json"), question.repeats) for training in trainings
     )
@@ -196,6 +194,7 @@ def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[Predi
 
 
 def _identity(case: PredictedTraining, link: Link) -> dict[str, Any]:
+    """Return the fields of a row that identify a training, and what the simulator trained."""
     return {
         "spec": case.of, "problem": case.spec.problem.name, "method": case.spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
@@ -244,6 +243,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the errors of a group of rows."""
     errors = error_of([row["error"] for row in rows])
     del errors["mape"]
     spread = float(np.median([row["spread"] for row in rows]))

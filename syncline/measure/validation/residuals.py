@@ -149,11 +149,7 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def measured_uncertainties(files: Sequence[Path] = BUNDLED) -> dict[str, Uncertainty]:
-    """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate.
-
-    Args:
-        files: the measurements.
-    """
+    """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate."""
     errors = residuals(row for path in files for row in predicted_rows(path)) | nvlink_residuals()
     errors |= projected_residuals()
     return {

@@ -17,7 +17,6 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
     """Validate published measurements, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
 
     Args:
-        spec: the measurements and the constants to compare.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:

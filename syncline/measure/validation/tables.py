@@ -33,10 +33,6 @@ CLUSTERS_NOTE = (
 LEFT_OUT_NOTE = "Errors of the rows of a group when the constants are fitted to all rows but these."
 
 
-def _percents(row: dict[str, Any], name: str, sign: str = "", digits: int = 2) -> str:
-    return "" if row[name] is None else f"{100 * row[name]:{sign}.{digits}f}%"
-
-
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
     """Return tables of the errors, of their groups, and of the constants."""
     if isinstance(spec, ClustersSpec):

@@ -61,9 +61,6 @@ LEFT_OUT = "left out"
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     """Calibrate, predict, and compare.
 
-    Args:
-        spec: the measurements and the constants to compare.
-
     Returns:
         ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
         the repeats; ``constants``, by name, with the spread of the fitted ones.
@@ -136,6 +133,7 @@ def fitted_to(
 
 
 def _ceiling(name: str, machine: Hardware) -> float | None:
+    """Return the largest value of a constant on a machine; None if there is none."""
     ceilings = {"matmul_flops": MATMUL_CEILING * machine.peak_flops, "memory_bytes_per_s": machine.memory_bytes_per_s}
     return ceilings.get(name)
 
@@ -143,6 +141,8 @@ def _ceiling(name: str, machine: Hardware) -> float | None:
 def _fit(
     layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
 ) -> Fit:
+    """Fit some of the constants to measured seconds, from several starts."""
+
     def predict(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
@@ -210,6 +210,7 @@ def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) 
 
 
 def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants) -> list[dict[str, Any]]:
+    """Return the rows of predicted points."""
     predicted_s = step_s(layout, constants)
     return [
         {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,

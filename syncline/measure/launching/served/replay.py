@@ -23,7 +23,6 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
     """Train in this process, with events in a recorded order.
 
     Args:
-        spec: the launched run.
         order: columns of ``order.parquet``.
 
     Returns:

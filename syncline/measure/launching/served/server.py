@@ -25,9 +25,9 @@ from syncline.measure.launching.served.events import ServerFile
 from syncline.measure.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import (
     ConnectionLost,
+    CurveKeys,
     MalformedMessage,
     Message,
-    ServerKeys,
     ServerSocket,
     unpack_tensors,
 )
@@ -53,14 +53,12 @@ POLL_S = 0.01
 
 
 def server_process(
-    rank: int, packed: bytes, options: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
+    rank: int, packed: bytes, options: Launch, listener: socket.socket, keys: CurveKeys, folder: Path
 ) -> None:
     """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
-    device = options.devices(spec.workers + 1).for_process(rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = options.use_device(rank, spec.workers + 1)
     server = _Server(spec, options, device, listener, keys, folder)
     server.run()
     server.socket.close()
@@ -78,7 +76,7 @@ class _Server(NullObserver):
     """
 
     def __init__(
-        self, spec: RunSpec, options: Launch, device: torch.device, listener: socket.socket, keys: ServerKeys,
+        self, spec: RunSpec, options: Launch, device: torch.device, listener: socket.socket, keys: CurveKeys,
         folder: Path,
     ) -> None:  # fmt: skip
         self.spec = spec
@@ -339,6 +337,7 @@ class _Server(NullObserver):
     # Evaluations and losses.
 
     def _evaluate(self, done: int) -> None:
+        """Evaluate the model after ``done`` steps of all workers, and write the metrics."""
         self.evaluated = done
         metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
         self.file.line({"evaluated": done, "metrics": metrics})

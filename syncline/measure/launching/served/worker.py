@@ -11,8 +11,8 @@ import torch
 from syncline.measure.launching.process import Launch
 from syncline.measure.processes.messages import (
     ConnectionLost,
+    CurveKeys,
     MalformedMessage,
-    WorkerKeys,
     WorkerSocket,
     unpack_tensors,
 )
@@ -31,14 +31,12 @@ WITHOUT_SERVER = 4
 """The exit code of a worker that lost its connection to the server, or whose message the server has refused."""
 
 
-def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: WorkerKeys, folder: Path) -> None:
+def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: CurveKeys, folder: Path) -> None:
     """Run a worker's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     progress = Progress.shared(folder / "progress", spec.workers + 1, rank)
-    device = options.devices(spec.workers + 1).for_process(rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = options.use_device(rank, spec.workers + 1)
     method = spec.method.in_precision(spec.number_format)
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
@@ -63,10 +61,7 @@ def _work(
     """Work in rounds, from a model of the server to an update for it, until the server reports the end of the training.
 
     Args:
-        server: the connection to the server.
         local_worker: the worker's parameters, optimizer and task.
-        rank: the number of the worker.
-        watch: the worker's stopwatch.
         register: the counters of all workers.
         slower: how long the worker sleeps after each step, relative to the duration of the step.
 

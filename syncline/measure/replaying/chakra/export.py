@@ -45,11 +45,7 @@ MOST = 2**63 - 1
 
 
 class ChakraNumbers:
-    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks.
-
-    Args:
-        ranks: the record.
-    """
+    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks."""
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
         self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -87,10 +83,6 @@ class NodesOfRank:
     """A rank's events as nodes.
 
     Args:
-        rank: number of the rank.
-        record: the record of the rank.
-        seconds: seconds of each segment.
-        numbering: numbers of the whole record.
         ahead: whether the host runs ahead of its streams; otherwise the host is the device.
     """
 
@@ -130,6 +122,7 @@ class NodesOfRank:
                 yield self._metadata_node("end", stream)
 
     def _waits(self, event: Any) -> None:
+        """Note what a stream or the host has waited for, on which its next node depends."""
         if isinstance(event, Waited):
             if event.call in self._calls:
                 self._pending.setdefault(self._effective_stream(event.stream), []).append(self._calls[event.call])
@@ -155,6 +148,7 @@ class NodesOfRank:
         return list(dict.fromkeys([*last, *self._pending.get(stream, ()), *self._host[self._seen.get(stream, 0) :]]))
 
     def _node(self, kind: int, name: str, stream: int) -> ChakraMessage:
+        """Return a new node behind the queued work of a stream."""
         node = chakra_messages().node(id=self._next, name=name, type=kind, data_deps=self._before(stream))
         self._next += 1
         if stream:
@@ -162,6 +156,7 @@ class NodesOfRank:
         return node
 
     def _computed(self, event: Computed) -> ChakraMessage:
+        """Return the node of a computing segment."""
         stream = self._effective_stream(event.stream)
         node = self._node(COMPUTE, "compute", stream)
         self._queued(node, stream)
@@ -175,6 +170,7 @@ class NodesOfRank:
         return node
 
     def _collective(self, event: Started) -> ChakraMessage:
+        """Return the node of a collective."""
         node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._effective_stream(event.stream))
         # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
@@ -193,6 +189,7 @@ class NodesOfRank:
         self._unawaited.append(node.id)
 
     def _message(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
+        """Return the node of a sent or received message."""
         if isinstance(event, MessageSent):
             kind, word, ends = SEND, "send", (self.rank, event.to)
         else:
@@ -212,6 +209,7 @@ class NodesOfRank:
         self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
+        """Return a node that takes no time."""
         node = self._node(METADATA, name, self._effective_stream(stream))
         self._queued(node, self._effective_stream(stream))
         add_attributes(node, is_cpu_op=True)

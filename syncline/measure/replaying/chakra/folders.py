@@ -39,7 +39,6 @@ def export_record(
     """Write the record of a folder as Chakra traces, with the microseconds of a machine.
 
     Args:
-        source: the folder of a trace.
         machine: hardware, or ``measured``, as a user writes it.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
         out: the folder to write; see ``RunFolder`` for ``exact``.
@@ -68,7 +67,6 @@ def write_chakra(
     """Write a record as Chakra traces.
 
     Args:
-        ranks: the record.
         seconds: seconds of each rank's segments.
         ahead: whether the host runs ahead of its streams.
         head_fields: fields that the head of each file has.
@@ -100,7 +98,6 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
     """Read Chakra traces and write them as a record.
 
     Args:
-        source: the folder of the traces.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
@@ -161,6 +158,7 @@ def files_of(source: Path) -> list[Path]:
 
 
 def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the groups that the file for ASTRA-sim names; none without the file."""
     path = source / GROUPS
     if not path.is_file():
         return {}
@@ -174,6 +172,7 @@ def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
 
 
 def _checked(group: Sequence[Any], ranks: int, path: str) -> tuple[int, ...]:
+    """Return the ranks of a group, or refuse them."""
     for rank in group:
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks:
             raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {ranks - 1}")

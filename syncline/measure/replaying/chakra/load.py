@@ -140,7 +140,6 @@ class RecordOfRank:
     """A rank's record, built from its nodes.
 
     Args:
-        rank: number of the rank.
         head: attributes of the file's head.
         trace: groups and messages of the whole trace.
         path: path of the file, for error messages.
@@ -149,7 +148,7 @@ class RecordOfRank:
     def __init__(self, rank: int, head: dict[str, Any], trace: TraceGroups, path: str) -> None:
         self.rank, self.trace, self.path = rank, trace, path
         self.record = RankRecord()
-        self._kept, self._kept_s = _segments_of(head, path)  # segments that this package has written
+        self._stored, self._stored_s = _segments_of(head, path)  # segments that this package has written
         self._segments: dict[tuple[Operations, float], int] = {}
         self._stream_of: dict[int, int] = {}  # stream of each computing node
         self._last: dict[int, int] = {}  # last computing node of each stream
@@ -184,13 +183,13 @@ class RecordOfRank:
                 self._note(node)
         for dep, mark in sorted(self._marks.items(), key=lambda pair: -self._at[pair[0]]):
             self.record.events.insert(self._at[dep], Marked(mark, self._stream_of[dep]))
-        if self._kept is None or self._kept_s:
+        if self._stored is None or self._stored_s:
             self.record.segment_cpu_s = self._seconds
         return self.record
 
     def _stream_for(self, node: IssuedNode, otherwise: int | None) -> int:
         """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
-        if "stream" in node.attributes or self._kept is not None:
+        if "stream" in node.attributes or self._stored is not None:
             return self._non_negative_int(node, "stream", 0)
         if otherwise is not None:
             return otherwise
@@ -200,6 +199,7 @@ class RecordOfRank:
         return self._streams
 
     def _await(self, node: IssuedNode, stream: int) -> None:
+        """Append the waits of a stream for the nodes on which a node depends."""
         for dep in node.deps:
             if dep in self._calls:
                 if (dep, stream) not in self._waited:
@@ -211,12 +211,13 @@ class RecordOfRank:
                 self.record.events.append(StreamWaited(mark, stream))
 
     def _compute(self, node: IssuedNode, stream: int) -> None:
-        if self._kept is not None:
+        """Append the computing of a node."""
+        if self._stored is not None:
             number = self._non_negative_int(node, "segment")
-            if number >= len(self._kept):
-                raise self._refused(node, f"a segment below {len(self._kept)}", number)
-            operations = self._kept[number]
-            seconds = self._kept_s[number] if self._kept_s else 0.0
+            if number >= len(self._stored):
+                raise self._refused(node, f"a segment below {len(self._stored)}", number)
+            operations = self._stored[number]
+            seconds = self._stored_s[number] if self._stored_s else 0.0
         else:
             number = -1
             flops, nbytes = (float(self._non_negative_int(node, name, 0)) for name in ("num_ops", "tensor_size"))
@@ -231,6 +232,7 @@ class RecordOfRank:
         self._at[node.id] = len(self.record.events)  # the position after which a mark may be inserted
 
     def _communicate(self, node: IssuedNode, stream: int) -> None:
+        """Append the collective or the message of a node."""
         call, site = node.id + 1, str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         if node.type == COLLECTIVE:
@@ -265,7 +267,7 @@ class RecordOfRank:
 
     def _note(self, node: IssuedNode) -> None:
         """Append a step or a loss, which only files of this package have, and the waits before it."""
-        if self._kept is None:
+        if self._stored is None:
             return
         self._await(node, self._non_negative_int(node, "stream", 0))
         if node.name == "step":
@@ -274,6 +276,7 @@ class RecordOfRank:
             self.record.events.append(Lost(node.attributes["loss"]))
 
     def _group(self, node: IssuedNode) -> tuple[int, ...]:
+        """Return the ranks of the group of a collective."""
         name = str(node.attributes.get("pg_name", ""))
         ranks = self.trace.groups.get(name, () if name in ("", "0") else None)
         if ranks is None:
@@ -290,6 +293,7 @@ class RecordOfRank:
         return self._numbers[key] - 1
 
     def _non_negative_int(self, node: IssuedNode, name: str, otherwise: int | None = None) -> int:
+        """Return an attribute that is a number of at least 0."""
         value = node.attributes.get(name, otherwise)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
