@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from syncline.comm.processes import global_rank
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.files import atomic_path
@@ -114,14 +113,7 @@ class StageMessage(NamedTuple):
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-def play_stage(
-    schedule: Schedule,
-    stage: int,
-    math: PipelineMath,
-    message: StageMessage,
-    watch: Stopwatch,
-    group: dist.ProcessGroup | None = None,
-) -> None:
+def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: StageMessage, watch: Stopwatch) -> None:
     """Run the tasks of one stage in the order of the schedule.
 
     Each process has the ``math`` of all stages and uses the part of its own stage. Tensors travel through host memory.
@@ -140,12 +132,12 @@ def play_stage(
     stages, chunks = math.stages, schedule.chunks
     device = next(math.parts[stage].parameters()).device
     hooks = [math.optimizers[stage].register_step_pre_hook(lambda *_: watch.begin_optimizer())]
-    sender = _Sender(watch, group)
+    sender = _Sender(watch)
     try:
         for task in schedule.orders[stage]:
             source, target = source_stage(task, stage, stages, chunks), target_stage(task, stage, stages, chunks)
             if source is not None:
-                received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch, group)
+                received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch)
                 math.incoming(stage, task, received.to(device))
             watch.begin(task.microbatch, _activity_name(schedule, task))
             math.effect(stage, task)()
@@ -172,14 +164,12 @@ def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int
     return (TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch) * stages * schedule.chunks + part
 
 
-def _receive(
-    message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch, group: dist.ProcessGroup | None
-) -> Tensor:
+def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch) -> Tensor:
     """Return the input of a task when its message has arrived, and record the wait."""
     received = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.now_ns()
     watch.progress.enter()
-    dist.recv(received, global_rank(group, source), group=group, tag=tag)
+    dist.recv(received, source, tag=tag)
     watch.progress.leave()
     watch.record_receive(start_ns, watch.now_ns(), task.kind, message.nbytes, task.microbatch)
     return received
@@ -188,8 +178,8 @@ def _receive(
 class _Sender:
     """A thread that sends tensors in the order in which it gets them."""
 
-    def __init__(self, watch: Stopwatch, group: dist.ProcessGroup | None) -> None:
-        self._watch, self._group = watch, group
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
         self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -214,7 +204,7 @@ class _Sender:
             while (item := self._waiting.get()) is not None:
                 x, target, tag, task = item  # x is in host memory already
                 start_ns = self._watch.host_ns()
-                dist.send(x, global_rank(self._group, target), group=self._group, tag=tag)
+                dist.send(x, target, tag=tag)
                 nbytes = x.numel() * x.element_size()
                 self._watch.record_send(start_ns, self._watch.host_ns(), task.kind, nbytes, task.microbatch)
         except Exception as error:

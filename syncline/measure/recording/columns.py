@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,9 @@ COUNTS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer
 class TracedGroups:
     """A numbered list of groups with name and ranks; groups of messages have a name and no ranks."""
 
-    def __init__(self, groups: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-        self.listed = list(groups)
-        self._numbers = {group: number for number, group in enumerate(self.listed)}
+    def __init__(self) -> None:
+        self.listed: list[tuple[str, tuple[int, ...]]] = []
+        self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def number(self, name: str, ranks: tuple[int, ...] = ()) -> int:
         """Return the number of a group, and add the group if it is new."""

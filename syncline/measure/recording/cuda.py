@@ -36,7 +36,7 @@ def install_cuda() -> AbstractContextManager[object]:
     dist.is_nccl_available = lambda: True
     cuda_calls.install_cuda_calls()
     scaler = torch.amp.grad_scaler.GradScaler
-    for owner, name, call in (
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
         (torch._C._nn, "_parse_to", parse_to),
         (torch.nn.parallel.DistributedDataParallel, "__init__", init_ddp),
         (DeviceMesh, "__init__", init_mesh),
@@ -51,7 +51,8 @@ def install_cuda() -> AbstractContextManager[object]:
           for verb, what in (("is", "enabled"), ("get", "dtype"), ("set", "enabled"), ("set", "dtype"))),
         (torch.amp, "custom_fwd", with_cpu_keyword),
         (torch.amp, "custom_bwd", with_cpu_keyword),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for owner, name, call in replaced:
         setattr(owner, name, wrapping(getattr(owner, name), call))
     torch.get_autocast_gpu_dtype = torch.get_autocast_cpu_dtype
     torch.Generator = Generator  # type: ignore[misc]

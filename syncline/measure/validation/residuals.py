@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,9 +147,9 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     return errors
 
 
-def measured_uncertainties(files: Sequence[Path] = BUNDLED) -> dict[str, Uncertainty]:
+def measured_uncertainties() -> dict[str, Uncertainty]:
     """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate."""
-    errors = residuals(row for path in files for row in predicted_rows(path)) | nvlink_residuals()
+    errors = residuals(row for path in BUNDLED for row in predicted_rows(path)) | nvlink_residuals()
     errors |= projected_residuals()
     return {
         basis: uncertainty_of(basis_errors, basis)

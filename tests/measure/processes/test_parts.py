@@ -68,7 +68,7 @@ def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.
     monkeypatch.setattr(dist, "send", lambda x, target, **options: None)
     times = itertools.count(10, 10)
     watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: next(times))
-    sender = _Sender(watch, None)
+    sender = _Sender(watch)
     sender.send(torch.zeros(3), 1, 7, PipelineTask("forward", 5))
     sender.finish()
     (lap,) = watch.take_laps()
