@@ -232,9 +232,9 @@ def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
     for kind, call_s in fit.costs.call_of_s:
         values |= {f"call_overhead.{kind}.{workers}": seconds for workers, seconds in call_s}
     values |= {f"byte_overhead.{kind}": seconds for kind, seconds in fit.costs.byte_s}
-    given = ("latency", "bandwidth") if user_provided else ()
+    provided = ("latency", "bandwidth") if user_provided else ()
     return [
-        {"constant": name, "value": value, "given": name in given, "spread": fit.spread.get(name)}
+        {"constant": name, "value": value, "given": name in provided, "spread": fit.spread.get(name)}
         for name, value in values.items()
         if value or name in fit.spread
     ]

@@ -191,12 +191,7 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
 
 
 def write_launch(
-    folder: RunFolder,
-    spec: RunSpec,
-    options: Launch,
-    parts: Path,
-    ended: Ended,
-    step_s: float | None,
+    folder: RunFolder, spec: RunSpec, options: Launch, parts: Path, ended: Ended, step_s: float | None
 ) -> dict[str, Any]:
     """Write the measurements into the folder, next to the simulator's results for the same traffic.
 

@@ -38,10 +38,7 @@ class Stopwatch:
     """
 
     def __init__(
-        self,
-        progress: Progress,
-        device: torch.device | str = "cpu",
-        clock: Callable[[], int] = time.monotonic_ns,
+        self, progress: Progress, device: torch.device | str = "cpu", clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self.progress = progress
         self.laps: list[Lap] = []

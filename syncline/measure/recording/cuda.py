@@ -47,11 +47,13 @@ def install_cuda() -> AbstractContextManager[object]:
         (torch, "set_default_device", set_default_device),
         (torch, "get_default_device", get_default_device),
         (torch, "load", load),
-        *((torch, f"{verb}_autocast_{what}", with_cpu_type)
-          for verb, what in (("is", "enabled"), ("get", "dtype"), ("set", "enabled"), ("set", "dtype"))),
+        (torch, "is_autocast_enabled", with_cpu_type),
+        (torch, "get_autocast_dtype", with_cpu_type),
+        (torch, "set_autocast_enabled", with_cpu_type),
+        (torch, "set_autocast_dtype", with_cpu_type),
         (torch.amp, "custom_fwd", with_cpu_keyword),
         (torch.amp, "custom_bwd", with_cpu_keyword),
-    ]  # fmt: skip
+    ]
     for owner, name, call in replaced:
         setattr(owner, name, wrapping(getattr(owner, name), call))
     torch.get_autocast_gpu_dtype = torch.get_autocast_cpu_dtype

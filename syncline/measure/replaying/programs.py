@@ -28,18 +28,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.sim import (
-    Collective,
-    Compute,
-    HostWait,
-    Program,
-    Queued,
-    Recv,
-    Send,
-    StreamMark,
-    StreamWait,
-    Wait,
-)
+from syncline.sim import Collective, Compute, HostWait, Program, Queued, Recv, Send, StreamMark, StreamWait, Wait
 from syncline.specs import hardware
 
 MEASURED = "measured"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,9 +60,3 @@ def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
     spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
     assert isinstance(spec, RunSpec)
     return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())
-
-
-def largest_difference(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Return the largest difference between two sets of tensors; NaN if a difference is not a number."""
-    differences = [float((actual[name].double() - x.double()).abs().max()) for name, x in expected.items() if x.numel()]
-    return math.nan if any(math.isnan(difference) for difference in differences) else max(differences, default=0.0)
