@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from syncline.measure.recording.ranks import ForeignScript
-    from syncline.measure.recording.shapes import Shaping
     from syncline.measure.replaying.scenario import ReplayedOn
 
 
 def answer_trace(
-    question: Trace, programs: Sequence[ForeignScript] | None = None, shaping: Shaping | None = None
+    question: Trace, programs: Sequence[ForeignScript] | None = None, shaping: Callable[..., Any] | None = None
 ) -> Result:
     """Return the trace of a question.
 
     Args:
         question: the question.
         programs: the programs, if they are made already; they then run in processes that this one forks.
-        shaping: the recording by shapes alone, of more ranks, in place of the scripts' own arithmetic.
+        shaping: the function that records by shapes alone, of more ranks, in place of the scripts' own arithmetic.
     """
     from syncline.measure.recording.ranks import TraceOptions, traced
     from syncline.measure.replaying.scenario import ReplayedOn

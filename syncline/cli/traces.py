@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,13 @@ def print_trace(question: Trace) -> None:
     """Print the traces of scripts, and write them into a folder."""
     from syncline.api.traces import answer_trace, folder_name
     from syncline.measure.recording.ranks import script_of
-    from syncline.measure.recording.shapes import Shaping, parse_ranks
+    from syncline.measure.recording.shapes import parse_ranks, trace_by_shapes
 
     programs = [script_of(words) for words in _scripts(question.script, question.scripts)]
     if question.ranks is not None and not question.shapes:
         expected = "--shapes beside it, as with real math all ranks are recorded"
         raise SpecError("--ranks", question.ranks, expected)
-    shaping = Shaping(parse_ranks(question.ranks)) if question.shapes else None
+    shaping = partial(trace_by_shapes, ranks=parse_ranks(question.ranks)) if question.shapes else None
     result = answer_trace(in_folder(question, folder_name(programs)), programs, shaping)
     _show(result, question.json)
     if not question.json:

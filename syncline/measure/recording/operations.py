@@ -67,18 +67,11 @@ class KnownSteps:
     Args:
         counter: the active counter.
         note: called with the FLOPs and bytes of the operations of a step that is not counted again.
-        is_counting: returns whether operations are counted now.
         num_events: returns a number that changes if a step does anything besides computation.
     """
 
-    def __init__(
-        self,
-        counter: TorchDispatchMode,
-        note: Callable[[Costs], None],
-        is_counting: Callable[[], bool],
-        num_events: Callable[[], int],
-    ) -> None:
-        self.counter, self.note, self.is_counting, self.num_events = counter, note, is_counting, num_events
+    def __init__(self, counter: OperationCounter, note: Callable[[Costs], None], num_events: Callable[[], int]) -> None:
+        self.counter, self.note, self.num_events = counter, note, num_events
         self.counted: Costs | None = None
         """The costs of the step that is being counted; None outside such a step."""
         self._known: dict[Any, Costs] = {}
@@ -103,7 +96,7 @@ class KnownSteps:
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if type(optimizer) not in REGULAR or closure is not None or _get_current_dispatch_mode() is not self.counter:
             return
-        if not self.is_counting():
+        if not self.counter.is_counting():
             return
         key = step_key(optimizer)
         costs = self._known.get(key)
@@ -127,6 +120,7 @@ class KnownSteps:
         self._begun = self.counted = None
 
     def _on(self) -> None:
+        """Switch the counter on again."""
         self._is_off = False
         self._plain.__exit__(None, None, None)
         self.counter.__enter__()
@@ -172,7 +166,7 @@ class OperationCounter(TorchDispatchMode):
     @contextmanager
     def know_steps(self, note: Callable[[Costs], None], num_events: Callable[[], int]) -> Iterator[OperationCounter]:
         """Count operations in a ``with`` block, but those of equal optimizer steps only once, see ``KnownSteps``."""
-        with KnownSteps(self, note, self.is_counting, num_events) as self.steps, self:
+        with KnownSteps(self, note, num_events) as self.steps, self:
             yield self
 
     @classmethod

@@ -42,7 +42,7 @@ from syncline.measure.recording.recorder import RECORDER
 
 POLL_S = 0.02
 
-MOST_TOLD = 16
+MOST_LISTED = 16
 """Maximum number of recorded ranks that the note lists."""
 
 
@@ -114,25 +114,17 @@ def shaped(
     return ShapedRecord(recorded, stand_in_of, groups)
 
 
-class Shaping:
-    """A callable that records programs by shapes, in place of `traced`.
-
-    Args:
-        ranks: the ranks to record; if empty, `shaped` finds them.
-    """
-
-    def __init__(self, ranks: Sequence[int] = ()) -> None:
-        self.ranks = tuple(ranks)
-
-    def __call__(self, program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
-        """Return the records of all ranks of a program."""
-        record = shaped(program, workers, self.ranks, options)
-        counts = Counter(record.stands_for)
-        listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MOST_TOLD])
-        more = f" and {len(counts) - MOST_TOLD} more" if len(counts) > MOST_TOLD else ""
-        first, *others = record.expanded()
-        first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
-        return print_notes([first, *others])
+def trace_by_shapes(
+    program: ForeignScript, workers: int, options: TraceOptions, ranks: Sequence[int] = ()
+) -> list[RankRecord]:
+    """Return the records of all ranks of a program by shapes, in place of `traced`; see `shaped` for ``ranks``."""
+    record = shaped(program, workers, ranks, options)
+    counts = Counter(record.stands_for)
+    listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MOST_LISTED])
+    more = f" and {len(counts) - MOST_LISTED} more" if len(counts) > MOST_LISTED else ""
+    first, *others = record.expanded()
+    first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
+    return print_notes([first, *others])
 
 
 def parse_ranks(text: str | None) -> tuple[int, ...]:
@@ -160,30 +152,28 @@ def recorded_ranks(
     """
     running: dict[int, int] = {}
     started: list[int] = []
-    todo = list(ranks)
+    requested = list(ranks)
     try:
-        while todo or running:
-            for rank in todo:
+        while True:
+            for rank in requested:
                 if rank not in started and rank not in recorded:
                     started.append(rank)
                     running[_forked(program, rank, workers, folder, options)] = rank
+            if not running:
+                return started
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid in running:
-                rank = running.pop(pid)
-                raise_if_interrupted()
-                if status:
-                    refusal = folder / f"refused-{rank}"
-                    raise SynclineError(refusal.read_text() if refusal.exists() else f"rank {rank} of {workers} failed")
-            elif not pid:
+            if not pid:
                 time.sleep(POLL_S)
-                raise_if_interrupted()
-            todo = [int(file.name.removeprefix("want-")) for file in folder.glob("want-*")]
-            todo = [rank for rank in todo if rank not in started and rank not in recorded]
+            raise_if_interrupted()
+            rank = running.pop(pid, -1)
+            if status and rank >= 0:
+                refusal = folder / f"refused-{rank}"
+                raise SynclineError(refusal.read_text() if refusal.exists() else f"rank {rank} of {workers} failed")
+            requested = [int(file.name.removeprefix("want-")) for file in folder.glob("want-*")]
     finally:
         for pid in running:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    return started
 
 
 def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:

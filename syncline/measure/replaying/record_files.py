@@ -2,8 +2,7 @@
 
 A header, JSON in the metadata of ``trace.parquet``, has what concerns the whole record: its format, the number of
 ranks, the groups, and notes on deviations of the recording from the script. The files are written and read rank
-by rank, so that two ranks' rows are never in memory together. A run folder of several scripts has their records in
-``records/1``, ``records/2`` and so on.
+by rank, so that two ranks' rows are never in memory together.
 """
 
 from __future__ import annotations
@@ -18,18 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from syncline.errors import SpecError, within
-from syncline.files import read_json
 from syncline.measure.recording.columns import EVENTS, OPERATIONS, TracedGroups, rank_of_tables, tables_of_rank
-from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.recording.record import MessageAwaited, MessageSent, RankRecord, Started, notes_of
-from syncline.measure.replaying.clocks import TraceRecord
-from syncline.runs.folders.folder import RunFolder
 
 FORMAT = 1
 """The version of the file format; a reader accepts this version only."""
-
-SEVERAL = "records"
-"""The folder of the records of several scripts."""
 
 HEADER = b"syncline.trace"
 FILES = {"trace": EVENTS, "operations": OPERATIONS}
@@ -136,39 +128,3 @@ def _by_rank(file: pq.ParquetFile, ranks: int) -> Iterator[pa.Table]:
         yield rows
     if unread is not None or group < file.num_row_groups:
         raise SpecError("rank", "rows of more ranks", f"rows of the {ranks} ranks of the header")
-
-
-def script_names(programs: Sequence[ForeignScript]) -> list[str]:
-    """Return a distinct name for each program: its file or module, with arguments or a number if names repeat."""
-    names = [program.name for program in programs]
-    if len(set(names)) < len(names):
-        names = [" ".join([program.name, *program.args]) for program in programs]
-    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
-
-
-def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
-    """Write records into a run folder."""
-    for number, record in enumerate(records, start=1):
-        inside = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
-        (folder.working / inside).mkdir(parents=True, exist_ok=True)
-        for name, parts in parts_of_record(record.ranks).items():
-            folder.long_table(inside + name, parts)
-
-
-def read_records(folder: Path) -> list[TraceRecord]:
-    """Return the records in a run folder, with their names.
-
-    Raises:
-        SpecError: the folder has no record.
-    """
-    inside = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
-    try:
-        names = [str(name) for name in read_json(folder / "run.json")["scripts"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        names = []  # the folder was not written by `syncline trace`
-    if not inside:
-        return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
-    names = names if len(names) == len(inside) else [path.name for path in inside]
-    return [
-        TraceRecord(name, read_record(path), f"{folder.name}/{name}") for name, path in zip(names, inside, strict=True)
-    ]

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError
+from syncline.files import read_json
 from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, traced
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, notes_of
 from syncline.measure.replaying.clocks import TraceRecord, sites_of
 from syncline.measure.replaying.links import links_of_record
-from syncline.measure.replaying.record_files import read_records, script_names, write_records
+from syncline.measure.replaying.record_files import parts_of_record, read_record
 from syncline.measure.replaying.replay_folder import write_replays
 from syncline.measure.replaying.rows import TimedReplay, loss_rows, replay_rows, timed_replays
 from syncline.measure.replaying.scenario import ReplayedOn
@@ -23,6 +24,9 @@ from syncline.specs.experiment import check_distinct
 
 MOST_WORKERS, MOST_SHAPED = 256, 1024
 """Largest number of workers: each is a process of some hundred MB; by shapes, its state takes some MB."""
+
+SEVERAL = "records"
+"""The folder of the records of several scripts, as ``records/1`` and so on; one script has its record beside it."""
 
 TraceAnswer = dict[str, Any]
 
@@ -149,3 +153,39 @@ def results_of(
         if whatif:
             result["sensitivities"] += sensitivities(timed, question, sites)
     return result, replays
+
+
+def script_names(programs: Sequence[ForeignScript]) -> list[str]:
+    """Return a distinct name for each program: its file or module, with arguments or a number if names repeat."""
+    names = [program.name for program in programs]
+    if len(set(names)) < len(names):
+        names = [" ".join([program.name, *program.args]) for program in programs]
+    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
+
+
+def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
+    """Write records into a run folder."""
+    for number, record in enumerate(records, start=1):
+        inside = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
+        (folder.working / inside).mkdir(parents=True, exist_ok=True)
+        for name, parts in parts_of_record(record.ranks).items():
+            folder.long_table(inside + name, parts)
+
+
+def read_records(folder: Path) -> list[TraceRecord]:
+    """Return the records in a run folder, with their names.
+
+    Raises:
+        SpecError: the folder has no record.
+    """
+    inside = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
+    try:
+        names = [str(name) for name in read_json(folder / "run.json")["scripts"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        names = []  # the folder was not written by `syncline trace`
+    if not inside:
+        return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
+    names = names if len(names) == len(inside) else [path.name for path in inside]
+    return [
+        TraceRecord(name, read_record(path), f"{folder.name}/{name}") for name, path in zip(names, inside, strict=True)
+    ]

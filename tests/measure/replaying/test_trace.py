@@ -33,12 +33,11 @@ from syncline.measure.replaying.clocks import (
     reachable_loss,
     sites_of,
 )
-from syncline.measure.replaying.record_files import read_records, script_names
 from syncline.measure.replaying.rows import loss_rows, replay_rows, replay_timed, timed_replays
 from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap, without_site
 from syncline.measure.replaying.sensitivities import sensitivities
 from syncline.measure.replaying.tables import decisive
-from syncline.measure.replaying.trace import check_trace, trace, whatif
+from syncline.measure.replaying.trace import check_trace, read_records, script_names, trace, whatif
 from syncline.runs.folders.run_index import run_entry
 from tests.measure.replaying.records import LINK, SLOW, both, rank, started
 from tests.test_docs import documented
