@@ -159,7 +159,7 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
     fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
     if runs != "gloo":
         return fields
-    call: Fields = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
+    call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
     for kind, call_s in fit.costs.call_of_s:
         call[kind] = {workers: quantity(seconds, TIMES) for workers, seconds in call_s}
     costs = {
