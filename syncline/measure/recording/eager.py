@@ -19,7 +19,7 @@ from syncline.measure.recording.recorder import RECORDER, Refusal
 def install_eager() -> None:
     """Replace the functions of torch in this process."""
     torch.compile = uncompiled
-    torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign,assignment]
+    torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         module.spawn = module.start_processes = run_spawned  # type: ignore[attr-defined]
     setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - a type that mypy knows otherwise

@@ -75,7 +75,7 @@ class ServerLines:
         arrived = []
         for report in self.reports:
             for step, loss in zip(report["steps"], report["losses"], strict=True):
-                arrived.append(Step(report["worker"], *step, loss))
+                arrived.append(Step._make([report["worker"], *step, loss]))
         return sorted(arrived, key=lambda step: step.place)
 
 

@@ -156,9 +156,9 @@ def _write_served(
     if lines.facts:
         folder.table("order", order_columns(lines))
     if measured is not None:
-        trained, names = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
+        trained, places = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
         write_contributions(folder, [trained, replace(trained, apart=measured.simulated)])
-        tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in names]
+        tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in places]
         write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
