@@ -31,10 +31,9 @@ from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.elastic.async_clock import AsyncPlan, AsyncTrained, async_plan
 from syncline.runs.training.elastic.async_training import batch_work
 from syncline.runs.training.limits import check_processes, check_training
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, run_records
 from syncline.runs.training.tables import write_contributions
-from syncline.runs.training.trained import Trained, base_s, build_task
+from syncline.runs.training.trained import Trained, base_s, build_task, with_measured_step
 from syncline.sim import Clock
 from syncline.specs import RunSpec
 
@@ -157,7 +156,7 @@ def _write_served(
         folder.table("order", order_columns(lines))
     if measured is not None:
         trained, places = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
-        write_contributions(folder, [trained, replace(trained, apart=measured.simulated)])
+        write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
         tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in places]
         write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
@@ -177,7 +176,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
-        read_tensors(lines.facts["tensors"]), apart=measured_training,
+        read_tensors(lines.facts["tensors"]), asynchronous=measured_training,
     )  # fmt: skip
     completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
     simulated = AsyncTrained(completed_plan, completed_plan.play(), history.steps)
