@@ -61,12 +61,12 @@ def _calibrate(question: Torchrun) -> None:
     """Calibrate the machines of the processes that torchrun started, and print the result on the first rank."""
     from syncline.cli.shell import new_console
     from syncline.measure.calibration.calibrate import calibrate_under_torchrun
-    from syncline.measure.calibration.plan import planned
+    from syncline.measure.calibration.plan import plan_of_options
     from syncline.measure.calibration.tables import calibrate_tables
     from syncline.measure.launching.process import Launch
     from syncline.units import parse_seconds
 
-    plan = planned(
+    plan = plan_of_options(
         question.spec, question.fields or (), known_network=question.network, sizes=question.sizes,
         budget=question.budget, window=question.window,
     )  # fmt: skip

@@ -8,11 +8,11 @@ import torch
 
 from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.measure.processes.launch import run_processes
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm, warmup_stable_decay, wsd_factor
 from syncline.problems import PROBLEMS, Quadratic
 from syncline.training import CHECK_EVERY, StepLog, rows_of, train
+from tests.processes import run_processes
 
 SPECTRUM = (1.0, 3.0)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.gpu.parts import Row, one_line
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import WARM_UP, host_s, queued_s, summary
-from syncline.measure.processes.launch import run_processes
+from tests.processes import run_processes
 
 ALONE_BYTES = (4, 2**12, 2**20, 2**24, 2**28)
 SHARED_BYTES = (4, 2**12, 2**16, 2**20, 2**24, 2**26)

@@ -17,7 +17,7 @@ from typing import Any
 from torch.multiprocessing import ProcessRaisedException
 
 from benchmarks.gpu.setting import Setting
-from syncline.measure.processes.launch import PRELOAD
+from syncline.measure.processes.watchdog import PRELOAD
 
 Row = dict[str, Any]
 

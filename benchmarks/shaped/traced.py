@@ -27,7 +27,7 @@ from syncline.analysis.figures.validation import predicted_against_measured
 from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.measure.recording.ranks import ForeignScript, traced
 from syncline.measure.recording.record import RankRecord
-from syncline.measure.replaying.computing import MeasuredComputing
+from syncline.measure.replaying.programs import MeasuredComputing
 from syncline.measure.replaying.replay import replay
 from syncline.units import format_bandwidth, format_seconds
 

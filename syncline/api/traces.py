@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def answer_trace(question: Trace) -> Result:
     """Return the trace of scripts or functions; a command's scripts run in processes that this process forks."""
     from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, traced
-    from syncline.measure.recording.shapes import Shaping, parse_ranks
+    from syncline.measure.recording.shapes import parse_ranks, trace_by_shapes
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.subprocess_trace import traced_apart
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
@@ -33,7 +34,7 @@ def answer_trace(question: Trace) -> Result:
         raise SpecError("what", None, "a script, or a function that does the same")
     run: Any = traced if command_lines else traced_apart
     if question.shapes:
-        run = Shaping(parse_ranks(question.ranks))
+        run = partial(trace_by_shapes, ranks=parse_ranks(question.ranks))
     replay = ReplayedOn.from_options(
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,

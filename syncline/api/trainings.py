@@ -146,10 +146,10 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
         SynclineError: a process died or hung, so there is no calibration.
     """
     from syncline.measure.calibration.calibrate import calibrate
-    from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, planned
+    from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, plan_of_options
     from syncline.measure.launching.process import Launch as Options
 
-    plan = planned(
+    plan = plan_of_options(
         None if question.spec is None else str(question.spec), question.fields or (), known_network=question.network,
         sizes=question.sizes, budget=question.budget, window=question.window,
     )  # fmt: skip

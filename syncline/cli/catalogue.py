@@ -76,7 +76,7 @@ def print_explore(question: Explore) -> None:
 
 def print_chakra(question: Chakra) -> None:
     """Convert a record to execution traces, or back, and print where they are."""
-    from syncline.measure.replaying.chakra.folders import export_record, take_chakra
+    from syncline.measure.replaying.chakra.folders import export_record, import_chakra
 
     if question.action not in ACTIONS:
         raise SpecError("action", question.action, one_of(ACTIONS, question.action))
@@ -87,7 +87,7 @@ def print_chakra(question: Chakra) -> None:
         rows, folder = export_record(source, question.hardware, question.host, target, exact=exact)
         summary = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
     else:
-        rows, folder = take_chakra(source, target, exact=exact)
+        rows, folder = import_chakra(source, target, exact=exact)
         summary = f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
     if question.json:
         emit({"rows": rows, "folder": str(folder)})

@@ -15,7 +15,7 @@
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
 | other algorithms, a single link from the user    | `SET_LINKS`                                |
 
-`syncline.measure.validation.projected` computes the residuals of each source.
+``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source.
 """
 
 from __future__ import annotations

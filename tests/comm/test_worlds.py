@@ -8,8 +8,8 @@ import torch
 from syncline.comm import DENSE, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.processes.launch import run_processes
 from tests.comm.worlds import all_calls, group_tensor, in_process, in_simulator
+from tests.processes import run_processes
 
 # Nothing is added up on the way, or only in one fixed order.
 EXACT = ("all_gather", "gather", "all_to_all", "broadcast", "flag", "second")

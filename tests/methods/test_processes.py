@@ -8,7 +8,6 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from syncline.measure.processes.launch import run_processes
 from syncline.problems import Digits, TextGPT
 from tests.methods.table import METHODS
 from tests.methods.worlds import (
@@ -23,6 +22,7 @@ from tests.methods.worlds import (
     relative_difference,
     text_in_process,
 )
+from tests.processes import run_processes
 
 PRODUCTS = ("demo", "powersgd", "dion", "curvadion", "placed-dion", "selsync-dion", "block-top-k")
 """Kinds of methods, and of compressors, that multiply matrices over the worker axis."""

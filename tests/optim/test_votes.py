@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError
-from syncline.measure.processes.launch import run_processes
 from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
 from syncline.optim.base import Row
 from syncline.optim.noise import coins, uniform
 from syncline.optim.votes import TIES
 from syncline.seeds import seed64
 from tests.optim.given import assert_same, gaussian, gradients, lion_cub, run
+from tests.processes import run_processes
 
 SHAPES = ((7, 5), (3,), ())
 VOTES: dict[str, Vote] = {

@@ -58,9 +58,9 @@ BEGINNINGS = (
 """What is called when everything was checked, before anything is trained or started."""
 
 STARTS = (
-    "syncline.measure.processes.watchdog.watched",
-    "syncline.measure.launching.launch.watched",
-    "syncline.measure.calibration.calibrate.watched",
+    "syncline.measure.processes.watchdog.run_watched",
+    "syncline.measure.launching.launch.run_watched",
+    "syncline.measure.calibration.calibrate.run_watched",
     "syncline.measure.processes.hosts.run_together",
 )
 """What starts real processes."""

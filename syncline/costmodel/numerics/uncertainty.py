@@ -11,8 +11,8 @@ If the interval does not contain 0, it is widened to 0, because measurements of 
 deviation is 1.4826 times the median of the absolute deviations.) A tenth of all residuals may be outside the interval,
 and single outliers must not widen the interval of all others.
 
-`uncertainties` returns those of the package's measurements (`uncertainties.csv`, computed by
-`syncline.measure.validation.residuals`).
+`uncertainties` returns those of the package's measurements (`uncertainties.csv`, which
+``python -m tests.measure.validation.uncertainties`` in the repository computes).
 """
 
 from __future__ import annotations

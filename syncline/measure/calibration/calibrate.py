@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,8 @@ from syncline.measure.calibration import machine_times
 from syncline.measure.calibration.cluster_file import ClusterFile, cluster_of
 from syncline.measure.calibration.collective_times import Gate, spread, time_collectives
 from syncline.measure.calibration.plan import PARTS, Calibration, check_process_counts
-from syncline.measure.launching.process import Launch
-from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
+from syncline.measure.launching.process import Launch, join_local_processes
+from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import (
     Place,
     agree,
@@ -31,10 +29,9 @@ from syncline.measure.processes.rendezvous import (
     group,
     host_store,
     identity,
-    join_store,
     store_of_environment,
 )
-from syncline.measure.processes.watchdog import Failure, watched
+from syncline.measure.processes.watchdog import Failure, run_watched
 from syncline.problems import Rows
 
 PRELOAD = ("syncline.measure.calibration.calibrate",)
@@ -54,7 +51,6 @@ def calibrate(
     """Measure this machine with each number of local processes in turn, and write the cluster file.
 
     Args:
-        plan: the measurements to make.
         workers: numbers of processes, each at least 2.
         out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
         options: device, backend, timeout; the defaults of `Launch` if none.
@@ -75,8 +71,7 @@ def calibrate(
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for number, processes in enumerate(sorted(workers)):
-            done = number * len(plan.parts)
-            measurement = _on_local_processes(plan, processes, options, partial(_report_parts, on_progress, done))
+            measurement = _on_local_processes(plan, processes, options, on_progress, number * len(plan.parts))
             if isinstance(measurement, Failure):
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)
@@ -108,26 +103,20 @@ def calibrate_under_torchrun(
         same = identity(plan.identity()) | ({"device": devices.kind, "backend": devices.backend} if devices else {})
         machines = agree(store, place, {"device": "", "backend": ""} | same, options.meeting_s, mistake)
         assert devices is not None  # otherwise `agree` has raised the mistake on every rank
-        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
+        progress = Progress.private(place.processes, place.rank)
         start_s = time.perf_counter()
         try:
             measurement = measure(plan, options, store, place, machines, progress)
         except RuntimeError as error:
-            failure = Failure(place.rank, progress.step_of(place.rank), _torchs_reason(error))
-            return {"failed": failure_line(failure, plan)}
+            line = (str(error).splitlines() or [""])[0]
+            is_lost_peer = any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe"))
+            reason = "lost another process" if is_lost_peer else f"failed ({type(error).__name__}: {line})"
+            return {"failed": failure_line(Failure(place.rank, progress.step_of(place.rank), reason), plan)}
         if file is None:
             return {}
         facts = {"command": command, "seconds": round(time.perf_counter() - start_s, 1)}
         facts |= {"machines": len(set(machines.values())), "backend": devices.backend, "device": devices.kind}
         return file.write(cluster_of(plan, [measurement], facts))
-
-
-def _torchs_reason(error: RuntimeError) -> str:
-    """Return in few words the reason why a rank failed; torch's message for a lost peer is long."""
-    line = (str(error).splitlines() or [""])[0]
-    if any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe")):
-        return "lost another process"
-    return f"failed ({type(error).__name__}: {line})"
 
 
 def failure_line(failure: Failure, plan: Calibration) -> str:
@@ -151,9 +140,7 @@ def measure(
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
-    device = devices.for_process(place.local_rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = options.use_device(place.local_rank, place.local_processes)
     with group(store, place, devices.backend, 1.5 * options.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
         agreements = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
         gate = Gate(clock_offset_ns(place, machines), agreements)
@@ -193,35 +180,27 @@ def measure(
 
 def calibration_process(rank: int, plan: Calibration, processes: int, options: Launch, port: int, folder: Path) -> None:
     """Run one process of ``syncline calibrate``; rank 0 writes the measurements to the folder."""
-    # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = join_store(port, options.meeting_s)
-    place = Place(rank, processes, rank, processes)
+    store, place = join_local_processes(rank, processes, port, options)
     machines = agree(store, place, identity(plan.identity()), options.meeting_s)
     measurement = measure(plan, options, store, place, machines, Progress.shared(folder / "progress", processes, rank))
     if rank == 0:
         (folder / "measured.json").write_text(json.dumps(measurement))
 
 
-def _report_parts(on_progress: Callable[[int], object], done: int, parts: int) -> None:
-    """Report the parts of this number of processes, beyond those of the numbers before."""
-    on_progress(done + parts)
-
-
 def _on_local_processes(
-    plan: Calibration, processes: int, launch: Launch, on_progress: Callable[[int], object]
+    plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], done: int
 ) -> dict[str, Any] | Failure:
-    """Measure with ``processes`` local processes, and return the measurements or the failure.
+    """Measure with ``processes`` local processes after ``done`` parts, and return the measurements or the failure.
 
     Raises:
         SynclineError: a mistake that the processes found.
     """
-    store = host_store(launch.port)
+    store = host_store(options.port)
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
-        failure = watched(
-            calibration_process, processes, (plan, processes, launch, store.port, folder), progress, folder,
-            launch.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(seen.steps_done()),
+        failure = run_watched(
+            calibration_process, processes, (plan, processes, options, store.port, folder), progress, folder,
+            options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
         )  # fmt: skip
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import yaml
 
-from syncline.costmodel.collectives.gloo.times import GlooCosts
 from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
 from syncline.costmodel.fitting.timed import TimedCall
@@ -32,7 +31,7 @@ Fields = dict[str, Any]
 
 FP32_BYTES = 4
 
-TOLD = 0.5
+MOST_SPREAD = 0.5
 """Limit on the bandwidth's relative standard error; beyond it, two standard errors include an infinite bandwidth."""
 
 DIGITS = 5
@@ -86,7 +85,6 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     """Return the sections of a cluster file, with the residuals of the fit.
 
     Args:
-        plan: the measurements that were made.
         measured: a record per number of processes, see `syncline.measure.calibration.calibrate.measure`.
         facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
 
@@ -96,21 +94,11 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     rows = [row for measurement in measured for row in measurement["collectives"]]
     runs = "gloo" if facts["backend"] == "gloo" else "textbook"
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
-    fit = _told_by(calls, plan, runs)
+    fit = _determined_fit(calls, plan, runs)
     collectives = [
-        {
-            "collective": row["collective"],
-            "workers": row["workers"],
-            "nbytes": row["nbytes"],
-            "repetitions": row["repetitions"],
-            "measured_s": row["median_s"],
-            "min_s": row["min_s"],
-            "spread": row["spread"],
-            "skew_s": row["skew_s"],
-            "predicted_s": row["median_s"] * (1 + float(error)),
-            "error": float(error),
-        }
-        for row, error in zip(rows, fit.errors, strict=True)
+        {"measured_s" if name == "median_s" else name: value for name, value in row.items()}
+        | {"predicted_s": row["median_s"] * (1 + error), "error": error}
+        for row, error in zip(rows, fit.errors.tolist(), strict=True)
     ]
     compute = [compute_of(measurement) for measurement in measured]
     cores = os.cpu_count() or 1
@@ -143,17 +131,17 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     }
 
 
-def _told_by(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
-    """Return the fit, unless the times do not determine a bandwidth.
+def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
+    """Return the link fitted to the times, or with the plan's link only the costs of the software.
 
     Raises:
-        SpecError: they do not, because nearly all time of small messages is latency.
+        SpecError: the times do not determine a bandwidth, because nearly all time of small messages is latency.
     """
     if plan.link is not None:
         return fit_link(calls, plan.link, runs)
     with suppress(SpecError):
         fit = fit_link(calls, None, runs)
-        if fit.spread["bandwidth"] < TOLD:
+        if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
     lost = "what a byte takes is lost in the noise of these times"
     if max(plan.timing.sizes) < max(TIMED_BYTES):
@@ -165,24 +153,21 @@ def _told_by(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFi
 
 
 def network_section(fit: LinkFit, runs: str) -> Fields:
-    """Return the link and gloo's costs, with units."""
+    """Return the link with units, and gloo's costs: per message, per call by number of workers, per byte."""
     fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
     fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
     fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
-    return fields | ({"gloo": gloo_section(fit.costs)} if runs == "gloo" else {})
-
-
-def gloo_section(costs: GlooCosts) -> Fields:
-    """Return the costs per message, per call by number of workers, and per byte by collective, if above 0."""
-    fields: Fields = {"message_overhead": quantity(float(costs.message_s), TIMES)} if costs.message_s else {}
-    call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in costs.call_s}
-    call |= {
-        kind: {workers: quantity(seconds, TIMES) for workers, seconds in call_s} for kind, call_s in costs.call_of_s
+    if runs != "gloo":
+        return fields
+    call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
+    for kind, call_s in fit.costs.call_of_s:
+        call[kind] = {workers: quantity(seconds, TIMES) for workers, seconds in call_s}
+    costs = {
+        "message_overhead": quantity(float(fit.costs.message_s), TIMES) if fit.costs.message_s else None,
+        "call_overhead": call,
+        "byte_overhead": {kind: quantity(seconds, TIMES) for kind, seconds in fit.costs.byte_s if seconds},
     }
-    if call:
-        fields["call_overhead"] = call
-    byte = {kind: quantity(seconds, TIMES) for kind, seconds in costs.byte_s if seconds}
-    return fields | ({"byte_overhead": byte} if byte else {})
+    return fields | {"gloo": {name: value for name, value in costs.items() if value}}
 
 
 def compute_of(measurement: Fields) -> Fields:
@@ -191,12 +176,9 @@ def compute_of(measurement: Fields) -> Fields:
     step_s = float(np.median([seconds for rank in measurement["steps"] for seconds in rank]))
     flops = measurement["flops_per_step"]
     section = {
-        "workers": measurement["workers"],
-        "step_s": step_s,
-        "slowest_s": max(means_s),
-        "spread": measurement["spread"],
-    }
-    section |= {"peak_flops": measurement["product_flops_per_s"], "memory_bytes_per_s": measurement["copy_bytes_per_s"]}
+        "workers": measurement["workers"], "step_s": step_s, "slowest_s": max(means_s), "spread": measurement["spread"],
+        "peak_flops": measurement["product_flops_per_s"], "memory_bytes_per_s": measurement["copy_bytes_per_s"],
+    }  # fmt: skip
     if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
         return section
     return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / measurement["product_flops_per_s"]}
@@ -224,12 +206,8 @@ def wires_of(measurement: Fields) -> list[Fields]:
         times = np.median([rank[name] for rank in measurement["wires"]], axis=0)  # (sizes, 3)
         encode, decode = (_line(times[:, 0], times[:, column]) for column in (1, 2))
         rows.append({
-            "wire": name,
-            "workers": measurement["workers"],
-            "encode_fixed_s": encode[0],
-            "encode_element_s": encode[1],
-            "decode_fixed_s": decode[0],
-            "decode_element_s": decode[1],
+            "wire": name, "workers": measurement["workers"], "encode_fixed_s": encode[0], "encode_element_s": encode[1],
+            "decode_fixed_s": decode[0], "decode_element_s": decode[1],
             "bytes_per_s": FP32_BYTES / (encode[1] + decode[1]) if encode[1] + decode[1] else None,
         })  # fmt: skip
     return rows
@@ -251,19 +229,12 @@ def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
         "message_overhead": float(fit.costs.message_s),
     }
     values |= {f"call_overhead.{workers}": seconds for workers, seconds in fit.costs.call_s}
-    values |= {
-        f"call_overhead.{kind}.{workers}": seconds
-        for kind, call_s in fit.costs.call_of_s
-        for workers, seconds in call_s
-    }
+    for kind, call_s in fit.costs.call_of_s:
+        values |= {f"call_overhead.{kind}.{workers}": seconds for workers, seconds in call_s}
     values |= {f"byte_overhead.{kind}": seconds for kind, seconds in fit.costs.byte_s}
+    provided = ("latency", "bandwidth") if user_provided else ()
     return [
-        {
-            "constant": name,
-            "value": value,
-            "given": user_provided and name in ("latency", "bandwidth"),
-            "spread": fit.spread.get(name),
-        }
+        {"constant": name, "value": value, "given": name in provided, "spread": fit.spread.get(name)}
         for name, value in values.items()
         if value or name in fit.spread
     ]
@@ -275,18 +246,15 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
     for row in rows:
         groups.setdefault((row["collective"], row["workers"]), []).append(row)
     groups["all", None] = list(rows)
-    return [
-        {
-            "collective": kind,
-            "workers": workers,
-            "points": len(group),
-            "median": float(np.median([abs(row["error"]) for row in group])),
-            "worst": max(abs(row["error"]) for row in group),
-            "bias": float(np.mean([row["error"] for row in group])),
+    residuals = []
+    for (kind, workers), group in groups.items():
+        errors = np.array([row["error"] for row in group])
+        residuals.append({
+            "collective": kind, "workers": workers, "points": len(group), "median": float(np.median(np.abs(errors))),
+            "worst": float(np.abs(errors).max()), "bias": float(errors.mean()),
             "spread": float(np.median([row["spread"] for row in group])),
-        }
-        for (kind, workers), group in groups.items()
-    ]
+        })  # fmt: skip
+    return residuals
 
 
 def quantity(value: float, units: dict[str, float]) -> str:

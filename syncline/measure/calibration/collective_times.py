@@ -143,12 +143,12 @@ class Gate:
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
         self._offset_ns, self._group = offset_ns, group
         self._lead_ns = 0
-        took = []
+        durations_ns = []
         for _ in range(AGREEMENTS):
             begin = self.now()
             self.max_over_ranks(0)
-            took.append(self.now() - begin)
-        self._lead_ns = LEAD_NS + 2 * self.max_over_ranks(int(np.median(took)))
+            durations_ns.append(self.now() - begin)
+        self._lead_ns = LEAD_NS + 2 * self.max_over_ranks(int(np.median(durations_ns)))
 
     def now(self) -> int:
         """Return the time of rank 0's clock in nanoseconds, as this rank estimates it."""
@@ -187,8 +187,6 @@ def time_collectives(
     """Time collectives of the default group, on all its ranks.
 
     Args:
-        timing: the collectives, sizes and numbers of repetitions.
-        gate: the gate of all ranks of the group.
         device: the device of the tensors; the CPU if None.
         on_point: called with the number of the next point, below ``TIMING_TURNS * len(timing.points)``.
 
@@ -221,11 +219,11 @@ def time_collectives(
                 run()  # warms up the new tensors
             times[kind, size] += [run() for _ in range(counts[kind, size])]
     rows = []
-    for (kind, size), mine in times.items():
-        if mine:
+    for (kind, size), rank_times in times.items():
+        if rank_times:
             timed = work(kind, size, ranks, rank, device)
             rows.append(
-                {"collective": kind, "workers": ranks, "nbytes": timed.nbytes} | summary(gate.gather(mine), timed)
+                {"collective": kind, "workers": ranks, "nbytes": timed.nbytes} | summary(gate.gather(rank_times), timed)
             )
     return rows
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from syncline.comm import WIRE_FORMATS, PackedIntegers, PackedSigns, SparsePairs
 from syncline.costmodel.network.paths import Floats
@@ -40,7 +40,6 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
         run: the function to time; it runs once before the first block.
         window_s: seconds of all blocks together.
         device: the device to synchronize with at the end of each block.
-        blocks: number of blocks.
     """
 
     def settled_s() -> float:
@@ -80,11 +79,7 @@ def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int,
     best = 0.0
     for size in sizes:
         a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
-        out = torch.empty_like(a)
-
-        def run(a: Tensor = a, b: Tensor = b, out: Tensor = out) -> None:
-            torch.mm(a, b, out=out)
-
+        run = partial(torch.mm, a, b, out=torch.empty_like(a))
         best = max(best, 2 * size**3 / float(np.median(block_means_s(run, window_s / len(sizes), device))))
     return best
 
@@ -103,7 +98,6 @@ def wire_seconds(
 
     Args:
         window_s: seconds of the time window for each format, size and direction.
-        device: the device of the tensors.
         elements: numbers in each tensor; a sparse format encodes an eighth of them, as pairs.
 
     Returns:
@@ -112,9 +106,7 @@ def wire_seconds(
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
         for name, (encode, decode) in _formats(count, device).items():
-            encode_s, decode_s = (
-                float(np.median(block_means_s(run, window_s, device, 3))) for run in (encode, decode)
-            )  # fmt: skip
+            encode_s, decode_s = (float(np.median(block_means_s(run, window_s, device, 3))) for run in (encode, decode))
             encoded = count // KEPT if name.startswith("sparse") else count
             seconds.setdefault(name, []).append((encoded, encode_s, decode_s))
     return seconds
@@ -127,25 +119,18 @@ def _formats(count: int, device: torch.device) -> dict[str, tuple[Callable[[], A
     for name, wire in WIRE_FORMATS.items():
         if wire.exact_dtype:
             continue  # this format sends the tensor as it is
-        sent = wire.encode(x)
-        functions[name] = (lambda wire=wire: wire.encode(x)), (lambda wire=wire, sent=sent: wire.decode(sent, x.dtype))  # type: ignore[misc]
+        functions[name] = partial(wire.encode, x), partial(wire.decode, wire.encode(x), x.dtype)
     signs = PackedSigns()
     votes = signs.encode(x > 0)
-    functions["signs"] = (lambda: signs.encode(x > 0)), (lambda: signs.decode(votes, count, x.dtype))
+    functions["signs"] = (lambda: signs.encode(x > 0)), partial(signs.decode, votes, count, x.dtype)
     for bits in (4, 8, 5):  # two and one numbers in a byte; six in a word
         packed = PackedIntegers(bits)
         values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)
-        words = packed.encode(values)
-        functions[f"integers-{bits}"] = (
-            (lambda packed=packed, values=values: packed.encode(values)),  # type: ignore[misc]
-            (lambda packed=packed, words=words: packed.decode(words, count, x.dtype)),  # type: ignore[misc]
-        )
+        decode = partial(packed.decode, packed.encode(values), count, x.dtype)
+        functions[f"integers-{bits}"] = partial(packed.encode, values), decode
     entries = x[: count // KEPT]
     index = torch.arange(len(entries), device=device) % CHUNK
     for name, pairs in (("sparse-fp32", SparsePairs(64, "fp32")), ("sparse-bf16", SparsePairs(0, "bf16"))):
-        encoded = pairs.encode(index, entries, CHUNK)
-        functions[name] = (
-            (lambda pairs=pairs: pairs.encode(index, entries, CHUNK)),  # type: ignore[misc]
-            (lambda pairs=pairs, encoded=encoded: pairs.decode(encoded, len(entries), CHUNK, x.dtype)),  # type: ignore[misc]
-        )
+        encode = partial(pairs.encode, index, entries, CHUNK)
+        functions[name] = encode, partial(pairs.decode, encode(), len(entries), CHUNK, x.dtype)
     return functions

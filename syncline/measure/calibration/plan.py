@@ -62,7 +62,7 @@ class Calibration:
         return {"problem": repr(self.problem), "threads": self.threads, "timing": asdict(self.timing)}
 
 
-def planned(
+def plan_of_options(
     spec: str | None = None,
     overrides: Overrides = (),
     *,
@@ -75,7 +75,6 @@ def planned(
 
     Args:
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
-        overrides: overrides of fields of the spec.
         known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size.
@@ -98,14 +97,12 @@ def planned(
             raise SpecError("--sizes", sizes, "small and large ones, which tell latency from bandwidth; or --network")
     if budget is not None:
         timing_options["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
-    window_options: dict[str, Any] = (
-        {} if window is None else {"window_s": parse_seconds(number_or_text(window), "--window")}
-    )
+    fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link}
+    if window is not None:
+        fields["window_s"] = parse_seconds(number_or_text(window), "--window")
     if loaded is None:
-        return Calibration(PROBLEMS["digits"](), timing=Timing(**timing_options), link=link, **window_options)
-    return Calibration(
-        loaded.problem, loaded.threads, loaded.seeds[0], Timing(**timing_options), link=link, **window_options
-    )
+        return Calibration(PROBLEMS["digits"](), **fields)
+    return Calibration(loaded.problem, loaded.threads, loaded.seeds[0], **fields)
 
 
 def numbers_of(workers: str) -> list[int]:

@@ -29,6 +29,7 @@ WIRES_NOTE = (
 
 
 def _value(row: Record) -> str:
+    """Return the value of a constant with its unit."""
     name, value = row["constant"], row["value"]
     if name == "bandwidth":
         return format_bandwidth(value)
@@ -48,6 +49,8 @@ def _percent(row: Record) -> str:
 
 
 def _both(direction: str) -> Any:
+    """Return a function that shows the fixed time and the time per million numbers of a direction."""
+
     def show(row: Record) -> str:
         return f"{format_seconds(row[f'{direction}_fixed_s'])} + {format_seconds(1e6 * row[f'{direction}_element_s'])}"
 

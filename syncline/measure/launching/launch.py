@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
+import torch
 
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
@@ -20,7 +21,7 @@ from syncline.measure.launching.parts import MeasuredRun, read_parts
 from syncline.measure.launching.process import Launch, rank_process
 from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import host_store
-from syncline.measure.processes.watchdog import Failure, watched
+from syncline.measure.processes.watchdog import Failure, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
@@ -30,7 +31,7 @@ from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.records import clock_record, run_records
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.runs.training.train_and_time import time_method
-from syncline.runs.training.trained import with_measured_step
+from syncline.runs.training.trained import Trained, with_measured_step
 from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.specs.problem import check_available
@@ -53,7 +54,6 @@ def launch(
     """Train on local processes, one per worker unless ``options`` says more, measure, and write the folder of a run.
 
     Args:
-        spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, backend, timeout; the defaults of `Launch` if None.
         on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
@@ -77,24 +77,9 @@ def launch(
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
-        ended = on_local_processes(
-            rank_process,
-            processes,
-            (cloudpickle.dumps(spec), options, store.port, parts),
-            options,
-            parts,
-            on_progress,
-        )
-        result = write_launch(
-            folder,
-            spec,
-            options,
-            parts,
-            ended.wall_s,
-            ended.failure,
-            interrupted=ended.interrupted,
-            measured_step_s=step_s,
-        )
+        args = cloudpickle.dumps(spec), options, store.port, parts
+        ended = on_local_processes(rank_process, processes, args, options, parts, on_progress)
+        result = write_launch(folder, spec, options, parts, ended, step_s)
     return result | {"folder": str(folder.path)}
 
 
@@ -111,6 +96,15 @@ class Ended(NamedTuple):
     interrupted: bool
     wall_s: float
 
+    def record(self, spec: RunSpec, options: Launch, processes: int, step_s: float | None) -> dict[str, Any]:
+        """Return the fields of ``run.json`` that every launch has; ``step_s`` is the spec's measured step time."""
+        return {
+            "seeds": spec.seeds, "wall_s": self.wall_s, "interrupted": self.interrupted,
+            "failed": None if self.failure is None else str(self.failure), "measured_step_s": step_s,
+            "launch": asdict(options) | {"processes": processes}, "rows": [], "simulated": None, "device": None,
+            "dtype": spec.dtype,
+        }  # fmt: skip
+
 
 def on_local_processes(
     target: Callable[..., Any],
@@ -125,8 +119,6 @@ def on_local_processes(
     Args:
         target: an importable function.
         processes: number of processes P.
-        args: arguments for every process.
-        options: options with the timeout.
         parts: the folder to which the processes write their lines.
         on_progress: called with the number of steps that all processes have completed.
 
@@ -141,7 +133,9 @@ def on_local_processes(
 
     interrupted, failure, started_s = False, None, time.perf_counter()
     try:
-        failure = watched(target, processes, args, progress, parts, options.timeout_s, preload=PRELOAD, on_poll=on_poll)
+        failure = run_watched(
+            target, processes, args, progress, parts, options.timeout_s, preload=PRELOAD, on_poll=on_poll
+        )
     except KeyboardInterrupt:
         interrupted = True
     if failure is not None and failure.mistake:
@@ -157,13 +151,22 @@ def check(spec: RunSpec) -> None:
         SpecError: absent workers, workers with set speeds, a method whose order of arrivals only the simulator can
             decide, or a problem that a file stores only by name.
     """
-    check_available(spec.problem)
+    check_undisturbed(spec)
     check_synchronous(spec.method, "method")
     if spec.pipeline is not None:
         expected = "none in a run: real stages are launched by a spec of kind pipeline"
         raise SpecError("pipeline", spec.pipeline.model_dump(exclude_defaults=True), expected)
     if spec.speeds:
         raise SpecError("speeds", list(spec.speeds), "none, as real processes have theirs")
+
+
+def check_undisturbed(spec: RunSpec) -> None:
+    """Refuse a problem that a file stores only by name, and failures, measures and absences that are simulated.
+
+    Raises:
+        SpecError: the field that is not supported.
+    """
+    check_available(spec.problem)
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")
     spec.watch.refuse("none, as no process sees all workers", SpecError)
@@ -186,52 +189,44 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
     return lines
 
 
-def as_launched(spec: RunSpec) -> RunSpec:
-    """Return the spec of a simulation to compare a launch with: launched processes send gradients when all exist."""
-    return spec.model_copy(update={"overlap": "none"}) if spec.overlap == "ddp" else spec
-
-
 def write_launch(
-    folder: RunFolder,
-    spec: RunSpec,
-    options: Launch,
-    parts: Path,
-    wall_s: float,
-    failure: Failure | None,
-    *,
-    interrupted: bool,
-    measured_step_s: float | None = None,
+    folder: RunFolder, spec: RunSpec, options: Launch, parts: Path, ended: Ended, step_s: float | None
 ) -> dict[str, Any]:
     """Write the measurements into the folder, next to the simulator's results for the same traffic.
+
+    Args:
+        parts: the folder with the lines of the processes, which is removed.
+        step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
 
     Returns:
         The result of `launch` without the folder, whose name is known only when it is complete.
     """
-    failed, processes = None if failure is None else str(failure), options.processes(spec.workers)
-    spec = as_launched(spec)
-    measured = read_parts(parts, spec, wall_s, interrupted or failure is not None, processes)
-    clock, simulated = (measured.clock, None) if measured is not None else (None, None)
-    if measured is not None and clock is not None:
+    processes = options.processes(spec.workers)
+    if spec.overlap == "ddp":  # launched processes send gradients when all exist, so the simulation does too
+        spec = spec.model_copy(update={"overlap": "none"})
+    measured = read_parts(parts, spec, ended.wall_s, ended.interrupted or ended.failure is not None, processes)
+    simulated = None
+    if measured is not None and measured.clock is not None:
         simulated = time_method(spec, measured.trained, spec.network)
-    record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
-    record["measured_step_s"] = measured_step_s
-    record |= {"launch": asdict(options) | {"processes": processes}, "rows": [], "simulated": None}
-    record |= {"device": measured.device if measured else None, "dtype": spec.dtype}
+    record = ended.record(spec, options, processes, step_s)
     if measured is not None:
-        record |= _rows_and_simulated_record(spec, measured, simulated, measured_step_s is not None)
+        record |= {"device": measured.device} | _rows_and_simulated(spec, measured, simulated, step_s is not None)
     folder.json("run", environment() | record)
     parameter_files = {rank: parts / f"{rank}.pt" for rank in range(processes)}
     if options.keep_parameters and all(path.exists() for path in parameter_files.values()):
         _join_parameters(parameter_files, folder.working / "parameters.pt")
     if measured is not None:
-        _write(folder, spec, options, measured, simulated)
+        place = "worker" if options.workers_per_process == 1 else "process"
+        if measured.clock is not None:
+            steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
+            columns = {"step": steps, place: ranks} | {name: values.ravel() for name, values in measured.steps.items()}
+            folder.table("steps", columns)
+        write_results(folder, spec, measured.trained, measured.clock, simulated, place)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
-def _rows_and_simulated_record(
-    spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool
-) -> dict[str, Any]:
+def _rows_and_simulated(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
     """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
     trained, clock = measured.trained, measured.clock
     rows = run_records(trained, clock, spec.network, spec.workers)
@@ -245,24 +240,30 @@ def _rows_and_simulated_record(
     return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds, **facts}
 
 
-def _write(folder: RunFolder, spec: RunSpec, options: Launch, measured: MeasuredRun, simulated: Clock | None) -> None:
-    """Write the tables, the trace and, last, the figures."""
-    trained, clock = measured.trained, measured.clock
+def write_results(
+    folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: Clock | None,
+    place: str = "worker", track_names: list[str] | None = None,
+) -> None:  # fmt: skip
+    """Write the losses and collectives of a training, and its curves, timelines, trace and, last, figures.
+
+    Args:
+        clock: its measured clock; None if no step was completed, so that there are only losses and collectives.
+        simulated: the simulator's clock of the same traffic; None without a measured clock.
+        place: what a row of the measured timeline is, a worker or a process.
+        track_names: names of the trace's tracks, measured before simulated; None: ``place`` and a number.
+    """
     folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
     if clock is None or simulated is None:
         return
-    steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-    place = "worker" if options.workers_per_process == 1 else "process"
-    columns: dict[str, Any] = {"step": steps, place: ranks}
-    folder.table("steps", columns | {name: values.ravel() for name, values in measured.steps.items()})
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
     first_steps = clock.timeline.head(spec.timeline_steps)
     named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
     worlds = {f"{MEASURED}: {place}": first_steps, "simulated: worker": simulated.timeline}
-    folder.trace(chrome_trace(*worlds_together(worlds)))
+    joined, names = worlds_together(worlds)
+    folder.trace(chrome_trace(joined, track_names or names))
     run_figures(folder, spec, trained, replace(clock, timeline=first_steps))
 
 
@@ -280,8 +281,6 @@ def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]
 
 def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
     """Write each process's parameters as rows of one tensor each, ``(P, *s)``."""
-    import torch
-
     ranks = [torch.load(path, weights_only=True) for path in parameter_files.values()]
     with atomic_path(target) as working:
         torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

@@ -29,21 +29,21 @@ class RankPart:
         self.path = folder / f"{rank}.jsonl"
         self._file = self.path.open("a", encoding="utf-8", buffering=1)
 
-    def facts(self, **facts: Any) -> None:
+    def write_facts(self, **facts: Any) -> None:
         """Write the facts that are known before the first step."""
         self._line(facts)
 
-    def evaluated(self, seed: int, step: int, metrics: dict[str, float]) -> None:
+    def write_evaluation(self, seed: int, step: int, metrics: dict[str, float]) -> None:
         """Write an evaluation after this number of steps."""
         self._line({"seed": seed, "evaluated": step, "metrics": metrics})
 
-    def step(
-        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **also: Any
+    def write_step(
+        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **extra: Any
     ) -> None:  # fmt: skip
         """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
         self._line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
-            "laps": watch.take_laps(), "ledger": calls, **also,
+            "laps": watch.take_laps(), "ledger": calls, **extra,
         })  # fmt: skip
 
     def close(self) -> None:
@@ -113,9 +113,6 @@ def read_parts(
     """Return the training that the files of all processes add up to: the steps that all processes have completed.
 
     Args:
-        folder: folder of the files.
-        spec: the run.
-        wall_s: seconds of the run.
         interrupted: whether it was stopped before its end.
         processes: number of processes P; one per worker if None.
 
@@ -131,7 +128,13 @@ def read_parts(
         steps = min(len(rank.steps[seed]) for rank in ranks)
         if parts and not steps:
             break  # a seed that was not started
-        parts.append(_history(ranks, seed, steps, interrupted))
+        losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
+        mean_losses = losses.reshape(len(ranks), steps).mean(0)[:, None]
+        evaluations = [
+            line | {"metrics": {name: [value] for name, value in line["metrics"].items()}}
+            for line in ranks[0].evaluations[seed]
+        ]
+        parts.append(measured_history((seed,), mean_losses, evaluations, interrupted))
     first = spec.seeds[0]
     lines = ranks[0].steps[first][: parts[0].steps]
     trained = Trained(
@@ -166,20 +169,25 @@ def read_tensors(written: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
     return tuple(TensorShape(name, tuple(shape), matrix) for name, shape, matrix in written)
 
 
-def _history(ranks: Sequence[_Rank], seed: int, steps: int, interrupted: bool) -> History:
-    losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
-    evaluations = [line for line in ranks[0].evaluations[seed] if line["evaluated"] <= steps]
-    names = evaluations[0]["metrics"] if evaluations else ()
+def measured_history(
+    seeds: Sequence[int], losses: np.ndarray, evaluations: Iterable[dict[str, Any]], interrupted: bool
+) -> History:
+    """Return the history of a measured training.
+
+    Args:
+        losses: the loss of each step and seed, ``(T, S)``.
+        evaluations: lines with the step ``evaluated`` and its ``metrics``, S values each; those after step T are left
+            out.
+        interrupted: whether the training stopped before its end.
+    """
+    done = [line for line in evaluations if line["evaluated"] <= len(losses)]
+    names = done[0]["metrics"] if done else ()
     history = History(
-        seeds=(seed,),
-        steps=steps,
-        loss=losses.reshape(len(ranks), steps).mean(0)[:, None],
-        trace={},
-        eval_step=np.array([line["evaluated"] for line in evaluations], dtype=np.int64),
-        evaluation={name: np.array([[line["metrics"][name]] for line in evaluations]) for name in names},
-        diverged_at=(),
-        interrupted=interrupted,
-    )
+        seeds=tuple(seeds), steps=len(losses), loss=losses, trace={},
+        eval_step=np.array([line["evaluated"] for line in done], dtype=np.int64),
+        evaluation={name: np.array([line["metrics"][name] for line in done]) for name in names},
+        diverged_at=(), interrupted=interrupted,
+    )  # fmt: skip
     history.diverged_at = diverged_at(history)
     return history
 

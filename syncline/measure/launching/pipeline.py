@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from syncline.costmodel import Link
 from syncline.errors import SpecError
 from syncline.files import atomic_path
 from syncline.measure.launching.launch import MEASURED, on_local_processes, worlds_together
+from syncline.measure.launching.parts import lines_of
 from syncline.measure.launching.process import Launch
-from syncline.measure.launching.replay import replayed_s
 from syncline.measure.launching.stage_process import stage_process
 from syncline.measure.processes.rendezvous import host_store
 from syncline.runs.folders.folder import RunFolder, environment
@@ -23,9 +24,14 @@ from syncline.runs.pipeline import schedule_row
 from syncline.runs.training.limits import check_processes
 from syncline.runs.training.tables import timeline_columns
 from syncline.sim import Timeline, chrome_trace, report, run_pipeline
+from syncline.sim.pipelines.pipeline import Durations, Pipeline
+from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
 from syncline.sim.program.timeline import WAITING
 from syncline.specs import PipelineSpec
 from syncline.specs.study import Record
+
+UPDATE = "optimizer"
+"""The name of an update on a measured timeline."""
 
 
 def launch_pipeline(
@@ -39,15 +45,13 @@ def launch_pipeline(
     """Train through the spec's schedules with a process per stage, measure, and write the folder.
 
     Args:
-        spec: a spec with a ``training``.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, timeout; the backend is gloo.
         on_progress: called with the number of tasks that all stages have completed.
 
     Returns:
-        ``rows`` (one per schedule, measured: of the repeat of median length; and replayed, see
-        `syncline.measure.launching.replay`), ``simulated`` (the same from the events, on the spec's first network),
-        ``folder``, ``interrupted``, ``failed``.
+        ``rows`` (one per schedule, measured: of the repeat of median length; and replayed, see `replayed_s`),
+        ``simulated`` (the same from the events, on the spec's first network), ``folder``, ``interrupted``, ``failed``.
 
     Raises:
         SynclineError: the training cannot start.
@@ -61,20 +65,13 @@ def launch_pipeline(
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
-        ended = on_local_processes(
-            stage_process,
-            spec.stages,
-            (spec.model_dump(mode="json"), options, store.port, parts),
-            options,
-            parts,
-            on_progress,
-        )
-        failure = ended.failure
+        args = spec.model_dump(mode="json"), options, store.port, parts
+        ended = on_local_processes(stage_process, spec.stages, args, options, parts, on_progress)
         record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
-        record |= {"failed": None if failure is None else str(failure)}
+        record |= {"failed": None if ended.failure is None else str(ended.failure)}
         record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write(folder, spec, parts)
         folder.json("run", environment() | record)
-        if options.keep_parameters and failure is None:
+        if options.keep_parameters and ended.failure is None:
             _join_parameters(parts, folder.working / "parameters.pt", spec)
         shutil.rmtree(parts)
     names = ("rows", "simulated", "interrupted", "failed")
@@ -114,7 +111,12 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
     rows, simulated, timelines = [], [], []
     worlds: dict[str, Timeline] = {}
     losses: dict[str, list[float]] = {}
-    lines = [_lines(parts / f"{stage}.jsonl") for stage in range(spec.stages)]
+    lines: list[dict[str, list[Record]]] = []  # for each stage, the lines of its repeats by schedule
+    for stage in range(spec.stages):
+        lines.append({})
+        path = parts / f"{stage}.jsonl"
+        for line in lines_of(path) if path.exists() else ():
+            lines[stage].setdefault(line["schedule"], []).append(line)
     for name in spec.schedules:
         repeats = _repeats(lines, name)
         if not repeats:
@@ -123,9 +125,8 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         middle = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
         schedule = spec.build_schedule(name)
         losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
-        tasks = middle[middle.what != "optimizer"]
-        update_s = float(middle.duration_s[middle.what == "optimizer"].sum()) / spec.stages
-        measured = schedule_row(spec, name, MEASURED, _reported(middle, tasks, spec, name))
+        update_s = float(middle.duration_s[middle.what == UPDATE].sum()) / spec.stages
+        measured = schedule_row(spec, name, MEASURED, _report_with_updates(middle, spec, schedule))
         replay_s = replayed_s(repeats, schedule, spec.stages)
         more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
         more |= {"replayed_s": replay_s, "replayed_error": replay_s / measured["makespan_s"] - 1}
@@ -145,28 +146,15 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
     return {"rows": rows, "simulated": simulated}
 
 
-def _reported(middle: Timeline, tasks: Timeline, spec: PipelineSpec, name: str) -> Any:
-    """Return the report of the tasks; updates count as computing."""
-    task_report = report(tasks, spec.build_schedule(name), spec.stages)
-    utilisation = middle.utilisation()
+def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Schedule) -> Any:
+    """Return the report of a measured timeline's tasks, in which updates count as computing."""
+    task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)
+    utilisation = timeline.utilisation()
     stages = [replace(s, utilisation=float(u)) for s, u in zip(task_report.stages, utilisation, strict=True)]
-    makespan_s = middle.makespan_s
     return replace(
-        task_report, makespan_s=makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
-        microbatches_per_s=spec.microbatches / makespan_s,
+        task_report, makespan_s=timeline.makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
+        microbatches_per_s=spec.microbatches / timeline.makespan_s,
     )  # fmt: skip
-
-
-def _lines(path: Path) -> dict[str, list[Record]]:
-    """Return a stage's repeats by schedule."""
-    repeats: dict[str, list[Record]] = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            line = json.loads(text)
-        except json.JSONDecodeError:
-            break
-        repeats.setdefault(line["schedule"], []).append(line)
-    return repeats
 
 
 def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
@@ -187,13 +175,43 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
 
 def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
     """Write the parameters of all stages for each schedule, by the model's names."""
-    import torch
-
-    loaded = {
-        name: [torch.load(parts / f"{name}.{k}.pt", weights_only=True) for k in range(spec.stages)]
-        for name in spec.schedules
-    }
+    joined: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
+    for name in spec.schedules:
+        for stage in range(spec.stages):
+            joined[name] |= torch.load(parts / f"{name}.{stage}.pt", weights_only=True)
     with atomic_path(target) as working:
-        torch.save(
-            {name: {key: p for stage in stages for key, p in stage.items()} for name, stages in loaded.items()}, working
-        )
+        torch.save(joined, working)
+
+
+def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:
+    """Return the simulated makespan of a schedule in which each task takes the median of its measured times.
+
+    An update counts as a part of the task that it follows, each gradient's last or the last of the stage, because a
+    stage sends a task's result after the update. Sends take no time, so that the replay differs from the measurement by
+    sends and by waits for a core.
+
+    Args:
+        measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
+        schedule: a schedule with an order for each stage.
+        stages: number of stages K.
+
+    Returns:
+        The makespan in seconds.
+    """
+
+    def median_s(stage: int, activity: str) -> float:
+        durations = [time.duration_s[(time.worker == stage) & (time.what == activity)] for time in measured]
+        seconds = np.concatenate(durations)
+        return float(np.median(seconds)) if len(seconds) else 0.0
+
+    times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
+    for stage, order in enumerate(schedule.orders):
+        for kind in {task.kind for task in order}:
+            names = [kind] if schedule.chunks == 1 else [f"{kind}.{chunk}" for chunk in range(schedule.chunks)]
+            times[kind][stage] = np.mean([median_s(stage, name) for name in names])
+        last = order[-1]
+        updated = slice(None) if schedule.updates == "every" else last.microbatch
+        # All chunks of a micro-batch have the same time.
+        times[last.kind][stage, updated] += median_s(stage, UPDATE) / schedule.chunks
+    durations = Durations(times["forward"], times["backward"], times["weight"])
+    return float(run_pipeline(Pipeline(schedule, stages, durations), Link(0.0, 1e15)).makespan_s)

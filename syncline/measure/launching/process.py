@@ -14,11 +14,11 @@ import torch.distributed as dist
 from torch.distributed import Store
 
 from syncline.comm import ProcessGroupCommunicator
-from syncline.comm.devices import Devices, devices
+from syncline.comm.devices import Devices, devices, name_of_device
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.measure.launching.parts import RankPart, written_tensors
-from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, timed
+from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, time_optimizer_steps
 from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.measure.processes.stopwatch import Stopwatch
@@ -93,15 +93,26 @@ class Launch:
         """Return the devices of the processes of one machine."""
         return devices(self.device, self.backend, local_processes)
 
+    def use_device(self, local_rank: int, local_processes: int) -> torch.device:
+        """Return the device of a process of one machine; if it is a GPU, make it torch's current GPU."""
+        device = self.devices(local_processes).for_process(local_rank)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        return device
+
+
+def join_local_processes(rank: int, processes: int, port: int, options: Launch) -> tuple[Store, Place]:
+    """Return the store and the place of a process whose peers are all on this machine."""
+    # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return join_store(port, options.meeting_s), Place(rank, processes, rank, processes)
+
 
 def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: Path) -> None:
     """Run a process of ``syncline launch``; cloudpickle packs the spec, because it may hold objects from a notebook."""
-    # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     spec: RunSpec = cloudpickle.loads(packed)
-    store = join_store(port, options.meeting_s)
     processes = options.processes(spec.workers)
-    place = Place(rank, processes, rank, processes)
+    store, place = join_local_processes(rank, processes, port, options)
     progress = Progress.shared(folder / "progress", processes, rank)
     take_part(spec, options, store, place, meet(spec, options, store, place), progress, folder)
 
@@ -112,15 +123,14 @@ def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Pla
     Raises:
         SynclineError: the reason why they cannot; the same on every process.
     """
-    # A process that cannot take part informs the others, because they would wait for it.
-    mine, mistake = None, None
-    try:
-        mine = options.devices(place.local_processes)
-    except SynclineError as error:
-        mistake = str(error)
     run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
-    same = identity(spec.model_dump(mode="json") | run_as)
-    same |= {"device": mine.kind, "backend": mine.backend} if mine else {"device": "", "backend": ""}
+    same = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
+    mistake = None
+    try:
+        local_devices = options.devices(place.local_processes)
+        same |= {"device": local_devices.kind, "backend": local_devices.backend}
+    except SynclineError as error:  # the other processes must know, because they would wait for this one
+        mistake = str(error)
     return agree(store, place, same, options.meeting_s, mistake)
 
 
@@ -139,15 +149,13 @@ def take_part(
         SynclineError: a mistake that only the built problem shows; raised before training.
     """
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
-    mine = options.devices(place.local_processes)
-    device = mine.for_process(place.local_rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    backend = options.devices(place.local_processes).backend
+    device = options.use_device(place.local_rank, place.local_processes)
     # The watching process ends a training that hangs; this timeout is for a run without one.
-    with group(store, place, mine.backend, 1.5 * options.timeout_s + 10.0):
+    with group(store, place, backend, 1.5 * options.timeout_s + 10.0):
         offset_ns = clock_offset_ns(place, machines)
         part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
-        facts: dict[str, Any] = {"machine": machines[place.rank], "device": _name(device), "backend": mine.backend}
+        facts: dict[str, Any] = {"machine": machines[place.rank], "device": name_of_device(device), "backend": backend}
         for number, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
@@ -160,7 +168,7 @@ def take_part(
                     "flops_per_step": built.flops_per_step,
                     "tensors": written_tensors(shapes),
                 }
-                part.facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
+                part.write_facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
             if options.keep_parameters and number == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}
@@ -177,42 +185,35 @@ def train_seed(
     watch: Stopwatch,
     part: RankPart,
     meet: Callable[[], object],
-    also: Callable[[], dict[str, Any]] = dict,
+    extra_fields: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Train one seed; each step's laps and traffic become a line of ``part``.
 
     Args:
-        spec: the run.
-        seed: one of its ``seeds``.
         built: its problem, for this process's workers.
-        comm: communicator that joins the workers.
-        watch: stopwatch that times ``comm``.
         part: file that gets the lines.
         meet: function that waits for all processes.
-        also: function that gives further fields of each step's line.
+        extra_fields: function that gives further fields of each step's line.
     """
     before = watch.done
-    noted = len(comm.ledger)
+    num_written = len(comm.ledger)
 
     def on_evaluation(metrics: dict[str, torch.Tensor]) -> None:
         values = {name: float(value[0]) for name, value in metrics.items()}
-        part.evaluated(seed, watch.done - before, values)
+        part.write_evaluation(seed, watch.done - before, values)
 
     first = comm.local_workers[0] == 0
     task = MeasuredTask(built, watch, on_evaluation if first else None, meet)
     optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
-    timed(optimizer, watch)
+    time_optimizer_steps(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)
 
     def on_step(done: int) -> None:
-        nonlocal noted
+        nonlocal num_written
         if done:
-            calls, readbacks = comm.ledger.records[noted:], comm.ledger.readbacks[done - 1]
-            noted = len(comm.ledger)
-            part.step(seed, done - 1, float(task.loss.mean()), watch, calls, readbacks=readbacks, **also())
+            calls, readbacks = comm.ledger.records[num_written:], comm.ledger.readbacks[done - 1]
+            num_written = len(comm.ledger)
+            fields = {"readbacks": readbacks} | extra_fields()
+            part.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, **fields)
 
     train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -83,6 +83,7 @@ def _ages(worlds: list[dict[str, Any]]) -> Group:
 
 
 def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
+    """Return the table of a pipeline: each schedule, measured and simulated."""
     simulated = {row["schedule"]: row for row in result["simulated"]}
     rows = [row for measured in result["rows"] for row in (measured, simulated[measured["schedule"]])]
     if not rows:

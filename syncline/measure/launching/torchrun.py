@@ -28,10 +28,10 @@ import numpy as np
 from torch.distributed import PrefixStore, Store
 
 from syncline.errors import SynclineError
-from syncline.measure.launching.launch import check, write_launch
+from syncline.measure.launching.launch import Ended, check, write_launch
 from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, meet, take_part
-from syncline.measure.processes.progress import COUNT, PROGRESS_WORDS, Progress
+from syncline.measure.processes.progress import COUNT, Progress
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
 from syncline.measure.processes.watchdog import GRACE_S, START_S, Failure
 from syncline.runs.folders.folder import RunFolder
@@ -52,7 +52,6 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         spec: the run; its workers live in torchrun's processes.
         out: the folder that rank 0 writes.
         options: device, backend, timeout.
-        exact: see ``RunFolder``.
 
     Returns:
         On rank 0 the result of `syncline.measure.launching.launch.launch`; on the others only ``failed``, if rank 0
@@ -88,9 +87,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         _receive(run_store, away, parts, GRACE_S if failure or interrupted else options.timeout_s)
         wall_s = time.perf_counter() - started_s
-        result = write_launch(
-            folder, spec, options, parts, wall_s, failure, interrupted=interrupted, measured_step_s=step_s
-        )
+        result = write_launch(folder, spec, options, parts, Ended(failure, interrupted, wall_s), step_s)
     run_store.set("written", "1")
     return result | {"folder": str(folder.path)}
 
@@ -100,12 +97,9 @@ def _follow(
 ) -> str | None:  # fmt: skip
     """Take part as a rank other than 0; return the failure, on rank 1, if rank 0 has died."""
     with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
-        parts = (
-            Path(run_store.get("folder").decode())
-            if machines[place.rank] == machine() == machines[0]
-            else Path(temporary)
-        )
-        shared = parts.is_dir()  # containers of one machine may have separate files
+        parts = Path(run_store.get("folder").decode())
+        # Containers of one machine may have separate files.
+        shared = machines[place.rank] == machine() == machines[0] and parts.is_dir()
         parts = parts if shared else Path(temporary)
         to_end = threading.Thread(
             target=_end_on_request, args=(run_store, place.rank, None if shared else parts), daemon=True
@@ -117,7 +111,7 @@ def _follow(
 
         for kind in (signal.SIGTERM, signal.SIGINT):  # the main thread may hang in a collective, or hold the store
             signal.signal(kind, end)
-        progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank)
+        progress = Progress.private(place.processes, place.rank)
         is_over = threading.Event()
         threading.Thread(target=_publish, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
@@ -133,7 +127,7 @@ def _follow(
             raise SystemExit(2 if mistake else 1) from None
         finally:
             is_over.set()
-            if not shared or machines[place.rank] != machines[0]:
+            if not shared:
                 _send(run_store, place.rank, parts)
         # torchrun ends all processes when one fails, so this one stays until its files are written.
         with suppress(RuntimeError):
@@ -172,14 +166,14 @@ def _publish(store: Store, rank: int, progress: Progress, is_over: threading.Eve
 
 def _note(store: Store, rank: int, error: BaseException | None) -> None:
     """Report the end of this rank."""
-    mistake = isinstance(error, SynclineError)
-    text = "" if error is None else str(error) if mistake else f"{type(error).__name__}: {_line(error)}"
+    text = "" if error is None else str(error) if isinstance(error, SynclineError) else _line(error)
     with suppress(RuntimeError):
-        store.set(f"ended/{rank}", json.dumps([text, mistake]))
+        store.set(f"ended/{rank}", json.dumps(text))
 
 
 def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0]
+    """Return the kind of an error and the first line of its message."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 class _Lead:
@@ -187,7 +181,7 @@ class _Lead:
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
-        self.progress = Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), 0)
+        self.progress = Progress.private(place.processes, 0)
         self._over = threading.Event()
         self._beats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
         self.interrupted = False
@@ -253,6 +247,7 @@ class _Lead:
         return Failure(rank, self._step(rank), f"did nothing for {self._timeout_s:g} s")
 
     def _look(self) -> None:
+        """Read the progress of all other ranks from the store."""
         for rank in range(1, self._place.processes):
             key = f"progress/{rank}"
             with suppress(RuntimeError):
@@ -286,8 +281,8 @@ class _Lead:
         if silent:
             rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
             return Failure(rank, self._step(rank), "died")
-        own_errors = {0: [f"{type(errors[0]).__name__}: {_line(errors[0])}", False]} if errors else {}
-        failed = {rank: text for rank, (text, _) in (own_errors | notes).items() if text}
+        own_errors = {0: _line(errors[0])} if errors else {}
+        failed = {rank: text for rank, text in (own_errors | notes).items() if text}
         lost = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
         first = [rank for rank, text in failed.items() if not text.startswith(lost)] or list(failed) or [0]
         rank = first[0]

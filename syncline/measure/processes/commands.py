@@ -33,8 +33,6 @@ def run_commands(
     """Run commands in parallel; if a command fails or the time is over, end the others.
 
     Args:
-        commands: the command of each process.
-        environments: the environment of each process.
         timeout_s: seconds for all commands together.
         on_poll: called with the processes' ids a few times per second.
         options: further arguments of ``Popen`` for each process.

@@ -87,8 +87,6 @@ def run_together(
     """Run commands in parallel, and raise an error that names a process that failed.
 
     Args:
-        commands: the command of each process.
-        environments: the environment of each process.
         timeout_s: seconds for all commands together.
         on_poll: see `run_commands`.
 

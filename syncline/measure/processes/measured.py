@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import DENSE, PLAIN, Communicator, Details, Ledger, WireFormat
-from syncline.comm.base import Handle, PerPeer, PerWorker, ReduceOp
+from syncline.comm import Communicator, Ledger
+from syncline.comm.base import Handle
 from syncline.costmodel import Call
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.problems import Task
 
-T = TypeVar("T")
+
+def _timed(name: str) -> Callable[..., Any]:
+    """Return a method that runs a blocking collective of the inner communicator and records its time."""
+
+    def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Any:
+        start_ns = self._watch.now_ns()
+        result, call = self._run(name, args, kwargs)
+        self._record(call, start_ns, start_ns)
+        return result
+
+    return collective
+
+
+def _started(name: str) -> Callable[..., Any]:
+    """Return a method that starts an asynchronous collective; its time is recorded when the caller waits for it."""
+
+    def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Handle:
+        start_ns = self._watch.now_ns()
+        handle, call = self._run(name, args, kwargs)
+
+        def finish() -> list[Tensor]:
+            wait_start_ns = self._watch.now_ns()
+            self._watch.progress.enter()
+            result: list[Tensor] = handle.wait()
+            self._watch.progress.leave()
+            self._record(call, start_ns, wait_start_ns)
+            return result
+
+        return Handle(finish)
+
+    return collective
 
 
 class MeasuredCommunicator(Communicator):
@@ -26,8 +56,6 @@ class MeasuredCommunicator(Communicator):
     because the communicator cannot see an earlier end. Calls that the ledger does not record are not timed.
 
     Args:
-        comm: the communicator that runs the collectives.
-        watch: the stopwatch that records the times.
         on_done: called with the ledger's call when a collective is done; with None if the ledger has no call.
     """
 
@@ -38,109 +66,33 @@ class MeasuredCommunicator(Communicator):
         self.ledger: Ledger = comm.ledger
         self.world_size, self.local_workers, self.replicas = comm.world_size, comm.local_workers, comm.replicas
 
-    def _noted(self, collective: Callable[[], T]) -> tuple[T, Call | None]:
+    def _run(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Call | None]:
         """Return the result of a collective and the call that it added to the ledger, or None if it added no call."""
         num_calls = len(self.ledger)
         self._watch.progress.enter()
-        result = collective()
+        result = getattr(self._comm, name)(*args, **kwargs)
         self._watch.progress.leave()
         return result, self.ledger.records[-1] if len(self.ledger) > num_calls else None
 
-    def _timed(self, collective: Callable[[], T]) -> T:
-        start_ns = self._watch.now_ns()
-        result, call = self._noted(collective)
+    def _record(self, call: Call | None, start_ns: int, wait_start_ns: int) -> None:
+        """Record a collective that is done, and the time since ``wait_start_ns`` in which the process waited for it."""
         if call is not None:
             end_ns = self._watch.now_ns()
-            self._watch.waited(start_ns, end_ns, call.label)
-            self._watch.carried(start_ns, end_ns, call)
+            self._watch.record_wait(wait_start_ns, end_ns, call.label)
+            self._watch.record_transfer(start_ns, end_ns, call)
         self._on_done(call)
-        return result
 
-    def _started(self, collective: Callable[[], Handle]) -> Handle:
-        start_ns = self._watch.now_ns()
-        handle, call = self._noted(collective)
-
-        def finish() -> list[Tensor]:
-            wait_start_ns = self._watch.now_ns()
-            self._watch.progress.enter()
-            result = handle.wait()
-            self._watch.progress.leave()
-            if call is not None:
-                end_ns = self._watch.now_ns()
-                self._watch.waited(wait_start_ns, end_ns, call.label)
-                self._watch.carried(start_ns, end_ns, call)
-            self._on_done(call)
-            return result
-
-        return Handle(finish)
-
-    @override
-    def all_reduce_coalesced(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> list[Tensor]:
-        return self._timed(lambda: self._comm.all_reduce_coalesced(xs, op, wire, label, details))
-
-    @override
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        return self._timed(lambda: self._comm.all_gather(x, wire, label, details))
-
-    @override
-    def mean_within(
-        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> list[Tensor]:
-        return self._timed(lambda: self._comm.mean_within(xs, size, wire, label, details))
-
-    @override
-    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        return self._timed(lambda: self._comm.all_gather_across(x, size, label, details))
-
-    @override
-    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        return self._timed(lambda: self._comm.all_gather_within(x, size, label, details))
-
-    @override
-    def gather(
-        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerPeer:
-        return self._timed(lambda: self._comm.gather(x, root, wire, label, details))
-
-    @override
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        return self._timed(lambda: self._comm.all_to_all(x, wire, label, details))
-
-    @override
-    def reduce_scatter(
-        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        return self._timed(lambda: self._comm.reduce_scatter(x, op, wire, label, details))
-
-    @override
-    def broadcast(
-        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        return self._timed(lambda: self._comm.broadcast(x, root, wire, label, details))
-
-    @override
-    def start_all_reduce(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> Handle:
-        return self._started(lambda: self._comm.start_all_reduce(xs, op, wire, label, details))
-
-    @override
-    def start_all_gather(
-        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> Handle:
-        return self._started(lambda: self._comm.start_all_gather(x, wire, label, details))
+    all_reduce_coalesced = _timed("all_reduce_coalesced")
+    all_gather = _timed("all_gather")
+    mean_within = _timed("mean_within")
+    all_gather_across = _timed("all_gather_across")
+    all_gather_within = _timed("all_gather_within")
+    gather = _timed("gather")
+    all_to_all = _timed("all_to_all")
+    reduce_scatter = _timed("reduce_scatter")
+    broadcast = _timed("broadcast")
+    start_all_reduce = _started("start_all_reduce")
+    start_all_gather = _started("start_all_gather")
 
 
 class MeasuredTask(Task):
@@ -150,8 +102,6 @@ class MeasuredTask(Task):
     mean parameters, which are the same in every process, so only one process needs to evaluate.
 
     Args:
-        task: the task that computes gradients and metrics.
-        watch: the stopwatch that records the times.
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
         meet: called after each evaluation; a barrier, so that the next step does not include waiting for the process
             that evaluates.
@@ -193,14 +143,7 @@ class MeasuredTask(Task):
         return self._task.describe()
 
 
-def timed(optimizer: torch.optim.Optimizer, watch: Stopwatch) -> None:
+def time_optimizer_steps(optimizer: torch.optim.Optimizer, watch: Stopwatch) -> None:
     """Register hooks that time each step of an optimizer, as the last part of a training step."""
-
-    def before(*_: Any) -> None:
-        watch.optimise()
-
-    def after(*_: Any) -> None:
-        watch.end()
-
-    optimizer.register_step_pre_hook(before)
-    optimizer.register_step_post_hook(after)
+    optimizer.register_step_pre_hook(lambda *_: watch.begin_optimizer())
+    optimizer.register_step_post_hook(lambda *_: watch.end())

@@ -49,37 +49,18 @@ class MalformedMessage(Exception):
 
 
 @dataclass(frozen=True)
-class KeyPair:
-    """A CURVE key pair in Z85 encoding."""
+class CurveKeys:
+    """The CURVE keys of a server or of a worker, in Z85 encoding.
+
+    Args:
+        public: its public key.
+        secret: its secret key.
+        peers: the public keys of the other ends: of each worker for the server, of the server for a worker.
+    """
 
     public: bytes
     secret: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class ServerKeys:
-    """The keys of a server.
-
-    Args:
-        pair: the server's key pair.
-        workers: the public key of each worker.
-    """
-
-    pair: KeyPair
-    workers: tuple[bytes, ...]
-
-
-@dataclass(frozen=True)
-class WorkerKeys:
-    """The keys of a worker.
-
-    Args:
-        pair: the worker's key pair.
-        server: the server's public key.
-    """
-
-    pair: KeyPair
-    server: bytes
+    peers: tuple[bytes, ...]
 
 
 class Message(NamedTuple):
@@ -108,11 +89,11 @@ def check_encryption() -> None:
         raise SynclineError(f"pyzmq: got libzmq {zmq.zmq_version()} without CURVE; expected one that is built with it")
 
 
-def make_keys(workers: int) -> tuple[ServerKeys, list[WorkerKeys]]:
+def make_keys(workers: int) -> tuple[CurveKeys, list[CurveKeys]]:
     """Return newly generated keys for one run: those of the server, and those of each worker."""
-    server = KeyPair(*zmq.curve_keypair())
-    pairs = [KeyPair(*zmq.curve_keypair()) for _ in range(workers)]
-    return ServerKeys(server, tuple(pair.public for pair in pairs)), [WorkerKeys(pair, server.public) for pair in pairs]
+    server, *pairs = (zmq.curve_keypair() for _ in range(workers + 1))
+    server_keys = CurveKeys(*server, tuple(public for public, _ in pairs))
+    return server_keys, [CurveKeys(*pair, (server_keys.public,)) for pair in pairs]
 
 
 class ServerSocket:
@@ -120,20 +101,19 @@ class ServerSocket:
 
     Args:
         listener: a socket of `syncline.measure.processes.rendezvous.open_listener`, which this class takes over.
-        keys: the keys of the server.
         longest_bytes: bytes of the longest frame that a worker may send; libzmq closes a connection that sends more.
         timeout_s: seconds without a heartbeat after which libzmq closes a connection.
     """
 
-    def __init__(self, listener: socket.socket, keys: ServerKeys, longest_bytes: int, timeout_s: float) -> None:
-        self._workers = len(keys.workers)
+    def __init__(self, listener: socket.socket, keys: CurveKeys, longest_bytes: int, timeout_s: float) -> None:
+        self._workers = len(keys.peers)
         self._context = zmq.Context()
-        self._authenticator = _Authenticator(self._context, keys.workers)
+        self._authenticator = _Authenticator(self._context, keys.peers)
         self._authenticator.start()
         listener.setblocking(False)
         port = listener.getsockname()[1]
         self._socket = self._context.socket(zmq.ROUTER)
-        _configure(self._socket, keys.pair, timeout_s)
+        _configure(self._socket, keys, timeout_s)
         self._socket.curve_server = True
         self._socket.handshake_ivl = int(1000 * HANDSHAKE_S)
         self._socket.maxmsgsize = longest_bytes + OVERHEAD_BYTES
@@ -177,15 +157,14 @@ class WorkerSocket:
 
     Args:
         port: the port of the server on this machine.
-        keys: the keys of the worker.
         timeout_s: seconds without a heartbeat after which the connection counts as lost.
     """
 
-    def __init__(self, port: int, keys: WorkerKeys, timeout_s: float) -> None:
+    def __init__(self, port: int, keys: CurveKeys, timeout_s: float) -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        _configure(self._socket, keys.pair, timeout_s)
-        self._socket.curve_serverkey = keys.server
+        _configure(self._socket, keys, timeout_s)
+        (self._socket.curve_serverkey,) = keys.peers
         self._socket.handshake_ivl = 0  # the server may open its port long before it answers
         failures = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         self._events = self._socket.get_monitor_socket(
@@ -266,9 +245,9 @@ def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[
     return tensors
 
 
-def _configure(end: zmq.Socket, pair: KeyPair, timeout_s: float) -> None:
+def _configure(end: zmq.Socket, keys: CurveKeys, timeout_s: float) -> None:
     """Set the socket options that the server and the workers share."""
-    end.curve_publickey, end.curve_secretkey = pair.public, pair.secret
+    end.curve_publickey, end.curve_secretkey = keys.public, keys.secret
     end.sndhwm = end.rcvhwm = QUEUED_MESSAGES
     silence_ms = int(1000 * min(timeout_s, LONGEST_HEARTBEAT_S))
     end.heartbeat_ivl, end.heartbeat_timeout, end.heartbeat_ttl = silence_ms // 4, silence_ms, silence_ms

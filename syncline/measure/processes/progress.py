@@ -34,6 +34,11 @@ class Progress:
             np.zeros((processes, PROGRESS_WORDS), dtype=np.int64).tofile(path)
         return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, PROGRESS_WORDS)), rank)
 
+    @classmethod
+    def private(cls, processes: int, rank: int) -> Progress:
+        """Return progress words in the memory of this process."""
+        return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
+
     def _changed(self) -> None:
         self._mine[CHANGED_NS] = time.monotonic_ns()
         self._mine[COUNT] += 1

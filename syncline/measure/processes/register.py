@@ -46,6 +46,7 @@ class Register:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        """Hold the lock of the file in a ``with`` block."""
         fcntl.lockf(self._file, fcntl.LOCK_EX)
         try:
             yield

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from syncline.interrupts import children_without_signals, fork_server, raise_if_interrupted
-from syncline.measure.processes.launch import PRELOAD
 from syncline.measure.processes.progress import CHANGED_NS, COUNT, INSIDE, Progress
 from syncline.measure.processes.register import Register
-from syncline.measure.processes.watchdog import POLL_S, START_S, Failure, ended_early, exit_description, run_guarded
+from syncline.measure.processes.watchdog import (
+    POLL_S,
+    PRELOAD,
+    START_S,
+    Failure,
+    ended_early,
+    exit_description,
+    run_guarded,
+)
 
 ENDING_S = 10.0
 """Seconds that workers may take to end after their server has ended."""
@@ -40,59 +47,39 @@ class Departure:
     returns: bool
 
 
-@dataclass
-class ServedEnd:
-    """The end of a training with a server: the failure, if any, and the departures of workers.
+class ServedProcesses:
+    """The processes of P workers and of their server, which is the last.
 
     Args:
+        targets: an importable function and its arguments for each process, called as ``function(rank, *arguments)``.
+        folder: the folder of the file ``progress`` (P + 1 processes), of the file ``register`` (counters of the
+            workers), and of the files that processes write about failures.
+        timeout_s: seconds without progress after which a process is ended.
+        rejoins: maximum number of restarts of each worker's process.
+        preload: modules that are imported once for all processes.
+
+    Attributes:
         failure: why the training ended early; None if it did not.
         departures: the departures of workers, in order.
     """
 
-    failure: Failure | None = None
-    departures: list[Departure] = field(default_factory=list)
-
-
-class ServedProcesses:
-    """The processes of a server and its workers.
-
-    Args:
-        server: an importable function; called as ``server(P, *server_args)``.
-        worker: an importable function; called as ``worker(rank, *worker_args[rank])``.
-        server_args: arguments of the server.
-        worker_args: arguments of each worker.
-        progress: the progress of P + 1 processes; the server is the last.
-        register: the counters of the workers.
-        folder: the folder in which processes write files about failures.
-        timeout_s: seconds without progress after which a process is ended.
-        rejoins: maximum number of restarts of each worker's process.
-        preload: modules that are imported once for all processes.
-    """
-
     def __init__(
-        self,
-        server: Callable[..., Any],
-        worker: Callable[..., Any],
-        server_args: tuple,
-        worker_args: Sequence[tuple],
-        progress: Progress,
-        register: Register,
-        folder: Path,
-        timeout_s: float,
-        rejoins: int,
+        self, targets: Sequence[tuple[Callable[..., Any], tuple]], folder: Path, timeout_s: float, rejoins: int,
         preload: Sequence[str] = (),
-    ) -> None:
-        self.targets = [*((worker, args) for args in worker_args), (server, server_args)]
-        self.workers, self.progress, self.register, self.folder = len(worker_args), progress, register, folder
+    ) -> None:  # fmt: skip
+        self.targets, self.workers, self.folder = targets, len(targets) - 1, folder
         self.timeout_s, self.rejoins = timeout_s, rejoins
+        self.progress = Progress.shared(folder / "progress", len(targets), self.workers)
+        self.register = Register(folder / "register", self.workers)
         self.context = fork_server([*PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
         self.over: set[int] = set()  # workers that have ended regularly or for good
         self.since: dict[int, tuple[float, int]] = {}  # start time of each process, and its number of changes then
-        self.ended = ServedEnd()
+        self.failure: Failure | None = None
+        self.departures: list[Departure] = []
 
-    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> ServedEnd:
-        """Run the processes until the server ends or the training fails, and return how it ended.
+    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> None:
+        """Run the processes until the server ends or the training fails, which sets ``failure``.
 
         Every process has ended when this method returns or raises.
 
@@ -106,16 +93,16 @@ class ServedProcesses:
             on_start()
             for worker in range(self.workers):
                 self._start(worker)
-            self.ended.failure = self._watch(on_poll)
+            self.failure = self._watch(on_poll)
         finally:
             for process in self.processes.values():
                 if process.is_alive():
                     process.kill()  # a stopped process does not react to SIGTERM
             for process in self.processes.values():
                 process.join()
-        return self.ended
 
     def _start(self, rank: int) -> None:
+        """Start the process of a worker or of the server."""
         target, args = self.targets[rank]
         process: BaseProcess = self.context.Process(
             target=run_guarded, args=(rank, target, args, self.folder), daemon=True
@@ -127,6 +114,7 @@ class ServedProcesses:
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
+        """Watch the processes, and return the failure of the training; None if the server has ended regularly."""
         while True:
             raise_if_interrupted()
             on_poll(self.progress)
@@ -134,7 +122,9 @@ class ServedProcesses:
             if server.exitcode is not None:
                 if ended_early(self.workers, server, self.folder):
                     return self._server_failure()
-                self._end()
+                until_s = time.monotonic() + ENDING_S
+                for rank in range(self.workers):
+                    self.processes[rank].join(max(0.0, until_s - time.monotonic()))
                 return None
             for rank in range(self.workers):
                 process = self.processes[rank]
@@ -154,10 +144,10 @@ class ServedProcesses:
 
     def _handle_death(self, rank: int) -> None:
         """Record that a worker died for the server to see, and restart the worker unless it is gone for good."""
-        restarts = sum(departure.worker == rank for departure in self.ended.departures)
+        restarts = sum(departure.worker == rank for departure in self.departures)
         returns = restarts < self.rejoins
         ending = exit_description(self.processes[rank].exitcode)
-        self.ended.departures.append(Departure(rank, time.monotonic() - self.begun_s, ending, returns))
+        self.departures.append(Departure(rank, time.monotonic() - self.begun_s, ending, returns))
         if not returns:
             self.over.add(rank)
             self.register.leave(rank)
@@ -168,12 +158,13 @@ class ServedProcesses:
     def _stall_failure(self) -> Failure | None:
         """End the process of a worker without progress; return a failure if the server or all processes stand still."""
         now_ns, all_begun = time.monotonic_ns(), True
+        longest_start_s = max(START_S, self.timeout_s)
         for rank, process in self.processes.items():
             if rank in self.over or process.exitcode is not None:
                 continue
             start_s, count = self.since[rank]
             if self.progress.words[rank, COUNT] == count:  # it has not begun
-                all_begun, allowed_s = False, self._start_s
+                all_begun, allowed_s = False, longest_start_s
                 is_still = time.monotonic() - start_s > allowed_s
             else:
                 allowed_s = self.timeout_s
@@ -188,10 +179,6 @@ class ServedProcesses:
             return Failure(None, self.progress.step_of(self.workers), f"did nothing for {self.timeout_s:g} s")
         return None
 
-    @property
-    def _start_s(self) -> float:
-        return max(START_S, self.timeout_s)
-
     def _server_failure(self) -> Failure:
         """Return the failure of the server, or of the worker whose failure ended the server."""
         notes = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]
@@ -201,13 +188,8 @@ class ServedProcesses:
         return self._reported_failure(min(notes)[1])
 
     def _reported_failure(self, rank: int) -> Failure:
+        """Return the failure about which a process has written a file."""
         _, _, mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
         if mistake:
             return Failure(rank, None, text, mistake=True)
         return Failure(rank, self.progress.step_of(rank), f"failed ({text})", who="" if rank < self.workers else SERVER)
-
-    def _end(self) -> None:
-        """Wait up to ``ENDING_S`` for the workers to end after the server has finished."""
-        until = time.monotonic() + ENDING_S
-        for rank in range(self.workers):
-            self.processes[rank].join(max(0.0, until - time.monotonic()))

@@ -81,12 +81,15 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         SpecError: if the environment variables are missing, or the port is in use.
         SynclineError: if the store cannot be reached.
     """
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    for name in names:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.torchrun SPEC")
     try:
-        if _hosts_local_store():
+        # This process hosts the store, and only for processes of its machine.
+        if (
+            os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
+            and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        ):  # fmt: skip
             store: Store = host_store(int(os.environ["MASTER_PORT"]))
             store.set_timeout(timedelta(seconds=timeout_s))
             rank, processes = 0, int(os.environ["WORLD_SIZE"])
@@ -105,12 +108,6 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     return store, Place(rank, processes, *local)
 
 
-def _hosts_local_store() -> bool:
-    """Return whether this process hosts the store, and only for processes of its machine."""
-    is_hosted_by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost") and not is_hosted_by_agent
-
-
 def reason_of(error: Exception) -> str:
     """Return the reason of an error of torch in a few words."""
     text = str(error)
@@ -125,14 +122,12 @@ def identity(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def agree(
-    store: Store, place: Place, mine: Mapping[str, str], timeout_s: float, mistake: str | None = None
+    store: Store, place: Place, values: Mapping[str, str], timeout_s: float, mistake: str | None = None
 ) -> dict[int, str]:
     """Check that all ranks are there and have equal values, and return the machine of each rank.
 
     Args:
-        store: a store that all ranks reach.
-        place: the place of this rank.
-        mine: this rank's values that must be equal on all ranks.
+        values: this rank's values that must be equal on all ranks.
         timeout_s: seconds to wait for the other ranks.
         mistake: why this rank cannot take part; None if it can.
 
@@ -142,7 +137,7 @@ def agree(
     Raises:
         SynclineError: if a rank is missing, cannot take part, or differs from rank 0; the same error on every rank.
     """
-    store.set(f"identity/{place.rank}", json.dumps({**mine, "machine": machine(), "mistake": mistake}))
+    store.set(f"identity/{place.rank}", json.dumps({**values, "machine": machine(), "mistake": mistake}))
     identities = []
     until = time.monotonic() + timeout_s
     for rank in range(place.processes):
@@ -153,7 +148,7 @@ def agree(
             raise SynclineError(f"rank {rank} did not come within {timeout_s:g} s") from None
         identities.append(json.loads(store.get(key)))
     store.set(f"heard/{place.rank}", "1")
-    reason = _disagreement(identities, list(mine))
+    reason = _disagreement(identities, list(values))
     if reason is None:
         return {rank: other["machine"] for rank, other in enumerate(identities)}
     if place.rank == 0:  # its process may host the store, from which the other ranks must read the same reason

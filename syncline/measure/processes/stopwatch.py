@@ -32,17 +32,13 @@ class Stopwatch:
     steps.
 
     Args:
-        progress: the progress words that this process updates.
         device: the device; a CUDA device is synchronized at every boundary, so that a lap contains the work that was
             started in it.
         clock: returns nanoseconds; local processes use the same clock.
     """
 
     def __init__(
-        self,
-        progress: Progress,
-        device: torch.device | str = "cpu",
-        clock: Callable[[], int] = time.monotonic_ns,
+        self, progress: Progress, device: torch.device | str = "cpu", clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self.progress = progress
         self.laps: list[Lap] = []
@@ -70,12 +66,12 @@ class Stopwatch:
         self.progress.step(step, self.done)
         self.begun_ns = self._since_ns = self.now_ns()
 
-    def optimise(self) -> None:
+    def begin_optimizer(self) -> None:
         """End the lap of the gradients and begin that of the optimizer."""
         self._until(self.now_ns())
         self._what = "optimizer"
 
-    def stretch(self, factor: float) -> None:
+    def slow_down(self, factor: float) -> None:
         """Sleep for ``factor`` times the duration of the step so far, to emulate a slower machine."""
         now_ns = self.now_ns()
         self._until(now_ns)
@@ -91,22 +87,22 @@ class Stopwatch:
         self.done += 1
         self.progress.step(self._step + 1, self.done)
 
-    def received(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
+    def record_receive(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record that this process waited for a message."""
         self._note("compute", "recv", label, start_ns, end_ns, nbytes, step)
 
-    def sent(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
+    def record_send(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record that a message was sent; the caller is another thread than the one that computes."""
         self._note("send", "send", label, start_ns, end_ns, nbytes, step)
 
-    def waited(self, start_ns: int, end_ns: int, label: str) -> None:
+    def record_wait(self, start_ns: int, end_ns: int, label: str) -> None:
         """Record that this process waited for a collective."""
         if self._what:
             self._until(start_ns)
             self._note("compute", "wait", label, start_ns, end_ns, 0, self._step)
             self._since_ns = end_ns
 
-    def carried(self, start_ns: int, end_ns: int, call: Call) -> None:
+    def record_transfer(self, start_ns: int, end_ns: int, call: Call) -> None:
         """Record the time during which a collective was in progress on the network."""
         self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
 
@@ -116,11 +112,13 @@ class Stopwatch:
         return laps
 
     def _until(self, now_ns: int) -> None:
+        """End the current lap at this time, and begin the next one."""
         self._note("compute", self._what, self._what, self._since_ns, now_ns, 0, self._step)
         self._since_ns = now_ns
 
     def _note(
         self, stream: str, activity: str, label: str, start_ns: int, end_ns: int, nbytes: int, step: int
     ) -> None:  # fmt: skip
+        """Record a lap that took any time."""
         if end_ns > start_ns:
             self.laps.append(Lap(stream, activity, label, start_ns, end_ns, nbytes, step))

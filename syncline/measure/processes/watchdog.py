@@ -16,8 +16,10 @@ from typing import Any
 
 from syncline.errors import SynclineError
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server, raise_if_interrupted
-from syncline.measure.processes.launch import PRELOAD
 from syncline.measure.processes.progress import Progress
+
+PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
+"""Modules that the fork server imports once for all processes; optimizers need the last one."""
 
 START_S = 180.0
 """Seconds that a process may take until its first step."""
@@ -89,7 +91,7 @@ def ended_early(rank: int, process: BaseProcess, folder: Path) -> bool:
     return process.exitcode is not None and not (folder / f"{rank}.through").exists()
 
 
-def watched(
+def run_watched(
     target: Callable[..., Any],
     processes: int,
     args: tuple,
@@ -140,6 +142,7 @@ def _watch(
     timeout_s: float,
     on_poll: Callable[[Progress], object] | None,
 ) -> Failure | None:
+    """Watch the processes until all have ended, one has failed, or all stand still; return the failure."""
     begun_s = time.monotonic()
     while True:
         running = [process.sentinel for process in processes if process.is_alive()]
@@ -188,6 +191,7 @@ def exit_description(code: int | None) -> str:
 
 
 def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
+    """Return the failure of ranks that stand still: stopped processes, else those with the least progress."""
     stopped = [rank for rank, process in enumerate(processes) if _state(process.pid) == "T"]
     behind = stopped or progress.lagging_ranks()
     duration = f"for {timeout_s:g} s"

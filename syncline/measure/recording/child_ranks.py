@@ -48,7 +48,6 @@ def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", li
 
     Args:
         folder: the folder in which ranks write why they failed.
-        rank: the number of the rank.
         words: text that is shown unchanged, such as a traceback.
         reason: the error in one sentence; empty if ``words`` contain it.
         line: the line of the user's script that failed.
@@ -76,7 +75,6 @@ class ChildTarget:
 
     Args:
         target: the function that the script passed as the target.
-        rank: the rank that starts the process.
     """
 
     def __init__(self, target: Callable[..., Any], rank: TracedRank) -> None:

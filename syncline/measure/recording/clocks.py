@@ -54,6 +54,7 @@ ARITHMETIC = (*KEEP_A_POINT, "rsub", "floordiv", "rtruediv", "mod", "neg")
 
 
 def _computed(name: str) -> Callable[..., Any]:
+    """Return an arithmetic method of readings, by the name of that of ``float``."""
     original = getattr(float, f"__{name}__")
 
     def computed(self: float, *others: Any) -> Any:
@@ -68,6 +69,7 @@ def _computed(name: str) -> Callable[..., Any]:
 
 
 def _compared(name: str) -> Callable[..., Any]:
+    """Return a comparison of readings, by the name of that of ``float``, which refuses the script."""
     original = getattr(float, f"__{name}__")
 
     def compared(self: float, other: Any) -> Any:

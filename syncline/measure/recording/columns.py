@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +70,9 @@ COUNTS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer
 class TracedGroups:
     """A numbered list of groups with name and ranks; groups of messages have a name and no ranks."""
 
-    def __init__(self, groups: Iterable[tuple[str, tuple[int, ...]]] = ()) -> None:
-        self.listed = list(groups)
-        self._numbers = {group: number for number, group in enumerate(self.listed)}
+    def __init__(self) -> None:
+        self.listed: list[tuple[str, tuple[int, ...]]] = []
+        self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
 
     def number(self, name: str, ranks: tuple[int, ...] = ()) -> int:
         """Return the number of a group, and add the group if it is new."""
@@ -98,20 +98,16 @@ def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple
     )  # fmt: skip
     counts = [len(segment) for segment in record.segments]
     flat = np.array([pair for segment in record.segments for pair in segment], np.float64).reshape(-1, 2)
-    operations = pa.table(
-        {
-            "rank": np.full(len(flat), rank, np.int32),
-            "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-            "flops": flat[:, 0],
-            "bytes": flat[:, 1],
-            "cpu_s": pa.array(np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat)),
-        },
-        schema=OPERATIONS,
-    )
-    return events, operations
+    operations = {
+        "rank": np.full(len(flat), rank, np.int32),
+        "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts), "flops": flat[:, 0], "bytes": flat[:, 1],
+        "cpu_s": pa.array(np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat)),
+    }  # fmt: skip
+    return events, pa.table(operations, schema=OPERATIONS)
 
 
 def _fields(event: Event, groups: TracedGroups) -> dict[str, Any]:
+    """Return the columns of an event, in which groups are numbers."""
     fields: dict[str, Any] = event._asdict()
     fields["event"] = NAMES[type(event)]
     if isinstance(event, Started):
@@ -128,9 +124,6 @@ def rank_of_tables(
     """Return the record of a rank from its tables.
 
     Args:
-        rank: the number of the rank.
-        events: the rank's rows of the events.
-        operations: the rank's rows of the operations.
         groups: name and ranks of each group, by number.
 
     Raises:
@@ -193,7 +186,8 @@ def read_rank(stem: Path, rank: int) -> RankRecord:
 
 
 def _event(rank: int, kind: Any, fields: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]) -> Event:
-    if kind not in (Started, MessageSent, MessageAwaited):
+    """Return an event from its columns, in which groups are numbers."""
+    if "group" not in fields:
         event: Event = kind(**fields)
         return event
     name, ranks = groups[fields.pop("group")]

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from syncline.measure.recording import cuda_streams
+from syncline.measure.recording import streams
+from syncline.measure.recording.clocks import ClockReading
 from syncline.measure.recording.cuda_devices import Current, cuda_of, device_count, from_torch, marked_device
 from syncline.measure.recording.recorder import RECORDER, Refusal, user_line
 
@@ -93,9 +94,33 @@ def manual_seed(seed: int) -> None:
         )
 
 
-def memory_stats(*_: Any, **__: Any) -> dict[str, int]:
-    """Return memory statistics that are all zero."""
-    return defaultdict(int)
+class CudaStream(streams.VirtualStream):
+    """A virtual stream in place of ``torch.cuda.Stream``."""
+
+    cuda_stream = 0
+    priority = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Return the current GPU."""
+        return torch.device("cuda", Current.index)
+
+    def record_event(self, event: streams.VirtualEvent | None = None) -> streams.VirtualEvent:
+        """Record an event, which can measure time, in this stream and return it."""
+        return super().record_event(event or CudaEvent())
+
+
+class CudaEvent(streams.VirtualEvent):
+    """A virtual event in place of ``torch.cuda.Event``."""
+
+    def elapsed_time(self, end: streams.VirtualEvent) -> float:
+        """Return the milliseconds between two events during the recording.
+
+        The script may print the result but may not branch on it.
+        """
+        if self.mark is None or end.mark is None:
+            raise RuntimeError("elapsed_time() of an event that was not recorded")
+        return ClockReading(super().elapsed_time(end))
 
 
 def cuda_replacements() -> dict[str, Any]:
@@ -120,7 +145,7 @@ def cuda_replacements() -> dict[str, Any]:
         "can_device_access_peer": lambda *_: True,
         "mem_get_info": lambda *_, **__: (GPU.total_memory, GPU.total_memory),
         "get_memory_info": lambda *_, **__: (GPU.total_memory, GPU.total_memory),
-        "memory_stats": memory_stats,
+        "memory_stats": lambda *_, **__: defaultdict(int),
         "memory_summary": lambda *_, **__: "",
         "memory_snapshot": lambda *_, **__: [],
         "list_gpu_processes": lambda *_, **__: "",
@@ -136,7 +161,15 @@ def cuda_replacements() -> dict[str, Any]:
         "default_generators": (torch.default_generator,) * device_count(),
         "is_current_stream_capturing": lambda: False,
         "cudart": lambda: SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0),
-        **cuda_streams.stream_replacements(),
+        "Stream": CudaStream,
+        "Event": CudaEvent,
+        "ExternalStream": CudaStream,
+        "StreamContext": streams.StreamContext,
+        "stream": streams.StreamContext,
+        "set_stream": streams.set_stream,
+        "current_stream": lambda *_: CudaStream(number=RECORDER.stream),
+        "default_stream": lambda *_: CudaStream(number=0),
+        "synchronize": streams.synchronize,
     }
 
 
@@ -165,12 +198,8 @@ def original_for_torch(answer: Callable[..., Any], truth: Callable[..., Any]) ->
 def install_cuda_calls() -> None:
     """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
     for name, replacement in cuda_replacements().items():
-        original = getattr(torch.cuda, name, None)
-        setattr(
-            torch.cuda,
-            name,
-            original_for_torch(replacement, original) if name in TRUTHS and original is not None else replacement,
-        )
+        visible = original_for_torch(replacement, getattr(torch.cuda, name)) if name in TRUTHS else replacement
+        setattr(torch.cuda, name, visible)
     for module in (torch.cuda, torch.accelerator):
         for name in NOTHING:
             setattr(module, name, lambda *_, **__: None)
@@ -205,12 +234,9 @@ def accelerator() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.accelerator, name, original_for_torch(answer, getattr(torch.accelerator, name)))
-    for name, answer in {
-        "set_device_index": set_device,
-        "set_device_idx": set_device,
-        "device_index": CurrentDevice,
-    }.items():
-        setattr(torch.accelerator, name, answer)
+    for name in ("set_device_index", "set_device_idx"):
+        setattr(torch.accelerator, name, set_device)
+    setattr(torch.accelerator, "device_index", CurrentDevice)  # noqa: B010 - a type that mypy knows otherwise
     for name in ("synchronize", "current_stream", "set_stream", "memory_stats", "get_device_capability",
                  "get_memory_info"):  # fmt: skip
         if hasattr(torch.accelerator, name):

@@ -128,9 +128,8 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     out = f(x, *rest, **kwargs)
     if not Current.touched:
         return out
-    return moved_tensor(
-        x, marked_device(x) if target is None else cuda_of(target), out, bool(kwargs.get("non_blocking"))
-    )
+    device = marked_device(x) if target is None else cuda_of(target)
+    return moved_tensor(x, device, out, bool(kwargs.get("non_blocking")))
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -157,28 +156,6 @@ def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     return moved_tensor(x, cuda_of("cuda") if ".cuda" in name else None if name else marked_device(x), out)
 
 
-def pinned_copy(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the result of ``Tensor.pin_memory``, a copy of the tensor."""
-    copy: Tensor = args[0].clone()
-    return copy
-
-
-def visible_device(x: Tensor) -> torch.device:
-    """Return the device of a tensor as the script sees it."""
-    return marked_device(x) or x.device
-
-
-def is_visibly_cuda(x: Tensor) -> bool:
-    """Return whether a tensor is on a GPU as the script sees it."""
-    return marked_device(x) is not None or x.is_cuda
-
-
-def visible_index(x: Tensor) -> int:
-    """Return the index of a tensor's device as the script sees it."""
-    device = marked_device(x)
-    return x.get_device() if device is None else device.index
-
-
 def torch_device(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of ``torch.device``, which takes a plain number as the index of a GPU."""
     if len(args) == 1 and not kwargs and isinstance(args[0], int):
@@ -192,14 +169,14 @@ class CudaOnCpu(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.moves: dict[Any, Callable[..., Any]] = {
-            Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, Tensor.pin_memory: pinned_copy,
-            torch.device: torch_device,
+            Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, torch.device: torch_device,
+            Tensor.pin_memory: lambda f, args, kwargs: args[0].clone(),
         }  # fmt: skip
         # The script gets these answers; files of torch get the originals.
         self.questions: dict[Any, Callable[[Tensor], Any]] = {
-            Tensor.device.__get__: visible_device,
-            Tensor.is_cuda.__get__: is_visibly_cuda,  # type: ignore[attr-defined]
-            Tensor.get_device: visible_index,
+            Tensor.device.__get__: lambda x: marked_device(x) or x.device,
+            Tensor.is_cuda.__get__: lambda x: marked_device(x) is not None or x.is_cuda,  # type: ignore[attr-defined]
+            Tensor.get_device: lambda x: x.get_device() if (gpu := marked_device(x)) is None else gpu.index,
         }
 
     def __torch_function__(
@@ -220,11 +197,10 @@ class CudaOnCpu(TorchFunctionMode):
         if Current.touched:
             if target is not None:
                 mark(out, cuda_of(target))
-            elif isinstance(out, Tensor | list | tuple) and not (
-                args and out is args[0]
-            ):  # an in-place operation keeps the device
-                device = next((gpu for x in tensors_in(args) if (gpu := marked_device(x)) is not None), None)
-                if device is None and Current.default is not None and not any(True for _ in tensors_in(args)):
+            elif isinstance(out, Tensor | list | tuple) and not (args and out is args[0]):  # not in place
+                inputs = list(tensors_in(args))
+                device = next((gpu for x in inputs if (gpu := marked_device(x)) is not None), None)
+                if not inputs:
                     device = Current.default
                 if device is not None:
                     mark(out, device)

@@ -19,7 +19,7 @@ from syncline.measure.recording.recorder import RECORDER, Refusal
 def install_eager() -> None:
     """Replace the functions of torch in this process."""
     torch.compile = uncompiled
-    torch.nn.Module.compile = compile_module  # type: ignore[method-assign]
+    torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         module.spawn = module.start_processes = run_spawned  # type: ignore[attr-defined]
     setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - a type that mypy knows otherwise
@@ -34,11 +34,6 @@ def uncompiled(model: Any = None, **options: Any) -> Any:
     if isinstance(model, torch.nn.Module):
         object.__setattr__(model, "_orig_mod", model)
     return model
-
-
-def compile_module(self: torch.nn.Module, *_: Any, **__: Any) -> None:
-    """Leave a module uncompiled, in place of ``Module.compile``."""
-    uncompiled(self)
 
 
 def refuse_launch(*_: Any, **__: Any) -> None:

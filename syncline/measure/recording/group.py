@@ -84,7 +84,6 @@ class TracedGroup(dist.ProcessGroup):
     """A process group that records calls and forwards them to a process group of gloo.
 
     Args:
-        inner: gloo's process group.
         rank: the rank of this process in the group.
         ranks: the global ranks of the group.
         name: the name of the group, the same on all its ranks.
@@ -92,7 +91,7 @@ class TracedGroup(dist.ProcessGroup):
 
     def __init__(self, inner: Any, rank: int, ranks: tuple[int, ...], name: str) -> None:
         super().__init__(rank, len(ranks))
-        self.inner, self.own, self.ranks, self.key = inner, rank, ranks, name
+        self.inner, self.own_rank, self.ranks, self.key = inner, rank, ranks, name
         self._name: str | None = None
 
     def getBackendName(self) -> str:
@@ -124,9 +123,10 @@ class TracedGroup(dist.ProcessGroup):
 
     def rank(self) -> int:
         """Return the rank of this process in the group."""
-        return self.own
+        return self.own_rank
 
     def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], script_kind: str = "") -> TracedWork:
+        """Record a collective, run it without recording, and return the call in progress."""
         call = RECORDER.new_call()
         key = self.key, RECORDER.number(self.key)
         RECORDER.note(Started(call, kind, script_kind or kind, nbytes, self.ranks, key, site(), RECORDER.stream))
@@ -174,9 +174,10 @@ class TracedGroup(dist.ProcessGroup):
         return self._collective("all_gather", size_of(inputs), lambda: self.inner.allgather(outs, inputs, options))
 
     def _gathered_one_by_one(self, parts: Sequence[Tensor], local_part: Tensor) -> Any:
+        """Gather parts of several shapes by a broadcast of each part."""
         work = None
         for root, part in enumerate(parts):
-            if root == self.own:
+            if root == self.own_rank:
                 part.copy_(local_part)
             options = BroadcastOptions()
             options.rootRank = root
@@ -218,7 +219,7 @@ class TracedGroup(dist.ProcessGroup):
             copy = tensor.contiguous().clone()
             work = self.inner.allreduce([copy], options)
             work.wait()
-            part = torch.chunk(copy.view(-1), len(self.ranks))[self.own]
+            part = torch.chunk(copy.view(-1), len(self.ranks))[self.own_rank]
             with torch.no_grad():
                 out.detach().view(-1).copy_(part / len(self.ranks) if op == dist.ReduceOp.AVG else part)
             return work
@@ -258,19 +259,20 @@ class TracedGroup(dist.ProcessGroup):
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """Send tensors to another rank with gloo."""
         inputs, call = as_list(tensors), RECORDER.new_call()
-        nbytes, key = size_of(inputs), self._tag(self.own, to)
+        nbytes, key = size_of(inputs), self._tag(self.own_rank, to)
         RECORDER.note(MessageSent(call, self.ranks[to], nbytes, key, site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(self.inner.send(inputs, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """Receive tensors from another rank with gloo."""
-        outputs, call = as_list(tensors), RECORDER.new_call()
-        RECORDER.note(MessageAwaited(call, self.ranks[source], self._tag(source, self.own), site(), RECORDER.stream))
+        outputs, call, key = as_list(tensors), RECORDER.new_call(), self._tag(source, self.own_rank)
+        RECORDER.note(MessageAwaited(call, self.ranks[source], key, site(), RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(self.inner.recv(outputs, source, tag), call)
 
     def _tag(self, source: int, to: int) -> tuple[str, int, int, int]:
+        """Return a tag for the next message between two ranks of the group."""
         ends = self.ranks[source], self.ranks[to]
         return self.key, *ends, RECORDER.number((self.key, *ends))
 

@@ -38,14 +38,14 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     """
     install_streams()
     dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
-    for name, make in (
-        ("init_process_group", traced_init_process_group),
-        ("new_group", traced_new_group),
-        ("get_backend", requested_backend_getter),
-        ("monitored_barrier", refusing_monitored_barrier),
+    for name, call in (
+        ("init_process_group", init_process_group),
+        ("new_group", new_group),
+        ("get_backend", get_backend),
+        ("monitored_barrier", refuse_monitored_barrier),
     ):
-        plain = getattr(distributed_c10d, name)
-        replace_everywhere(plain, make(plain))
+        original = getattr(distributed_c10d, name)
+        replace_everywhere(original, wrapping(original, call))
     depth = 0  # an optimizer may step other optimizers; only the outermost step counts
 
     def begins(*_: Any) -> None:
@@ -61,7 +61,7 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     register_optimizer_step_pre_hook(begins)
     register_optimizer_step_post_hook(ends)
     if losses:
-        torch.autograd.backward = loss_recording_backward(torch.autograd.backward)
+        torch.autograd.backward = wrapping(torch.autograd.backward, record_loss)
 
 
 def replace_everywhere(old: Any, new: Any) -> None:
@@ -86,73 +86,64 @@ def check_backend(backend: Any) -> None:
         raise Refusal(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
 
 
-def traced_init_process_group(init: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function ``init_process_group`` that uses the backend of the trace."""
+def wrapping(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that passes the original and its own arguments to ``call``."""
 
-    @functools.wraps(init)
-    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        end_if_child()
-        check_backend(backend)
-        for name in FOR_NCCL:
-            kwargs.pop(name, None)
-        RECORDER.worlds += 1
-        ASKED["default"] = str(backend or "undefined").lower()
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return call(original, *args, **kwargs)
+
+    return wrapper
+
+
+# Each of the following functions runs in place of a function of torch, which is its first argument.
+
+
+def init_process_group(original: Callable[..., Any], backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Make the default group with the backend of the trace."""
+    end_if_child()
+    check_backend(backend)
+    for name in FOR_NCCL:
+        kwargs.pop(name, None)
+    RECORDER.worlds += 1
+    ASKED["default"] = str(backend or "undefined").lower()
+    with RECORDER.silence():
+        return original(NAME, *args, **kwargs)
+
+
+def new_group(
+    original: Callable[..., Any], ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """Make a group with the backend of the trace."""
+    check_backend(backend)
+    for name in FOR_NCCL:
+        kwargs.pop(name, None)
+    with RECORDER.silence():
+        group = original(ranks, timeout, None, *args, **kwargs)
+    if isinstance(group, dist.ProcessGroup) and backend is not None:
+        ASKED[group.group_name] = str(backend).lower()
+    return group
+
+
+def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
+    """Return the backend that the script requested for a group; torch itself gets that of the trace."""
+    backend = original(group)
+    if backend != NAME or from_torch(2):
+        return backend
+    requested = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
+    return "nccl" if requested == "undefined" and device_count() else requested.rpartition(":")[2]
+
+
+def refuse_monitored_barrier(*_: Any, **__: Any) -> None:
+    """Refuse ``monitored_barrier``, because a record cannot know which rank is late."""
+    raise Refusal("monitored_barrier() asks who is late; a record cannot know that")
+
+
+def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a backward pass, and record its loss if the loss is one number."""
+    loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+    if loss.numel() == 1:
         with RECORDER.silence():
-            return init(NAME, *args, **kwargs)
-
-    return init_process_group
-
-
-def traced_new_group(new: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function ``new_group`` that uses the backend of the trace."""
-
-    @functools.wraps(new)
-    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        check_backend(backend)
-        for name in FOR_NCCL:
-            kwargs.pop(name, None)
-        with RECORDER.silence():
-            group = new(ranks, timeout, None, *args, **kwargs)
-        if isinstance(group, dist.ProcessGroup) and backend is not None:
-            ASKED[group.group_name] = str(backend).lower()
-        return group
-
-    return new_group
-
-
-def requested_backend_getter(get: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function ``get_backend`` that returns the backend that the script requested."""
-
-    @functools.wraps(get)
-    def get_backend(group: Any = None) -> Any:
-        backend = get(group)
-        if backend != NAME or from_torch(1):
-            return backend
-        requested = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
-        return "nccl" if requested == "undefined" and device_count() else requested.rpartition(":")[2]
-
-    return get_backend
-
-
-def refusing_monitored_barrier(_: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement for ``monitored_barrier`` that refuses it; a record cannot know which rank is late."""
-
-    def monitored_barrier(*_: Any, **__: Any) -> None:
-        raise Refusal("monitored_barrier() asks who is late; a record cannot know that")
-
-    return monitored_barrier
-
-
-def loss_recording_backward(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function ``autograd.backward`` that records the loss if it is one number."""
-
-    @functools.wraps(backward)
-    def noted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
-        if loss.numel() == 1:
-            with RECORDER.silence():
-                value = float(getattr(loss, "traced_loss", loss).detach())  # the loss before a GradScaler scaled it
-            RECORDER.note(Lost(value))
-        return backward(tensors, *args, **kwargs)
-
-    return noted
+            value = float(getattr(loss, "traced_loss", loss).detach())  # the loss before a GradScaler scaled it
+        RECORDER.note(Lost(value))
+    return original(tensors, *args, **kwargs)

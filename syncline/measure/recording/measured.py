@@ -67,11 +67,11 @@ class SegmentClock:
 
 def counting_s() -> float:
     """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
-    x, noted = torch.zeros(1), 0
+    x, num_counted = torch.zeros(1), 0
 
     def note(flops: float, nbytes: float) -> None:
-        nonlocal noted
-        noted += 1
+        nonlocal num_counted
+        num_counted += 1
 
     def taken_s() -> float:
         begin_s = thread_time()

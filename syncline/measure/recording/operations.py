@@ -1,4 +1,8 @@
-"""Counts of computation: the FLOPs and bytes of each operation that a rank dispatches."""
+"""Counts of computation: the FLOPs and bytes of each operation that a rank dispatches.
+
+Steps of torch's optimizers are counted once, because the inputs of a step determine its operations. Half of the
+operations of a small model are the optimizer's; each takes some microseconds, and so does counting it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
-from torch.utils.flop_counter import flop_registry
-
-from syncline.measure.recording.optimizers import Costs, KnownSteps
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    is_traceable_wrapper_subclass_type,
+)
+from torch.utils.flop_counter import flop_registry, register_flop_formula
+from torch.utils.hooks import RemovableHandle
 
 VIEWS = frozenset({"view", "t", "transpose", "expand", "slice", "select", "detach", "alias", "permute", "unsqueeze",
                    "squeeze", "as_strided", "split", "chunk", "unbind", "_unsafe_view", "_reshape_alias", "lift_fresh",
@@ -34,11 +42,107 @@ LOOKING_UP = frozenset({"embedding", "index_select", "gather", "index"})
 SILENT = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
 """Namespaces of operations that do no computation."""
 
+REGULAR = frozenset({
+    torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta,
+    torch.optim.Adamax, torch.optim.NAdam, torch.optim.RMSprop,
+})  # fmt: skip
+"""Optimizers whose operations depend only on shapes, options, and whether a state exists.
+
+The operations of other optimizers depend on values or on the number of steps.
+"""
+
+Costs = list[tuple[float, float]]
+"""The FLOPs and bytes of several operations."""
+
 TORCH = Path(torch.__file__).parent
 HOSTS = f"{TORCH}/optim/", f"{TORCH}/utils/data/"
 WRAPPERS = f"{TORCH}/_compile.py", f"{TORCH}/_dynamo/", str(Path(__file__).parent)
 
 Note = Callable[[float, float], None]
+
+
+class KnownSteps:
+    """A context that switches a counter off during optimizer steps that it has counted before.
+
+    Args:
+        counter: the active counter.
+        note: called with the FLOPs and bytes of the operations of a step that is not counted again.
+        num_events: returns a number that changes if a step does anything besides computation.
+    """
+
+    def __init__(self, counter: OperationCounter, note: Callable[[Costs], None], num_events: Callable[[], int]) -> None:
+        self.counter, self.note, self.num_events = counter, note, num_events
+        self.counted: Costs | None = None
+        """The costs of the step that is being counted; None outside such a step."""
+        self._known: dict[Any, Costs] = {}
+        self._begun: tuple[Any, int] | None = None
+        self._is_off = False
+        self._plain: Any = None
+        self._hooks: list[RemovableHandle] = []
+
+    def __enter__(self) -> KnownSteps:
+        self._hooks = [register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ends)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Switch the counter off if the step's operations are known; otherwise begin to note them."""
+        if self._is_off:  # the previous step raised an error, and the script went on
+            self._on()
+        self._begun = self.counted = None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if type(optimizer) not in REGULAR or closure is not None or _get_current_dispatch_mode() is not self.counter:
+            return
+        if not self.counter.is_counting():
+            return
+        key = step_key(optimizer)
+        costs = self._known.get(key)
+        if costs is None:
+            self._begun, self.counted = (key, self.num_events()), []
+            return
+        self.note(costs)
+        self._is_off = True
+        self.counter.__exit__(None, None, None)
+        self._plain = torch._C.DisableTorchFunction()  # function modes need not see the step either
+        self._plain.__enter__()
+
+    def _ends(self, *_: Any) -> None:
+        """Switch the counter on again, or keep the operations that were noted."""
+        if self._is_off:
+            self._on()
+        elif self._begun is not None and self.counted is not None:
+            key, num_events = self._begun
+            if self.num_events() == num_events:
+                self._known[key] = self.counted
+        self._begun = self.counted = None
+
+    def _on(self) -> None:
+        """Switch the counter on again."""
+        self._is_off = False
+        self._plain.__exit__(None, None, None)
+        self.counter.__enter__()
+
+
+def step_key(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
+    """Return a key of everything that the operations of a step depend on.
+
+    The learning rate is only a factor, so its type counts and its value does not.
+    """
+    state = optimizer.state
+    key: list[Any] = [id(optimizer)]
+    for group in optimizer.param_groups:
+        for name, value in group.items():
+            if name == "lr":
+                key.append(type(value))
+            elif name != "params":
+                key.append(value if isinstance(value, int | float | str | tuple | None) else type(value))
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            key += parameter.shape, None if gradient is None else gradient.layout, len(state.get(parameter, ()))
+    return tuple(key)
 
 
 class OperationCounter(TorchDispatchMode):
@@ -49,20 +153,20 @@ class OperationCounter(TorchDispatchMode):
 
     Args:
         note: called with the FLOPs and bytes of each operation.
-        listens: returns whether to count now; inside a collective it returns False.
+        is_counting: returns whether to count now; inside a collective it returns False.
         reads: called when the host reads the result of an operation.
     """
 
-    def __init__(self, note: Note, listens: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, note: Note, is_counting: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self.note, self.listens, self.reads = note, listens, reads
+        self.note, self.is_counting, self.reads = note, is_counting, reads
         self._known: dict[Any, tuple[tuple[float, float] | None, bool]] = {}
         self.steps: KnownSteps | None = None
 
     @contextmanager
-    def know_steps(self, note: Callable[[Costs], None], others: Callable[[], int]) -> Iterator[OperationCounter]:
+    def know_steps(self, note: Callable[[Costs], None], num_events: Callable[[], int]) -> Iterator[OperationCounter]:
         """Count operations in a ``with`` block, but those of equal optimizer steps only once, see ``KnownSteps``."""
-        with KnownSteps(self, note, self.listens, others) as self.steps, self:
+        with KnownSteps(self, note, num_events) as self.steps, self:
             yield self
 
     @classmethod
@@ -82,8 +186,9 @@ class OperationCounter(TorchDispatchMode):
         return self._counted(func, args, kwargs)
 
     def _counted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Run an operation, and count it if it is the script's."""
         out = func(*args, **kwargs) if kwargs else func(*args)
-        if self.listens():
+        if self.is_counting():
             key: list[Any] = [func]
             add_shapes(args, key)
             add_shapes((out,), key)
@@ -105,13 +210,10 @@ def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
     """Append the shapes and types of arguments or results to a key, which determine an operation's cost."""
     for value in values:
         kind = type(value)
-        if kind is Tensor or kind is Parameter:
-            key.append(value.shape)
-            key.append(value.dtype)
-        elif kind is list or kind is tuple:
+        if kind is list or kind is tuple:
             add_shapes(value, key)
             key.append(None)  # marks the end of the list
-        elif isinstance(value, Tensor):
+        elif kind is Tensor or kind is Parameter or isinstance(value, Tensor):  # the slow test comes last
             key.append(value.shape)
             key.append(value.dtype)
 
@@ -182,8 +284,6 @@ def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwarg
 
 def register_attention() -> None:
     """Register FLOP formulas for attention on a CPU; the backward pass has five products, the forward pass two."""
-    from torch.utils.flop_counter import register_flop_formula
-
     forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     if forward not in flop_registry:

@@ -43,16 +43,9 @@ class Families:
                 seen = set()
             self.families[-1].append(Group(name, tuple(ranks)))
             seen |= set(ranks)
+        # The number of each group's family, and for each family the group of each rank.
         self._family = {group.name: number for number, family in enumerate(self.families) for group in family}
-        self._of = [{rank: group for group in family for rank in group.ranks} for family in self.families]
-
-    def family(self, name: str) -> int:
-        """Return the number of a group's family."""
-        return self._family[name]
-
-    def group_of(self, rank: int, family: int) -> Group | None:
-        """Return the group of a rank in a family, or None if the rank is in none."""
-        return self._of[family].get(rank)
+        self._groups_of = [{rank: group for group in family for rank in group.ranks} for family in self.families]
 
     def place(self, rank: int, messages: Iterable[int]) -> RankPlace:
         """Return the place of a rank: the size of its group in each family.
@@ -60,7 +53,7 @@ class Families:
         In families with messages the place includes the number of the rank in its group.
         """
         numbered = set(messages)
-        groups = [group_of_rank.get(rank) for group_of_rank in self._of]
+        groups = [group_of_rank.get(rank) for group_of_rank in self._groups_of]
         return tuple(
             group and (len(group.ranks), group.ranks.index(rank) if number in numbered else None)
             for number, group in enumerate(groups)
@@ -69,7 +62,7 @@ class Families:
     def with_messages(self, records: Iterable[RankRecord]) -> set[int]:
         """Return the families in which a rank sends or awaits a message."""
         return {
-            self.family(event.tag[0])
+            self._family[event.tag[0]]
             for record in records
             for event in record.events
             if isinstance(event, MessageSent | MessageAwaited)
@@ -81,16 +74,14 @@ class Families:
 
         def target_group(name: str) -> Group:
             if name not in groups:
-                group = self.group_of(rank, self.family(name))
+                group = self._groups_of[self._family[name]].get(rank)
                 if group is None:
-                    raise SynclineError(
-                        f"rank {rank} is in no group like {name!r}, of the rank that is to stand for it"
-                    )
+                    raise SynclineError(f"rank {rank} is in no group like {name!r}, of the rank that stands for it")
                 groups[name] = group
             return groups[name]
 
         def neighbour(name: str, member: int) -> int:
-            own_group = next(group for group in self.families[self.family(name)] if group.name == name)
+            own_group = next(group for group in self.families[self._family[name]] if group.name == name)
             return target_group(name).ranks[own_group.ranks.index(member)]
 
         def translated(event: Event) -> Event:
@@ -120,7 +111,6 @@ def stand_ins(
     """Return, for each rank, the recorded rank that stands for it.
 
     Args:
-        families: the groups of the script.
         workers: P, the number of ranks.
         records: the records by rank; ``record_more`` adds to them.
         record_more: a function that records further ranks and adds them to the records.
@@ -142,12 +132,9 @@ def stand_ins(
 
 
 def _spread(
-    families: Families,
-    ranks: Sequence[int],
-    records: Mapping[int, RankRecord],
-    record_more: Callable[[Sequence[int]], None],
-    substitutes: list[int],
-) -> None:
+    families: Families, ranks: Sequence[int], records: Mapping[int, RankRecord],
+    record_more: Callable[[Sequence[int]], None], substitutes: list[int],
+) -> None:  # fmt: skip
     """Set the recorded rank that stands for each rank of a place.
 
     If the first and the last rank do the same, the first stands for all ranks; else the function splits the ranks.

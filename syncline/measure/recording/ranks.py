@@ -235,8 +235,8 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
     clocks.install_clocks(options.clock == "allow")
     operations.register_attention()
     RECORDER.clock.begin(measured.counting_s())
-    counter = operations.OperationCounter(RECORDER.operation, RECORDER.listens, RECORDER.host_waits)
-    with counter.know_steps(RECORDER.known_operations, RECORDER.others), cuda.install_cuda():
+    counter = operations.OperationCounter(RECORDER.operation, RECORDER.is_counting, RECORDER.host_waits)
+    with counter.know_steps(RECORDER.known_operations, RECORDER.num_events), cuda.install_cuda():
         run_script(program)
 
 

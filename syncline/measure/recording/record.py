@@ -165,10 +165,3 @@ def print_notes(ranks: list[RankRecord]) -> list[RankRecord]:
     for note in notes_of(ranks):
         print(f"note: {note}", file=sys.stderr)
     return ranks
-
-
-def payload_bytes(ranks: Iterable[RankRecord]) -> list[int]:
-    """Return the bytes that each rank passed to collectives and messages."""
-    return [
-        sum(event.payload_bytes for event in rank.events if isinstance(event, Started | MessageSent)) for rank in ranks
-    ]

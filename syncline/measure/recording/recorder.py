@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,15 +14,7 @@ import torch
 
 from syncline.errors import SynclineError
 from syncline.measure.recording.measured import SegmentClock
-from syncline.measure.recording.record import (
-    Computed,
-    Event,
-    HostWaited,
-    Marked,
-    Operations,
-    RankRecord,
-    Waited,
-)
+from syncline.measure.recording.record import Computed, Event, HostWaited, Marked, Operations, RankRecord, Waited
 
 OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
 """The folders of this package, whose optimizers a script may use, and of torch; their lines are not the user's."""
@@ -50,7 +43,7 @@ class RankRecorder:
         self._operations: list[tuple[float, float]] = []
         self._uncounted = 0  # number of these that were not counted one by one, which took no time
         self._segments: dict[Operations, int] = {}
-        self._numbers: dict[Any, int] = {}
+        self._numbers: Counter[Any] = Counter()
         self._hidden: list[int] = []
 
     def operation(self, flops: float, nbytes: float) -> None:
@@ -63,7 +56,7 @@ class RankRecorder:
         self._operations += costs
         self._uncounted += len(costs)
 
-    def listens(self) -> bool:
+    def is_counting(self) -> bool:
         """Return whether the operations that run now are the script's."""
         return not self.inside
 
@@ -120,9 +113,8 @@ class RankRecorder:
 
     def number(self, key: Any) -> int:
         """Return the number of earlier calls with the same key."""
-        count = self._numbers.get(key, 0)
-        self._numbers[key] = count + 1
-        return count
+        self._numbers[key] += 1
+        return self._numbers[key] - 1
 
     def new_call(self) -> int:
         """Return a new number for a call of this rank."""
@@ -155,7 +147,7 @@ class RankRecorder:
         if not self.inside:
             self.note(HostWaited(self.mark(self.stream)))
 
-    def others(self) -> int:
+    def num_events(self) -> int:
         """Return a number that changes with each call and each mark, that is with anything but computation."""
         return self.calls + self.marks
 
@@ -177,18 +169,23 @@ class RankRecorder:
             self.note(Waited(call, self.stream))
 
 
+def _stack() -> Iterator[tuple[str, int]]:
+    """Yield the file and the line of each frame on the stack, the innermost first."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
 def site() -> str:
     """Return the line of the script, or of a package other than torch, that called.
 
     If the stack has no such line, as for calls from C++, return the last line that this function has returned.
     """
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith((*LIBRARY, "<")) and not name.endswith(DECORATORS):
-            RECORDER.last_site = f"{name}:{frame.f_lineno}"
+    for file, line in _stack():
+        if not file.startswith((*LIBRARY, "<")) and not file.endswith(DECORATORS):
+            RECORDER.last_site = f"{file}:{line}"
             break
-        frame = frame.f_back
     return RECORDER.last_site
 
 
@@ -199,13 +196,8 @@ def is_library(file: str) -> bool:
 
 def user_line() -> str:
     """Return the innermost line of the user's files on the stack; the result of `site` if there is none."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith("<") and not is_library(file):
-            return f"{file}:{frame.f_lineno}"
-        frame = frame.f_back
-    return site()
+    lines = (f"{file}:{line}" for file, line in _stack() if not file.startswith("<") and not is_library(file))
+    return next(lines, "") or site()
 
 
 class Refusal(SynclineError, NotImplementedError):

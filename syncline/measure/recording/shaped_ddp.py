@@ -91,7 +91,7 @@ class ShapedDataParallel(nn.Module):
         self.rebuilt = find_unused_parameters
         limits = (self.limit, self.first) if find_unused_parameters else (math.inf, None)
         self.buckets = buckets_of(self.sent[::-1], *limits)
-        self.came: list[Tensor] = []
+        self.ready: list[Tensor] = []
         self.works: list[Any] = []
         for parameter in self.sent:
             parameter.register_post_accumulate_grad_hook(self._ready)
@@ -109,18 +109,20 @@ class ShapedDataParallel(nn.Module):
         return self.module(*args, **kwargs)
 
     def _ready(self, parameter: Tensor) -> None:
+        """Note that a gradient is ready, and send the buckets that are complete."""
         if not self.require_backward_grad_sync:
             return
-        if not self.came:
+        if not self.ready:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
             self.left = [{id(x) for x in bucket} for bucket in self.buckets]
             self.next = 0
-        self.came.append(parameter)
+        self.ready.append(parameter)
         for missing in self.left:
             missing.discard(id(parameter))
         self._send(lambda missing: not missing)
 
     def _send(self, full: Any) -> None:
+        """Send the next buckets in order as long as their missing gradients are ``full``."""
         while self.next < len(self.buckets) and full(self.left[self.next]):
             bucket = self.buckets[self.next]
             self.next += 1
@@ -131,6 +133,7 @@ class ShapedDataParallel(nn.Module):
             self.works.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
 
     def _finish(self) -> None:
+        """Send the remaining buckets at the end of a backward pass, and wait for all."""
         self._send(lambda missing: True)  # parameters without gradient send zeros
         for work, nbytes in self.works:
             work.wait()
@@ -138,9 +141,9 @@ class ShapedDataParallel(nn.Module):
                 RECORDER.operation(0.0, 2.0 * nbytes)  # copies gradients out of the bucket
         if not self.rebuilt:
             self.rebuilt = True
-            missing = [x for x in self.sent if all(x is not ready for ready in self.came)]
-            self.buckets = buckets_of([*self.came, *missing], self.limit, self.first)
-        self.works, self.came = [], []
+            missing = [x for x in self.sent if all(x is not other for other in self.ready)]
+            self.buckets = buckets_of([*self.ready, *missing], self.limit, self.first)
+        self.works, self.ready = [], []
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

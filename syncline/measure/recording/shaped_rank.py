@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
     UnsupportedFakeTensorException,
     unset_fake_temporarily,
 )
 from torch.distributed import device_mesh, distributed_c10d
 from torch.distributed.pipelining.stage import InferenceMode, PipelineStage
 
+from syncline.measure.recording import hooks, shaped_ddp
 from syncline.measure.recording.group import TracedGroup, size_of
 from syncline.measure.recording.operations import OperationCounter
 from syncline.measure.recording.record import Started, Waited
@@ -148,22 +149,17 @@ class Objects:
     If a rank sends to or receives from another rank, the trace records that rank too.
 
     Args:
-        rank: the rank of this process.
         folder: a folder that all ranks share.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
         self.rank, self.folder = rank, folder
-        self.counts: dict[tuple[int, int], int] = {}
+        self.counts: Counter[tuple[int, int]] = Counter()
 
     def _file(self, source: int, to: int) -> Path:
-        number = self.counts.get((source, to), 0)
-        self.counts[source, to] = number + 1
-        return self.folder / f"object-{source}-{to}-{number}"
-
-    def request_record(self, rank: int) -> None:
-        """Request that another rank is recorded too."""
-        (self.folder / f"want-{rank}").touch()
+        """Return the file of the next message between two ranks."""
+        self.counts[source, to] += 1
+        return self.folder / f"object-{source}-{to}-{self.counts[source, to]}"
 
     def send(self, objects: list[Any], dst: int | None = None, group: Any = None, *_: Any, **rest: Any) -> None:
         """Send objects to another rank, in place of ``send_object_list``."""
@@ -172,7 +168,7 @@ class Objects:
         with unset_fake_temporarily(), RECORDER.silence():
             file.with_name("." + file.name).write_bytes(pickle.dumps(objects))
         file.with_name("." + file.name).rename(file)
-        self.request_record(to)
+        (self.folder / f"want-{to}").touch()  # the receiver is recorded too
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **rest: Any) -> int:
         """Receive objects from another rank, in place of ``recv_object_list``.
@@ -182,7 +178,7 @@ class Objects:
         """
         source = peer(src, rest.get("group_src"), group)
         file, until_s = self._file(source, self.rank), time.monotonic() + PATIENCE_S
-        self.request_record(source)
+        (self.folder / f"want-{source}").touch()  # the sender is recorded too
         while not file.exists():
             if time.monotonic() > until_s:
                 raise Refusal(f"rank {self.rank} waits for an object that rank {source} never sends")
@@ -239,6 +235,9 @@ def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Cal
     return init_process_group
 
 
+REFUSED = ("all_gather_object", "gather_object", "scatter_object_list", "broadcast_object_list")
+"""Functions that need objects of several ranks."""
+
 MESH = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_coordinate", "get_local_rank", "_get_all_submeshes",
         "_create_sub_mesh", "__eq__", "__hash__", "_concatenate")  # fmt: skip
 """Methods of a mesh that compute with real tensors."""
@@ -246,8 +245,6 @@ MESH = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_coordinate", "
 
 def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     """Install the hooks by which a script runs in this process as one rank without any other rank."""
-    from syncline.measure.recording import hooks, shaped_ddp
-
     groups, objects = ShapedGroups(workers), Objects(rank, folder)
     hooks.install(groups.group, losses=False)
     c10d: Any = distributed_c10d
@@ -256,11 +253,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
         ("init_process_group", init_without_peers(c10d.init_process_group, rank, workers)),
         ("send_object_list", objects.send),
         ("recv_object_list", objects.receive),
-        *(
-            (function, refusal_of(function))
-            for function in ("all_gather_object", "gather_object", "scatter_object_list")
-        ),
-        ("broadcast_object_list", refusal_of("broadcast_object_list")),
+        *((name, refusal_of(name)) for name in REFUSED),
     ):
         setattr(c10d, name, call)
         setattr(dist, name, call)
@@ -325,8 +318,3 @@ def static_shape_vote(result: Callable[..., Any]) -> Callable[..., Any]:
         return StageVote(result(stage, received_result=received_result), int(static))
 
     return agreed
-
-
-def fake_mode() -> FakeTensorMode:
-    """Return the mode in which a script runs on fake tensors; constants that it writes down keep their values."""
-    return FakeTensorMode(allow_non_fake_inputs=True)

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from torch._subclasses.fake_tensor import FakeTensorMode
+
 from syncline.errors import SpecError, SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import raise_if_interrupted
@@ -40,7 +42,7 @@ from syncline.measure.recording.recorder import RECORDER
 
 POLL_S = 0.02
 
-MOST_TOLD = 16
+MOST_LISTED = 16
 """Maximum number of recorded ranks that the note lists."""
 
 
@@ -73,11 +75,9 @@ def shaped(
     """Record a script by shapes.
 
     Args:
-        program: the program to run.
         workers: P, the number of ranks.
         ranks: the ranks to record; each stands for the ranks of its place up to the next rank in this list. If empty,
             the function finds them.
-        options: the options of the recording.
 
     Raises:
         SynclineError: if the script reads values, a rank fails, or no rank in ``ranks`` can stand for another rank.
@@ -85,8 +85,6 @@ def shaped(
     if ranks and not all(0 <= rank < workers for rank in ranks):
         raise SpecError("--ranks", ",".join(map(str, ranks)), f"ranks from 0 to {workers - 1}")
     import_before_forking()
-    import torch._subclasses.fake_tensor  # noqa: F401 - once for all ranks
-
     recorded: dict[int, RankRecord] = {}
     groups: list[tuple[str, tuple[int, ...]]] = []
     with temporary_folder() as folder:
@@ -116,25 +114,17 @@ def shaped(
     return ShapedRecord(recorded, stand_in_of, groups)
 
 
-class Shaping:
-    """A callable that records programs by shapes, in place of `traced`.
-
-    Args:
-        ranks: the ranks to record; if empty, `shaped` finds them.
-    """
-
-    def __init__(self, ranks: Sequence[int] = ()) -> None:
-        self.ranks = tuple(ranks)
-
-    def __call__(self, program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
-        """Return the records of all ranks of a program."""
-        record = shaped(program, workers, self.ranks, options)
-        counts = Counter(record.stands_for)
-        listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MOST_TOLD])
-        more = f" and {len(counts) - MOST_TOLD} more" if len(counts) > MOST_TOLD else ""
-        first, *others = record.expanded()
-        first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
-        return print_notes([first, *others])
+def trace_by_shapes(
+    program: ForeignScript, workers: int, options: TraceOptions, ranks: Sequence[int] = ()
+) -> list[RankRecord]:
+    """Return the records of all ranks of a program by shapes, in place of `traced`; see `shaped` for ``ranks``."""
+    record = shaped(program, workers, ranks, options)
+    counts = Counter(record.stands_for)
+    listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MOST_LISTED])
+    more = f" and {len(counts) - MOST_LISTED} more" if len(counts) > MOST_LISTED else ""
+    first, *others = record.expanded()
+    first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
+    return print_notes([first, *others])
 
 
 def parse_ranks(text: str | None) -> tuple[int, ...]:
@@ -162,32 +152,28 @@ def recorded_ranks(
     """
     running: dict[int, int] = {}
     started: list[int] = []
-    todo = list(ranks)
+    requested = list(ranks)
     try:
-        while todo or running:
-            for rank in todo:
+        while True:
+            for rank in requested:
                 if rank not in started and rank not in recorded:
                     started.append(rank)
                     running[_forked(program, rank, workers, folder, options)] = rank
+            if not running:
+                return started
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid in running:
-                rank = running.pop(pid)
-                raise_if_interrupted()
-                if status:
-                    message_file = folder / f"refused-{rank}"
-                    raise SynclineError(
-                        message_file.read_text() if message_file.exists() else f"rank {rank} of {workers} failed"
-                    )
-            elif not pid:
+            if not pid:
                 time.sleep(POLL_S)
-                raise_if_interrupted()
-            todo = [int(file.name.removeprefix("want-")) for file in folder.glob("want-*")]
-            todo = [rank for rank in todo if rank not in started and rank not in recorded]
+            raise_if_interrupted()
+            rank = running.pop(pid, -1)
+            if status and rank >= 0:
+                refusal = folder / f"refused-{rank}"
+                raise SynclineError(refusal.read_text() if refusal.exists() else f"rank {rank} of {workers} failed")
+            requested = [int(file.name.removeprefix("want-")) for file in folder.glob("want-*")]
     finally:
         for pid in running:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    return started
 
 
 def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
@@ -213,18 +199,18 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, optio
 
 def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
     """Run and record a script as one of its ranks, and write the record and the groups to a file."""
-
     reset_child_state(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     eager.install_eager()
     clocks.install_clocks(options.clock == "allow")
     operations.register_attention()
-    counter = shaped_rank.ShapedCounter(RECORDER.operation, RECORDER.listens)
+    counter = shaped_rank.ShapedCounter(RECORDER.operation, RECORDER.is_counting)
 
     def keep() -> None:
         (folder / f"{rank}").write_bytes(pickle.dumps((finished_record(), groups.made)))
 
     keep_at_exit(keep)
-    with shaped_rank.fake_mode(), counter, cuda.install_cuda():
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that a script writes down keep their values
+    with fake_mode, counter, cuda.install_cuda():
         run_script(program)
     keep()

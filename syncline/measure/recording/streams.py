@@ -122,11 +122,6 @@ def current_stream(device: Any = None) -> VirtualStream:
     return VirtualStream(number=RECORDER.stream)
 
 
-def default_stream(device: Any = None) -> VirtualStream:
-    """Return the default stream, which has the number 0."""
-    return VirtualStream(number=0)
-
-
 def set_stream(stream: VirtualStream | None) -> None:
     """Make a stream the current stream; None changes nothing."""
     if stream is not None:

@@ -180,24 +180,25 @@ def sites_of(record: TraceRecord, on: Network, played: Replayed) -> list[dict[st
     totals: dict[str, dict[str, float]] = {}
 
     def totals_of(line: str) -> dict[str, float]:
-        return totals.setdefault(
-            line, dict.fromkeys(("calls", "bytes", "communication_s", "exposed_communication_s"), 0.0)
-        )
+        names = ("calls", "bytes", "communication_s", "exposed_communication_s")
+        return totals.setdefault(line, dict.fromkeys(names, 0.0))
 
     collectives: dict[str, dict[str, None]] = {}
     for rank in record.ranks:
         for step, event in rank.by_step():
-            if isinstance(event, Started | MessageSent | MessageAwaited):
-                if isinstance(event, Started) and len(event.ranks) < 2:
-                    continue
-                word = (
-                    event.asked if isinstance(event, Started) else "send" if isinstance(event, MessageSent) else "recv"
-                )
-                collectives.setdefault(event.site, {})[word] = None
-                site_totals = totals_of(event.site)
-                if window.first == 0 or window.first <= step < window.last:
-                    site_totals["calls"] += 1
-                    site_totals["bytes"] += getattr(event, "payload_bytes", 0)
+            if isinstance(event, Started) and len(event.ranks) > 1:
+                word, nbytes = event.asked, event.payload_bytes
+            elif isinstance(event, MessageSent):
+                word, nbytes = "send", event.payload_bytes
+            elif isinstance(event, MessageAwaited):
+                word, nbytes = "recv", 0
+            else:
+                continue
+            collectives.setdefault(event.site, {})[word] = None
+            site_totals = totals_of(event.site)
+            if window.first == 0 or window.first <= step < window.last:
+                site_totals["calls"] += 1
+                site_totals["bytes"] += nbytes
     waits = inside.what.isin(WAITING)
     for name, spans in (("exposed_communication_s", waits), ("communication_s", ~inside.on_compute)):
         labels, seconds = inside.label[spans], inside.duration_s[spans]

@@ -21,7 +21,7 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import among, topology
 from syncline.measure.recording.record import MessageSent, Started
 from syncline.measure.replaying.clocks import TraceRecord, Window
-from syncline.measure.replaying.replay import carrier
+from syncline.measure.replaying.replay import algorithms_on
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.sim.collectives.rounds import rounds
 
@@ -30,7 +30,6 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
     Args:
-        record: the record.
         on: the network without changes.
         step_s: seconds of a mean step on it.
         question: the algorithm of collectives, and the changes.
@@ -46,8 +45,8 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
     names = channel_links(topology(on, len(record.ranks)))
     rows = []
     for name in dict.fromkeys(names):
-        mine = np.flatnonzero([link_name == name for link_name in names])
-        used = mine[carried[mine] > 0]
+        channels = np.flatnonzero([link_name == name for link_name in names])
+        used = channels[carried[channels] > 0]
         if len(used):
             busy_s = carried[used] / paths.bandwidth_bytes_per_s[used]
             rows.append({
@@ -66,7 +65,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
     """Return the bytes that each channel of a network carries in a window of steps, ``(C,)``."""
     workers = len(record.ranks)
     paths = topology(on, workers)
-    carried_by = carrier(on, workers, unless_named(algorithm, on))
+    algorithm_of = algorithms_on(on, workers, unless_named(algorithm, on))
     calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
     sent: Counter[tuple[int, int]] = Counter()
     seen: set[tuple[str, int]] = set()
@@ -78,7 +77,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
                 sent[sender, event.to] += event.payload_bytes
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
-                algorithm_name = carried_by(event) or first_on(event.kind, on)
+                algorithm_name = algorithm_of(event) or first_on(event.kind, on)
                 if algorithm_name == MEASURED:  # times of a library's collective, whose bytes are those of a ring
                     algorithm_name = ALGORITHMS[event.kind][0]
                 calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1

@@ -21,25 +21,24 @@ from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.sim import collective_finish_s
 
 
-def group_price(network: Network, workers: int, wanted: str | None) -> Callable[[Started], float]:
+def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
     """Return a function that gives the seconds of a collective of any group.
 
     Args:
-        network: network that joins all workers.
         workers: number of workers P.
-        wanted: algorithm or policy; None: that of the network's library.
+        policy: algorithm or policy; None: that of the network's library.
     """
 
     @cache
     def of_groups_s(kind: str, nbytes: float, group: range) -> float:
         among_all = np.array([workers])
-        priced = carried(kind, among_all, nbytes, network, wanted, otherwise=simulated_s, groups=[group])
+        priced = carried(kind, among_all, nbytes, network, policy, otherwise=simulated_s, groups=[group])
         return np.asarray(priced.seconds).item()
 
     @cache
     def alone_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
         on = among(topology(network, workers), ranks)
-        name = chosen_algorithm(wanted, kind, len(ranks), max(nbytes, 1.0), on)
+        name = chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), on)
         return float(collective_finish_s(kind, len(ranks), nbytes, on, name).max())
 
     def price_s(event: Started) -> float:

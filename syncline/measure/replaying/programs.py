@@ -1,4 +1,4 @@
-"""A record as programs of the event simulation, for a host that waits or for a host that runs ahead.
+"""A record as programs of the event simulation, with the seconds of its computing on some hardware.
 
 A CPU's host is the device: it waits where the script waits, and streams have no meaning. A GPU's host queues work on
 streams and continues: a wait of the script holds a stream, and holds the host only if it reads a value.
@@ -7,7 +7,10 @@ streams and continues: a wait of the script holds a stream, and holds the host o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from syncline.costmodel import Hardware
 from syncline.errors import SpecError, one_of
@@ -18,25 +21,57 @@ from syncline.measure.recording.record import (
     Marked,
     MessageAwaited,
     MessageSent,
+    Operations,
     RankRecord,
     Started,
     Stepped,
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, segment_seconds
-from syncline.sim import (
-    Collective,
-    Compute,
-    HostWait,
-    Program,
-    Queued,
-    Recv,
-    Send,
-    StreamMark,
-    StreamWait,
-    Wait,
-)
+from syncline.sim import Collective, Compute, HostWait, Program, Queued, Recv, Send, StreamMark, StreamWait, Wait
+from syncline.specs import hardware
+
+MEASURED = "measured"
+"""The word in the place of a hardware's name; ``measured:0.5`` halves the seconds."""
+
+
+@dataclass(frozen=True)
+class MeasuredComputing:
+    """The measured seconds of the recording, in the place of hardware.
+
+    Args:
+        scale: positive factor on the measured seconds.
+
+    Raises:
+        SpecError: a scale out of range.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < float("inf"):
+            raise SpecError("--hardware", f"{MEASURED}:{self.scale}", "a positive factor behind 'measured:'")
+
+    @property
+    def name(self) -> str:
+        """Return the name in the form that a user writes."""
+        return MEASURED if self.scale == 1 else f"{MEASURED}:{self.scale:g}"
+
+
+def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
+    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware.
+
+    Raises:
+        SpecError: names the option that cannot be used.
+    """
+    name, _, scale = machine.partition(":") if isinstance(machine, str) else ("", "", "")
+    if name != MEASURED:
+        return hardware(machine, path)
+    try:
+        return MeasuredComputing(float(scale) if scale else 1.0)
+    except ValueError:
+        raise SpecError(path, machine, "'measured', or 'measured:' and a factor") from None
+
 
 Host: TypeAlias = Literal["ahead", "waits"]
 """The behaviour of a host while its device is busy."""
@@ -57,6 +92,33 @@ def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: s
     return host
 
 
+def operations_s(operations: Operations, on: Hardware) -> float:
+    """Return the seconds of operations that run one after another, each bounded by arithmetic or by memory.
+
+        sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
+
+    Source: S. Williams et al., "Roofline" (2009).
+    """
+    rate = on.peak_flops * on.mfu
+    memory = on.memory_bytes_per_s or np.inf
+    return float(sum(max(flops / rate, nbytes / memory) for flops, nbytes in operations))
+
+
+def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
+    """Return the seconds of each segment of a rank.
+
+    Raises:
+        SpecError: the record has no measured seconds, or no counted operations.
+    """
+    if isinstance(on, Hardware):
+        if record.segments and not any(flops or nbytes for segment in record.segments for flops, nbytes in segment):
+            raise SpecError("--hardware", on.name, "'measured': the record has seconds and no operations")
+        return [operations_s(segment, on) for segment in record.segments]
+    if len(record.segment_cpu_s) != len(record.segments):
+        raise SpecError("--hardware", on.name, "a hardware: nothing was measured of this record")
+    return [on.scale * segment for segment in record.segment_cpu_s]
+
+
 def programs_of(
     ranks: Sequence[RankRecord],
     hardware: Hardware | MeasuredComputing,
@@ -68,17 +130,22 @@ def programs_of(
     """Return the instructions of each rank.
 
     Args:
-        ranks: the record.
-        hardware: hardware that computes.
         algorithm: function that gives the algorithm of each collective.
         stream: function that gives the stream of each collective.
         host: one of ``HOSTS``.
         price: function that gives the seconds of each collective, if none is simulated message by message.
     """
+
+    def collective(event: Started, step: int) -> Collective:
+        return Collective(
+            event.kind, event.payload_bytes, event.key, event.site, step, None if price else algorithm(event),
+            group=None if len(event.ranks) == len(ranks) else event.ranks, takes_s=price(event) if price else None,
+            stream=stream(event),
+        )  # fmt: skip
+
     programs: list[Program] = []
     for rank in ranks:
-        seconds = segment_seconds(rank, hardware)
-        translated = _Translated(rank, len(ranks), seconds, algorithm, stream, host == "ahead", price)
+        translated = _Translated(rank, segment_seconds(rank, hardware), collective, host == "ahead")
         programs.append(
             Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
         )
@@ -89,35 +156,21 @@ class _Translated:
     """A rank's record as instructions, with the stream of each.
 
     Args:
-        rank: the record of the rank.
-        ranks: number of ranks.
-        seconds: seconds of each segment.
-        algorithm: function that gives the algorithm of each collective.
-        stream: function that gives the stream of each collective.
+        collective: function that gives the instruction of a collective from its event and its step.
         ahead: whether the host runs ahead.
-        price: function that gives the seconds of collectives that are not simulated.
     """
 
     def __init__(
-        self,
-        rank: RankRecord,
-        ranks: int,
-        seconds: Sequence[float],
-        algorithm: Callable[[Started], str | None],
-        stream: Callable[[Started], str],
-        ahead: bool,
-        price: Callable[[Started], float] | None,
+        self, rank: RankRecord, seconds: Sequence[float], collective: Callable[[Started, int], Collective], ahead: bool
     ) -> None:
         self.instructions: list[Any] = []
         self.streams: list[str] = []
-        self._ranks, self._seconds, self._algorithm, self._ahead = ranks, seconds, algorithm, ahead
-        self._stream = stream
-        self._price = price
-        self._waits: dict[int, Wait | Recv | None] = {}
-        self._sites: dict[int, str] = {}
+        self._seconds, self._collective, self._ahead = seconds, collective, ahead
+        self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
+        self._sites: dict[int, str] = {}  # line of each call
         self._behind: dict[int, str] = {}  # line of the call that a stream has waited for last
         self._marked: dict[int, str] = {}  # the same for a mark
-        self._asked = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
+        self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         step = 0
         for event in rank.events:
             if type(event) is Stepped:
@@ -130,11 +183,15 @@ class _Translated:
         self.streams.append(f"compute {stream}" if stream else "compute")
 
     def _add(self, event: Any, step: int) -> None:
+        """Append the instruction of an event."""
         kind = type(event)
         if kind is Computed:
             self._put(Compute(self._seconds[event.segment], step=step), event.stream)
         elif kind is Started:
-            self._join(event, step)
+            self._waits[event.call] = None if len(event.ranks) < 2 else Wait(event.key, step=step)
+            self._sites[event.call] = event.site
+            if len(event.ranks) > 1:
+                self._put(self._collective(event, step), event.stream)
         elif kind is MessageSent:
             self._put(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
             self._waits[event.call] = None  # a sent buffer is free at once
@@ -155,7 +212,7 @@ class _Translated:
         """Append an event that holds a stream or the host."""
         kind = type(event)
         if kind is Marked:
-            if event.mark in self._asked:
+            if event.mark in self._awaited_marks:
                 self._put(StreamMark(event.mark), event.stream)
             self._marked[event.mark] = self._behind.get(event.stream, "")
         elif kind is StreamWaited:
@@ -166,20 +223,3 @@ class _Translated:
         elif kind is HostWaited:
             site = self._marked.get(event.mark, "")
             self._put(HostWait(None if event.mark == EVERYTHING else event.mark, site, step), 0)
-
-    def _join(self, event: Started, step: int) -> None:
-        group = event.ranks
-        if len(group) < 2:
-            self._waits[event.call] = None
-            return
-        self._waits[event.call] = Wait(event.key, step=step)
-        self._sites[event.call] = event.site
-        is_world = len(group) == self._ranks
-        self._put(
-            Collective(
-                event.kind, event.payload_bytes, event.key, event.site, step,
-                None if self._price else self._algorithm(event), group=None if is_world else group,
-                takes_s=self._price(event) if self._price else None, stream=self._stream(event),
-            ),
-            event.stream,
-        )  # fmt: skip

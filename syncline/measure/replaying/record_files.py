@@ -1,4 +1,4 @@
-"""A record in a folder: ``trace.parquet``, its events in their order by rank, and ``operations.parquet``, by segment.
+"""Records in folders: ``trace.parquet``, the events in their order by rank, and ``operations.parquet``, by segment.
 
 A header, JSON in the metadata of ``trace.parquet``, has what concerns the whole record: its format, the number of
 ranks, the groups, and notes on deviations of the recording from the script. The files are written and read rank
@@ -29,7 +29,13 @@ FILES = {"trace": EVENTS, "operations": OPERATIONS}
 
 def parts_of_record(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
     """Return the tables of a record by file name, one table per rank."""
-    groups = groups_of(ranks)
+    groups = TracedGroups()
+    for record in ranks:
+        for event in record.events:
+            if isinstance(event, Started):
+                groups.number(event.key[0], event.ranks)
+            elif isinstance(event, MessageSent | MessageAwaited):
+                groups.number(event.tag[0])
     header = {
         "format": FORMAT, "ranks": len(ranks), "groups": [[name, list(members)] for name, members in groups.listed],
         "notes": notes_of(ranks),
@@ -42,18 +48,6 @@ def parts_of_record(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]
         ),
         "operations": (tables_of_rank(rank, record, groups)[1] for rank, record in enumerate(ranks)),
     }
-
-
-def groups_of(ranks: Sequence[RankRecord]) -> TracedGroups:
-    """Return all groups of a record."""
-    groups = TracedGroups()
-    for record in ranks:
-        for event in record.events:
-            if isinstance(event, Started):
-                groups.number(event.key[0], event.ranks)
-            elif isinstance(event, MessageSent | MessageAwaited):
-                groups.number(event.tag[0])
-    return groups
 
 
 def read_record(folder: Path) -> list[RankRecord]:
@@ -76,6 +70,7 @@ def read_record(folder: Path) -> list[RankRecord]:
 
 
 def _opened(folder: Path, name: str) -> pq.ParquetFile:
+    """Open a file of a record, and check the types of its columns."""
     try:
         file = pq.ParquetFile(folder / f"{name}.parquet")
     except (OSError, pa.ArrowException) as error:
@@ -90,6 +85,7 @@ def _opened(folder: Path, name: str) -> pq.ParquetFile:
 
 
 def _header(trace: pq.ParquetFile) -> dict[str, Any]:
+    """Return the header of a record: ``ranks``, ``groups`` and ``notes``."""
     text = (trace.schema_arrow.metadata or {}).get(HEADER)
     if text is None:
         raise SpecError("header", None, f"the header of a record, {HEADER.decode()!r} in the file's metadata")
@@ -112,7 +108,7 @@ def _by_rank(file: pq.ParquetFile, ranks: int) -> Iterator[pa.Table]:
     """Yield the rows of each rank, which are in the order of ranks; a row group is read when its rows are needed."""
     schema, unread, group = file.schema_arrow, None, 0
     for rank in range(ranks):
-        mine: list[pa.Table] = []
+        slices: list[pa.Table] = []
         while unread is not None or group < file.num_row_groups:
             if unread is None:
                 try:
@@ -121,12 +117,12 @@ def _by_rank(file: pq.ParquetFile, ranks: int) -> Iterator[pa.Table]:
                     raise SpecError("rows", f"row group {group}", f"rows that can be read ({error})") from None
                 group += 1
             num_rows = pc.sum(pc.less_equal(unread["rank"], rank)).as_py() or 0
-            mine.append(unread.slice(0, num_rows))
+            slices.append(unread.slice(0, num_rows))
             if num_rows < len(unread):
                 unread = unread.slice(num_rows)
                 break
             unread = None
-        rows = pa.concat_tables(mine) if mine else schema.empty_table()
+        rows = pa.concat_tables(slices) if slices else schema.empty_table()
         if len(rows) and not pc.all(pc.equal(rows["rank"], rank)).as_py():
             raise SpecError("rank", "ranks out of order", f"rows of ranks 0, 1, ... {ranks - 1}, one after another")
         yield rows

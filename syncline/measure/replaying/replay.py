@@ -15,34 +15,33 @@ from syncline.costmodel.collectives.table import OF_GLOO, first_on
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError
 from syncline.measure.recording.record import RankRecord, Started
-from syncline.measure.replaying.computing import MeasuredComputing
 from syncline.measure.replaying.prices import group_price
-from syncline.measure.replaying.programs import known_host, programs_of
+from syncline.measure.replaying.programs import MeasuredComputing, known_host, programs_of
 from syncline.sim import Timeline, run_events
 
 MOST_PLAYED = 32
 """Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
 
 
-def carrier(network: Network, workers: int, wanted: str | None) -> Callable[[Started], str | None]:
+def algorithms_on(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
     """Return a function that gives the algorithm of each collective.
 
-    It returns None, so that the simulator uses its default, if no algorithm is wanted, or if a part of the workers
+    It returns None, so that the simulator uses its default, if no algorithm is set, or if a part of the workers
     takes part for which no closed form tells the fastest.
     """
 
     @cache
     def chosen(kind: str, ranks: tuple[int, ...], nbytes: float) -> str | None:
-        if wanted is None:
+        if policy is None:
             return None
         if len(ranks) < workers and not isinstance(network, Link):
-            return group_algorithm(kind, ranks, workers, max(nbytes, 1.0), network, wanted)
-        return chosen_algorithm(wanted, kind, len(ranks), max(nbytes, 1.0), network)
+            return group_algorithm(kind, ranks, workers, max(nbytes, 1.0), network, policy)
+        return chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), network)
 
     return lambda event: chosen(event.kind, event.ranks, event.payload_bytes)
 
 
-def lanes(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
+def streams_on(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
     """Return a function that gives the stream on which a collective runs.
 
     Each group has one stream; with gloo it has two, because torch starts two threads for each group of gloo.
@@ -83,20 +82,18 @@ def replay(
     """Simulate a record on a network, and return its timeline.
 
     Args:
-        ranks: the record.
-        network: network that joins the ranks.
-        hardware: hardware that computes.
         algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
 
     Raises:
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
-    wanted = unless_named(algorithm, network)
-    price = group_price(network, len(ranks), wanted) if len(ranks) > MOST_PLAYED else None
+    policy = unless_named(algorithm, network)
+    price = group_price(network, len(ranks), policy) if len(ranks) > MOST_PLAYED else None
     with paused_garbage_collection():
-        carried = carrier(network, len(ranks), wanted)
-        programs = programs_of(ranks, hardware, carried, lanes(network, carried), known_host(host, hardware), price)
+        algorithm_of = algorithms_on(network, len(ranks), policy)
+        stream_of = streams_on(network, algorithm_of)
+        programs = programs_of(ranks, hardware, algorithm_of, stream_of, known_host(host, hardware), price)
         timeline = run_events(programs, network)
     steps = max((rank.steps for rank in ranks), default=0)
     if not len(timeline.end_s):

@@ -10,20 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.costmodel.traffic.call import columns_of
-from syncline.measure.replaying.clocks import (
-    TraceRecord,
-    bytes_by_step,
-    ledger_of,
-    losses_by_step,
-    trailing_means,
-)
+from syncline.measure.replaying.clocks import TraceRecord, bytes_by_step, ledger_of, losses_by_step, trailing_means
 from syncline.measure.replaying.rows import TimedReplay
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
 from syncline.runs.training.curves import summary_table, with_units
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns
-from syncline.sim import Timeline
 
 LOSS_LABEL = "training loss"
 
@@ -35,28 +28,28 @@ NOT_IN_SUMMARY = ("hardware", "scale_bandwidth", "scale_latency", "scale_compute
 
 
 def write_replays(
-    folder: RunFolder, timed: Sequence[TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
+    folder: RunFolder, replays: Sequence[TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
 ) -> None:
-    """Write ledger, timeline, trace, curves, summary and the figure.
-
-    Args:
-        folder: the run folder.
-        timed: the replays.
-        rows: the rows of the replays.
-        question: the networks, hardware and changes of the replays.
-    """
-    records = list({timed_replay.record.name: timed_replay.record for timed_replay in timed}.values())
+    """Write ledger, timeline, trace, curves, summary and the figure."""
+    records = list({timed.record.name: timed.record for timed in replays}.values())
     folder.table("ledger", ledger_table(records))
     fields = {
         "loss_label": LOSS_LABEL,
         "networks": {on.name: on.describe() for on in question.networks},
         "target_loss": rows[0]["target_loss"],
     }
-    folder.long_table("curves", (with_units(table, fields | {"every_steps": 1}) for table in curve_tables(timed)))
-    folder.long_table("summary", [with_units(summary_of(rows), fields)])
-    timelines = [
-        (timed_replay.record.name, timed_replay.on.name, first_steps_of(timed_replay)) for timed_replay in timed
-    ]
+    folder.long_table("curves", (with_units(table, fields | {"every_steps": 1}) for table in curve_tables(replays)))
+    summary = summary_table([
+        {"method": row["method"], "network": row["network"], "seed": 0}
+        | {name: value for name, value in row.items() if name not in NOT_IN_SUMMARY}
+        for row in rows
+    ])  # fmt: skip
+    folder.long_table("summary", [with_units(summary, fields)])
+    timelines = []
+    for timed in replays:
+        timeline = timed.replayed.timeline
+        first_steps = timeline if timed.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
+        timelines.append((timed.record.name, timed.on.name, first_steps))
     folder.table("timeline", timeline_columns(timelines))
     folder.trace(side_by_side_trace(timelines))
     if any(np.isfinite(losses_by_step(record)).any() for record in records):
@@ -82,17 +75,17 @@ def ledger_table(records: Sequence[TraceRecord]) -> dict[str, list[Any]]:
     return columns
 
 
-def curve_tables(timed: Sequence[TimedReplay]) -> Iterator[pa.Table]:
+def curve_tables(replays: Sequence[TimedReplay]) -> Iterator[pa.Table]:
     """Yield the loss against the clock for each replay, networks before scripts; row 0 is before the first step."""
-    for timed_replay in timed:
-        losses, steps = losses_by_step(timed_replay.record), timed_replay.record.steps
-        sent = np.cumsum(bytes_by_step(timed_replay.record))[:steps]
+    for timed in replays:
+        losses, steps = losses_by_step(timed.record), timed.record.steps
+        sent = np.cumsum(bytes_by_step(timed.record))[:steps]
         yield pa.table({
-            "method": pa.array([timed_replay.record.name] * (steps + 1)).dictionary_encode(),
-            "network": pa.array([timed_replay.on.name] * (steps + 1)).dictionary_encode(),
+            "method": pa.array([timed.record.name] * (steps + 1)).dictionary_encode(),
+            "network": pa.array([timed.on.name] * (steps + 1)).dictionary_encode(),
             "seed": np.zeros(steps + 1, dtype=np.int64),
             "step": np.arange(steps + 1),
-            "seconds": np.concatenate([[0.0], timed_replay.clock.step_end_s]),
+            "seconds": np.concatenate([[0.0], timed.clock.step_end_s]),
             "bytes": np.concatenate([[0.0], sent]),
             "loss": _with_leading_null(trailing_means(losses)),
             "train_loss": _with_leading_null(losses),
@@ -103,21 +96,6 @@ def _with_leading_null(losses: np.ndarray) -> pa.Array:
     """Return the losses behind a first null; a loss that is not a number is null."""
     values = np.concatenate([[np.nan], losses])
     return pa.array(values, mask=np.isnan(values))
-
-
-def summary_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return the rows as the summary table of a training with one seed."""
-    return summary_table([
-        {"method": row["method"], "network": row["network"], "seed": 0}
-        | {name: value for name, value in row.items() if name not in NOT_IN_SUMMARY}
-        for row in rows
-    ])  # fmt: skip
-
-
-def first_steps_of(timed_replay: TimedReplay) -> Timeline:
-    """Return the spans of the first `KEPT_STEPS` steps."""
-    timeline = timed_replay.replayed.timeline
-    return timeline if timed_replay.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
 
 
 def read_losses(folder: Path) -> list[dict[str, Any]]:

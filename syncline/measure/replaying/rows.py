@@ -22,10 +22,9 @@ from syncline.measure.replaying.clocks import (
     reachable_loss,
     trailing_means,
 )
-from syncline.measure.replaying.computing import MeasuredComputing
-from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.programs import MeasuredComputing, known_host
 from syncline.measure.replaying.replay import Replayed, replay
-from syncline.measure.replaying.scenario import Changes, ReplayedOn
+from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text
 from syncline.runs.training.clock_bounds import bounds_record, speedup_bounds
 from syncline.runs.training.records import clock_record
@@ -60,10 +59,10 @@ def replay_timed(
 ) -> tuple[Replayed, Clock]:
     """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
     network, machine = question.network_and_hardware(on, slowdown)
-    ranks = question.changes.of_record(record.ranks)
-    changed = record._replace(ranks=ranks)
-    replayed = replay(ranks, network, machine, question.algorithm, question.host)
-    return replayed, clock_of(changed, replayed)
+    if not question.changes.overlap:
+        record = record._replace(ranks=without_overlap(record.ranks))
+    replayed = replay(record.ranks, network, machine, question.algorithm, question.host)
+    return replayed, clock_of(record, replayed)
 
 
 def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[TimedReplay]:
@@ -72,37 +71,35 @@ def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[
 
 
 def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
+    """Replay a record on a network, also at the bounds of computing and of communication."""
     replayed, clock = replay_timed(record, on, question)
-    machine = question.hardware
-    k = (
+    computing = (
         measured_computing_uncertainty()
-        if isinstance(machine, MeasuredComputing)
-        else computing_uncertainty(machine, None)
+        if isinstance(question.hardware, MeasuredComputing)
+        else computing_uncertainty(question.hardware, None)
     )
-    c = communication_uncertainty(on, unless_named(question.algorithm, on))
-    varied = [
-        np.array((clock if factors == AS_PREDICTED else replay_timed(record, on, question, factors)[1]).step_time_s)
-        for factors in at_bounds(k, c)
-    ]
+    communication = communication_uncertainty(on, unless_named(question.algorithm, on))
+    varied = []
+    for factors in at_bounds(computing, communication):
+        varied_clock = clock if factors == AS_PREDICTED else replay_timed(record, on, question, factors)[1]
+        varied.append(np.array(varied_clock.step_time_s))
     before_s = clock.step_time_s
     if question.changes != Changes():
         before_s = replay_timed(record, on, replace(question, changes=Changes()))[1].step_time_s
-    return TimedReplay(record, on, replayed, clock, StepTimeVariants(*varied), basis_text(k.basis, c.basis), before_s)
+    basis = basis_text(computing.basis, communication.basis)
+    return TimedReplay(record, on, replayed, clock, StepTimeVariants(*varied), basis, before_s)
 
 
-def replay_rows(timed: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
+def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
     """Return one row per record and network; speedups are over the first record, on the same network."""
-    losses = {timed_replay.record.name: losses_by_step(timed_replay.record) for timed_replay in timed}
+    losses = {timed.record.name: losses_by_step(timed.record) for timed in replays}
     target = question.target_loss
     if target is None and len(losses) > 1:
         target = reachable_loss(losses.values())
     first: dict[str, TimedReplay] = {}
-    for timed_replay in timed:
-        first.setdefault(timed_replay.on.name, timed_replay)
-    rows = [
-        _row(timed_replay, first[timed_replay.on.name], losses[timed_replay.record.name], target, question)
-        for timed_replay in timed
-    ]
+    for timed in replays:
+        first.setdefault(timed.on.name, timed)
+    rows = [_row(timed, first[timed.on.name], losses[timed.record.name], target, question) for timed in replays]
     base = {row["network"]: row["time_to_target_s"] for row in reversed(rows)}
     for row in rows:
         reached_s, first_s = row["time_to_target_s"], base[row["network"]]
@@ -112,24 +109,25 @@ def replay_rows(timed: Sequence[TimedReplay], question: ReplayedOn) -> list[dict
 
 
 def _row(
-    timed_replay: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
+    timed: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
 ) -> dict[str, Any]:
-    clock, lost = timed_replay.clock, lost_at(timed_replay.record)
+    """Return the row of a replay; ``base`` is the replay that its speedup is over."""
+    clock, lost = timed.clock, lost_at(timed.record)
     finite = np.isfinite(losses)
     final = None if lost is not None or not finite.any() else float(trailing_means(losses)[finite][-1])
     return {
-        "method": timed_replay.record.name,
-        "network": timed_replay.on.name,
+        "method": timed.record.name,
+        "network": timed.on.name,
         "hardware": question.hardware.name,
         "host": known_host(question.host, question.hardware),
-        "workers": len(timed_replay.record.ranks),
-        "steps": timed_replay.record.steps,
+        "workers": len(timed.record.ranks),
+        "steps": timed.record.steps,
         **question.changes.record(),
         **clock_record(clock),
-        "unchanged_step_time_s": timed_replay.before_s,
+        "unchanged_step_time_s": timed.before_s,
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
-        **bounds_record(clock, timed_replay.varied, timed_replay.basis),
-        **speedup_bounds(clock, timed_replay.varied, base.clock, base.varied),
+        **bounds_record(clock, timed.varied, timed.basis),
+        **speedup_bounds(clock, timed.varied, base.clock, base.varied),
         "loss": final,
         "last_loss": None if final is None else float(losses[finite][-1]),
         "target_loss": target,

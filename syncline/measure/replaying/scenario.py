@@ -22,8 +22,7 @@ from syncline.measure.recording.record import (
     Stepped,
     Waited,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, computing_on
-from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.programs import MeasuredComputing, computing_on, known_host
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import hardware_fields, network, network_fields
 from syncline.specs.clock import parse_algorithm
@@ -57,21 +56,14 @@ class Changes:
         >>> Changes(bandwidth=0.5, overlap=False).describe()
         'bandwidth x0.5, no overlap'
         """
-        factors = [
-            f"{name} x{factor:g}"
-            for name in ("bandwidth", "latency", "compute")
-            if (factor := getattr(self, name)) != 1
-        ]
-        return ", ".join([*factors, *([] if self.overlap else ["no overlap"])])
+        factors = {name: getattr(self, name) for name in ("bandwidth", "latency", "compute")}
+        words = [f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1]
+        return ", ".join(words if self.overlap else [*words, "no overlap"])
 
     def record(self) -> dict[str, Any]:
         """Return the changes as fields of a row."""
         fields = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
         return fields | {"overlap": self.overlap}
-
-    def of_record(self, ranks: Sequence[RankRecord]) -> Sequence[RankRecord]:
-        """Return a record with the changes that concern the record: without overlap if ``overlap`` is false."""
-        return ranks if self.overlap else without_overlap(ranks)
 
 
 @dataclass(frozen=True)
@@ -96,14 +88,9 @@ class ReplayedOn:
 
     @classmethod
     def from_options(
-        cls,
-        networks: Sequence[Any],
-        machine: Any,
-        algorithm: str | None = None,
-        host: str | None = None,
-        changes: Changes = Changes(),
-        target_loss: float | None = None,
-    ) -> ReplayedOn:
+        cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None, host: str | None = None,
+        changes: Changes = Changes(), target_loss: float | None = None,
+    ) -> ReplayedOn:  # fmt: skip
         """Return the settings that a user's options describe.
 
         Raises:
@@ -117,9 +104,10 @@ class ReplayedOn:
 
     def fields(self) -> dict[str, Any]:
         """Return the settings as fields for a run folder, see `read`."""
+        machine = self.hardware
         return {
             "networks": [network_fields(joined) for joined in self.networks],
-            "hardware": machine_fields(self.hardware),
+            "hardware": machine.name if isinstance(machine, MeasuredComputing) else hardware_fields(machine),
             "algorithm": self.algorithm,
             "host": self.host,
             "changes": dataclasses.asdict(self.changes),
@@ -140,11 +128,6 @@ class ReplayedOn:
         joined, machine = scaled(on, self.changes.bandwidth, self.changes.latency), self.hardware
         machine = faster(machine, self.changes.compute / float(slowdown.computing))
         return joined if slowdown == AS_PREDICTED else slow_down(joined, float(slowdown.communication)), machine
-
-
-def machine_fields(machine: Hardware | MeasuredComputing) -> Any:
-    """Return the hardware as a run folder stores it and as a user writes it."""
-    return machine.name if isinstance(machine, MeasuredComputing) else hardware_fields(machine)
 
 
 def faster(machine: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:

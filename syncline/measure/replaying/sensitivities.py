@@ -11,6 +11,7 @@ the line sends, for a rank the time that the others wait for this rank.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,40 +35,34 @@ LEAST_WAIT = 1e-3
 """Smallest wait for a line, as a part of a step, at which the line is removed."""
 
 
-def sensitivities(
-    timed_replay: TimedReplay, question: ReplayedOn, sites: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def sensitivities(timed: TimedReplay, question: ReplayedOn, sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the sensitivities of a record's step time on a network.
 
     Args:
-        timed_replay: the replay of the record.
-        question: the networks, hardware and changes of the replay.
         sites: the lines of the script, the longest waits first.
 
     Returns:
         A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several links the first two for each
         link; rows for lines (``site``) and ranks (``rank``).
     """
-    links = links_of(timed_replay.on)
-    rows = [_row(timed_replay, "compute", "hardware", elasticity=_elasticity(timed_replay, question, "compute"))]
+    links = links_of(timed.on)
+    rows = [_row(timed, "compute", "hardware", elasticity=_elasticity(timed, question, "compute"))]
     for only in [None, *(links if len(links) > 1 else ())]:
         name = "all links" if only is None else only.name or only.describe()
         for field in ("bandwidth", "latency"):
-            rows.append(_row(timed_replay, field, name, elasticity=_elasticity(timed_replay, question, field, only)))
-    step_s = timed_replay.clock.step_time_s
-    for site in [site_row for site_row in sites if site_row["exposed_communication_s"] > LEAST_WAIT * step_s][
-        :MOST_LINES
-    ]:
-        without_line = timed_replay.record._replace(ranks=without_site(timed_replay.record.ranks, site["site"]))
-        without_s = replay_timed(without_line, timed_replay.on, question)[1].step_time_s
+            rows.append(_row(timed, field, name, elasticity=_elasticity(timed, question, field, only)))
+    step_s = timed.clock.step_time_s
+    waiting_lines = [site["site"] for site in sites if site["exposed_communication_s"] > LEAST_WAIT * step_s]
+    for line in waiting_lines[:MOST_LINES]:
+        without_line = timed.record._replace(ranks=without_site(timed.record.ranks, line))
+        without_s = replay_timed(without_line, timed.on, question)[1].step_time_s
         share = 1 - without_s / step_s
-        rows.append(_row(timed_replay, "site", site["site"], step_time_s=without_s, share=share))
-    waited_s = waited_for_s(timed_replay.replayed.timeline, Window.for_steps(timed_replay.record.steps))
-    all_s = timed_replay.clock.exposed_communication_s
+        rows.append(_row(timed, "site", line, step_time_s=without_s, share=share))
+    waited_s = waited_for_s(timed.replayed.timeline, Window.for_steps(timed.record.steps))
+    all_s = timed.clock.exposed_communication_s
     for rank, seconds in enumerate(waited_s.tolist()):
-        rows.append(
-            _row(timed_replay, "rank", str(rank), waited_for_s=seconds, share=seconds / all_s if all_s else 0.0)
-        )
+        share = seconds / all_s if all_s else 0.0
+        rows.append(_row(timed, "rank", str(rank), waited_for_s=seconds, share=share))
     return rows
 
 
@@ -99,38 +94,27 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
 
     The values are per step and worker, so that their sum is a part of the mean exposed communication.
     """
-    waits = timeline.what == "wait"
-    collective = ~timeline.on_compute & (timeline.what != "send")
-    came = timeline[collective]
-    number = _number_on_stream(came)
-    keys: dict[tuple[str, str, int], list[int]] = {}
-    groups = zip(came.stream.tolist(), came.label.tolist(), number.tolist(), strict=True)
-    for row, key in enumerate(groups):
-        keys.setdefault(key, []).append(row)
+    on_network = ~timeline.on_compute & (timeline.what != "send")
+    collectives = timeline[on_network]
+    # The spans of a collective have the same number among their worker's spans of that stream and label.
+    counts: Counter[tuple[int, str, str]] = Counter()
+    spans_of_call: dict[tuple[str, str, int], list[int]] = {}
+    spans = zip(collectives.worker.tolist(), collectives.stream.tolist(), collectives.label.tolist(), strict=True)
+    for row, (worker, stream, label) in enumerate(spans):
+        spans_of_call.setdefault((stream, label, counts[worker, stream, label]), []).append(row)
+        counts[worker, stream, label] += 1
     last = {}  # (worker, end of its call): the rank that came last, and its time
-    for rows in keys.values():
-        arrival_s = came.start_s[rows]
+    for rows in spans_of_call.values():
+        arrival_s = collectives.start_s[rows]
         latest = rows[int(np.argmax(arrival_s))]
+        latest_worker, latest_s = int(collectives.worker[latest]), float(arrival_s.max())
         for row in rows:
-            last[int(came.worker[row]), float(came.end_s[row])] = int(came.worker[latest]), float(arrival_s.max())
+            last[int(collectives.worker[row]), float(collectives.end_s[row])] = latest_worker, latest_s
     out = np.zeros(timeline.workers)
-    waited = window.of_timeline(timeline[waits])
-    for worker, start_s, end_s in zip(
-        waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True
-    ):
+    waited = window.of_timeline(timeline[timeline.what == "wait"])
+    waits = zip(waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True)
+    for worker, start_s, end_s in waits:
         latest, came_s = last.get((worker, end_s), (worker, start_s))
         if latest != worker:
             out[latest] += max(0.0, min(came_s, end_s) - start_s)
     return out / (timeline.workers * window.steps)
-
-
-def _number_on_stream(spans: Timeline) -> np.ndarray:
-    """Return for each span its number, from 0, among its worker's spans with the same label on the same stream.
-
-    All ranks of a collective have the same number there.
-    """
-    counts: dict[tuple[int, str, str], int] = {}
-    out = np.zeros(len(spans), dtype=np.int64)
-    for row, key in enumerate(zip(spans.worker.tolist(), spans.stream.tolist(), spans.label.tolist(), strict=True)):
-        out[row] = counts[key] = counts.get(key, -1) + 1
-    return out

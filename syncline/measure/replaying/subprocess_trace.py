@@ -20,7 +20,7 @@ from syncline.measure.recording.record import RankRecord
 
 START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1));"
-    "from syncline.measure.replaying.subprocess_trace import trace_asked; trace_asked()"
+    "from syncline.measure.replaying.subprocess_trace import trace_request; trace_request()"
 )
 """The code that the child process runs: it finds the same modules as the parent process."""
 
@@ -37,7 +37,7 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
         SynclineError: a rank failed.
     """
     with temporary_folder() as folder:
-        (folder / "asked").write_bytes(pickle.dumps((tuple(program), workers, options)))
+        (folder / "request").write_bytes(pickle.dumps((tuple(program), workers, options)))
         words = [sys.executable, "-c", START, json.dumps(sys.path), str(folder), str(os.getpid())]
         sys.stderr.flush()
         straight = sys.stderr is sys.__stderr__
@@ -53,7 +53,7 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
                 _end(child)
                 raise
         try:
-            error, ranks = pickle.loads((folder / "told").read_bytes())
+            error, ranks = pickle.loads((folder / "result").read_bytes())
         except OSError:
             raise SynclineError(f"the process that traces ended with code {child.returncode}") from None
         if error is not None:
@@ -81,16 +81,16 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def trace_asked() -> None:
+def trace_request() -> None:
     """Trace the program that the parent process stored in a folder, and write the result into the same folder."""
     folder = Path(sys.argv[1])
     end_with_parent(int(sys.argv[2]))
-    program, workers, options = pickle.loads((folder / "asked").read_bytes())
+    program, workers, options = pickle.loads((folder / "request").read_bytes())
     try:
         result: Any = None, traced(ForeignScript(*program), workers, options)
     except SpecError as error:
         result = SpecError(error.path, error.value, error.expected), None
     except SynclineError as error:
         result = SynclineError(str(error)), None
-    (folder / ".told").write_bytes(pickle.dumps(result))
-    (folder / ".told").rename(folder / "told")
+    (folder / ".result").write_bytes(pickle.dumps(result))
+    (folder / ".result").rename(folder / "result")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from syncline.costmodel import Network
+from rich.console import Group
+from rich.constrain import Constrain
+from rich.text import Text
+
+from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.planner.tables.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
 from syncline.planner.tables.display import (
     bounds_note,
@@ -17,11 +21,6 @@ from syncline.planner.tables.display import (
     speedup_column,
 )
 from syncline.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from rich.console import Group
-
-    from syncline.measure.replaying.scenario import ReplayedOn
 
 MOST_SITES = 5
 """Largest number of lines of a script that a table has for each network."""
@@ -39,27 +38,53 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
     """Return tables of the rows, the lines that workers wait for, the links, and the causes of the step time."""
     rows = list(result["rows"])
     several = len({row["method"] for row in rows}) > 1
-    tables = _compared(rows, question) if several else [_of_one(rows, question)]
+    tables = _compared(rows, question) if several else [_table_of_script(rows, question)]
     times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
     sites = [row for group in _grouped_by(result["sites"], "network", "method") for row in _longest(group, times)]
     if sites:
-        tables.append(_sites(sites, several))
+        name = line_names([row["site"] for row in sites])
+        line: Column = "line", lambda row: name(row["site"])
+        tables.append(_table_by_network("lines that communicate", line, SITE_COLUMNS, sites, SITES_NOTE, several))
     if result.get("links"):
-        tables.append(_links(result["links"], several))
+        tables.append(_table_by_network("links", text_of("link"), LINK_COLUMNS, result["links"], LINKS_NOTE, several))
     if result.get("sensitivities"):
-        tables.append(_decides(result["sensitivities"], rows, several))
+        tables.append(_causes(result["sensitivities"], rows, several))
     return tables
 
 
-def _of_one(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
+SITE_COLUMNS: list[Column] = [
+    ("calls", lambda row: f"{row['calls']:.4g}"),
+    ("bytes", lambda row: format_bytes(row["bytes"])),
+    ("on the\nnetwork", seconds_of("communication_s")),
+    ("waited\nfor", seconds_of("exposed_communication_s")),
+]
+SITES_NOTE = (
+    "Means per worker and step. Waited for: with nothing to compute, wherever the script waits for what the line began."
+)
+LINK_COLUMNS: list[Column] = [
+    ("ways", lambda row: f"{row['channels']:,}"),
+    ("bytes\nof each", lambda row: format_bytes(row["bytes"])),
+    ("of the\nbusiest", lambda row: format_bytes(row["most_bytes"])),
+    ("busy", lambda row: f"{row['busy']:.0%}"),
+]
+LINKS_NOTE = (
+    "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
+)
+
+
+def _table_by_network(
+    title: str, first: Column, columns: Sequence[Column], rows: ReplayRows, note: str, several: bool
+) -> Group:
+    """Return a table with a section for each network, and with the names of the scripts if there are several."""
+    names: list[Column] = [first, *([("script", text_of("method")[1])] if several else []), text_of("network")]
+    left_aligned = range(len(names))
+    return table(title, [*names, *columns], list(rows), note, text_columns=left_aligned, section="network")  # type: ignore[arg-type]
+
+
+def _table_of_script(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
     """Return the table of one script: a row per network."""
     first = rows[0]
-    columns = [
-        text_of("network"),
-        *_changed(question),
-        *clock_columns(rows),
-        *_losses(rows),
-    ]
+    columns = [text_of("network"), *_changed(question), *clock_columns(rows), *_losses(rows)]
     title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_machine(question)}"
     return table(title, columns, rows, _note(rows, question))
 
@@ -75,22 +100,14 @@ def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
         *_reached(rows),
     ]
     note = f"{_note(rows, question)}\nSpeedups: over {rows[0]['method']}."
-    return [
-        table(
-            f"{_title(on, rows)}, {_machine(question)}",
-            columns,
-            [row for row in rows if row["network"] == on.name],
-            note if on is question.networks[-1] else "",
-        )
-        for on in question.networks
-    ]
-
-
-def _title(on: Network, rows: ReplayRows) -> str:
-    workers, steps = {row["workers"] for row in rows}, {row["steps"] for row in rows}
-    if len(workers) == len(steps) == 1:
-        return network_title(on, *workers, *steps)
-    return f"{on.name}: {on.describe()}"
+    sizes = {(row["workers"], row["steps"]) for row in rows}
+    tables = []
+    for on in question.networks:
+        title = network_title(on, *sizes.copy().pop()) if len(sizes) == 1 else f"{on.name}: {on.describe()}"
+        network_rows = [row for row in rows if row["network"] == on.name]
+        last_note = note if on is question.networks[-1] else ""
+        tables.append(table(f"{title}, {_machine(question)}", columns, network_rows, last_note))
+    return tables
 
 
 def _machine(question: ReplayedOn) -> str:
@@ -108,6 +125,7 @@ def _losses(rows: ReplayRows) -> list[Column]:
 
 
 def _reached(rows: ReplayRows) -> list[Column]:
+    """Return the columns of the time to a target loss, if there is one."""
     target = rows[0]["target_loss"]
     if target is None:
         return []
@@ -136,40 +154,6 @@ def _longest(rows: ReplayRows, times: Mapping[tuple[str, str], float]) -> Replay
     return [row for row in rows if row["communication_s"] > least_s][:MOST_SITES]
 
 
-def _sites(sites: ReplayRows, several: bool) -> Group:
-    name = line_names([row["site"] for row in sites])
-    columns: list[Column] = [
-        ("line", lambda row: name(row["site"])),
-        *([("script", lambda row: row["method"])] if several else []),
-        ("network", lambda row: row["network"]),
-        ("calls", lambda row: f"{row['calls']:.4g}"),
-        ("bytes", lambda row: format_bytes(row["bytes"])),
-        ("on the\nnetwork", seconds_of("communication_s")),
-        ("waited\nfor", seconds_of("exposed_communication_s")),
-    ]
-    note = (
-        "Means per worker and step. Waited for: with nothing to compute, wherever the script waits for what the line "
-        "began."
-    )
-    left_aligned = range(2 + several)
-    return table("lines that communicate", columns, list(sites), note, text_columns=left_aligned, section="network")  # type: ignore[arg-type]
-
-
-def _links(links: ReplayRows, several: bool) -> Group:
-    columns: list[Column] = [
-        ("link", lambda row: row["link"]),
-        *([("script", lambda row: row["method"])] if several else []),
-        ("network", lambda row: row["network"]),
-        ("ways", lambda row: f"{row['channels']:,}"),
-        ("bytes\nof each", lambda row: format_bytes(row["bytes"])),
-        ("of the\nbusiest", lambda row: format_bytes(row["most_bytes"])),
-        ("busy", lambda row: f"{row['busy']:.0%}"),
-    ]
-    note = "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
-    left_aligned = range(2 + several)
-    return table("links", columns, list(links), note, text_columns=left_aligned, section="network")  # type: ignore[arg-type]
-
-
 def line_names(sites: Sequence[str]) -> Callable[[str], str]:
     """Return a function that names a line of a script without its folder, unless another file has the same name.
 
@@ -189,12 +173,8 @@ def line_names(sites: Sequence[str]) -> Callable[[str], str]:
     return name
 
 
-def _decides(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
+def _causes(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
     """Return text about what decides a step, some lines per record and network."""
-    from rich.console import Group
-    from rich.constrain import Constrain
-    from rich.text import Text
-
     times = {(row["method"], row["network"]): row["step_time_s"] for row in replays}
     lines: list[Any] = [Text("what decides a step", style="bold")]
     for group in _grouped_by(rows, "method", "network"):

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError
+from syncline.files import read_json
 from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, traced
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, notes_of
 from syncline.measure.replaying.clocks import TraceRecord, sites_of
 from syncline.measure.replaying.links import links_of_record
-from syncline.measure.replaying.record_names import read_names, script_names, write_records
+from syncline.measure.replaying.record_files import parts_of_record, read_record
 from syncline.measure.replaying.replay_folder import write_replays
 from syncline.measure.replaying.rows import TimedReplay, loss_rows, replay_rows, timed_replays
 from syncline.measure.replaying.scenario import ReplayedOn
@@ -24,6 +25,9 @@ from syncline.specs.experiment import check_distinct
 MOST_WORKERS, MOST_SHAPED = 256, 1024
 """Largest number of workers: each is a process of some hundred MB; by shapes, its state takes some MB."""
 
+SEVERAL = "records"
+"""The folder of the records of several scripts, as ``records/1`` and so on; one script has its record beside it."""
+
 TraceAnswer = dict[str, Any]
 
 
@@ -31,7 +35,6 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     """Check that a program can be traced, before any process starts.
 
     Args:
-        program: the program to run.
         workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
         max_workers: largest number of ranks.
@@ -44,21 +47,6 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     if not 1 <= workers <= max_workers:
         raise SpecError("--workers", workers, f"a number from 1 to {max_workers}")
     check_network_sizes(question.networks, workers)
-
-
-def check_ranks(name: str, ranks: list[RankRecord]) -> list[RankRecord]:
-    """Check that the records of a script's ranks hold something to replay, and return them unchanged.
-
-    Args:
-        name: name of the script, for the error.
-        ranks: the record of each rank.
-
-    Raises:
-        SpecError: no rank has computed or sent anything, so that there is nothing to store.
-    """
-    if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
-        raise SpecError("script", name, "a script that computes or communicates")
-    return ranks
 
 
 def trace(
@@ -76,12 +64,8 @@ def trace(
     Args:
         programs: the programs to run; the first is the baseline of speedups.
         workers: number of ranks, one process each.
-        question: the networks, hardware and changes of the replay.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        exact: see ``RunFolder``.
-        run: function that runs a program on a number of ranks.
         max_workers: largest number of ranks that ``run`` can run.
-        options: options of the recording.
 
     Returns:
         ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
@@ -89,17 +73,20 @@ def trace(
         and ``folder``.
 
     Raises:
-        SynclineError: an input that `check_trace` refuses, or a rank that failed.
+        SynclineError: an input that `check_trace` refuses, a rank that failed, or a script that neither computes nor
+            communicates.
     """
     if not programs:
         raise SpecError("script", list(programs), "a script, or several")
     for program in programs:
         check_trace(program, workers, question, max_workers)
     with RunFolder(out, exact) as folder:
-        records = [
-            TraceRecord(name, check_ranks(name, run(program, workers, options)))
-            for name, program in zip(script_names(programs), programs, strict=True)
-        ]
+        records = []
+        for name, program in zip(script_names(programs), programs, strict=True):
+            ranks = run(program, workers, options)
+            if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
+                raise SpecError("script", name, "a script that computes or communicates")
+            records.append(TraceRecord(name, ranks))
         write_records(folder, records)
         words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
         result = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
@@ -111,7 +98,6 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 
     Args:
         folders: folders of traces; the first record is the baseline of speedups.
-        question: the networks, hardware and changes of the replay.
         out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
 
     Returns:
@@ -122,14 +108,14 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
     """
     if not folders:
         raise SpecError("record", list(folders), "the folder of a trace, or several")
-    records = [record for folder in folders for record in read_names(folder)]
+    records = [record for folder in folders for record in read_records(folder)]
     if len({record.name for record in records}) < len(records):  # several records of the same script
         records = [record._replace(name=record.folder) for record in records]
     check_distinct("record", [record.name for record in records])
     for record in records:
         check_network_sizes(question.networks, len(record.ranks))
     if out is None:
-        return told_of(records, question, whatif=True)[0]
+        return results_of(records, question, whatif=True)[0]
     with RunFolder(out, exact) as folder:
         result = _written(folder, "whatif", records, question, {"records": [str(path.resolve()) for path in folders]})
     return result | {"folder": str(folder.path)}
@@ -138,39 +124,68 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 def _written(
     folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
-    result, timed = told_of(records, question, command == "whatif")
-    write_replays(folder, timed, result["rows"], question)
+    """Write the results of a command into its folder, and return them."""
+    result, replays = results_of(records, question, command == "whatif")
+    write_replays(folder, replays, result["rows"], question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
     folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)
     return result
 
 
-def told_of(
+def results_of(
     records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
 ) -> tuple[TraceAnswer, list[TimedReplay]]:
     """Return the result of a command for records, and their replays."""
-    timed = timed_replays(records, question)
-    sites = {
-        (timed_replay.record.name, timed_replay.on.name): sites_of(
-            timed_replay.record, timed_replay.on, timed_replay.replayed
-        )
-        for timed_replay in timed
-    }
+    replays = timed_replays(records, question)
     result: TraceAnswer = {
-        "rows": replay_rows(timed, question),
-        "sites": [row for site_rows in sites.values() for row in site_rows],
-        "links": [
-            row
-            for timed_replay in timed
-            for row in links_of_record(timed_replay.record, timed_replay.on, timed_replay.clock.step_time_s, question)
-        ],
+        "rows": replay_rows(replays, question),
+        "sites": [],
+        "links": [],
         "losses": loss_rows(records),
         "notes": [{"script": record.name, "note": note} for record in records for note in notes_of(record.ranks)],
     }
     if whatif:
-        result["sensitivities"] = [
-            row
-            for timed_replay in timed
-            for row in sensitivities(timed_replay, question, sites[timed_replay.record.name, timed_replay.on.name])
-        ]
-    return result, timed
+        result["sensitivities"] = []
+    for timed in replays:
+        sites = sites_of(timed.record, timed.on, timed.replayed)
+        result["sites"] += sites
+        result["links"] += links_of_record(timed.record, timed.on, timed.clock.step_time_s, question)
+        if whatif:
+            result["sensitivities"] += sensitivities(timed, question, sites)
+    return result, replays
+
+
+def script_names(programs: Sequence[ForeignScript]) -> list[str]:
+    """Return a distinct name for each program: its file or module, with arguments or a number if names repeat."""
+    names = [program.name for program in programs]
+    if len(set(names)) < len(names):
+        names = [" ".join([program.name, *program.args]) for program in programs]
+    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
+
+
+def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
+    """Write records into a run folder."""
+    for number, record in enumerate(records, start=1):
+        inside = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
+        (folder.working / inside).mkdir(parents=True, exist_ok=True)
+        for name, parts in parts_of_record(record.ranks).items():
+            folder.long_table(inside + name, parts)
+
+
+def read_records(folder: Path) -> list[TraceRecord]:
+    """Return the records in a run folder, with their names.
+
+    Raises:
+        SpecError: the folder has no record.
+    """
+    inside = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
+    try:
+        names = [str(name) for name in read_json(folder / "run.json")["scripts"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        names = []  # the folder was not written by `syncline trace`
+    if not inside:
+        return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
+    names = names if len(names) == len(inside) else [path.name for path in inside]
+    return [
+        TraceRecord(name, read_record(path), f"{folder.name}/{name}") for name, path in zip(names, inside, strict=True)
+    ]

@@ -38,7 +38,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
         expected = "one spec, as this names the folder of one; without it each has its own"
         raise SpecError("--out", str(question.out), expected)
     # Torch is imported once the specs are read.
-    from syncline.measure.validation.local import validate_local
+    from syncline.measure.validation.processes import validate_local
     from syncline.measure.validation.step_times import validate_published
     from syncline.measure.validation.tables import validate_tables, validation_tables
 

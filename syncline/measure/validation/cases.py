@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -29,7 +28,7 @@ from syncline.costmodel.collectives.gloo.times import gloo_s
 from syncline.measure.launching.parts import RankPart, written_tensors
 from syncline.measure.launching.process import Launch, meet, train_seed
 from syncline.measure.processes.measured import MeasuredCommunicator
-from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
+from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.runs.folders.result_files import plain
@@ -96,7 +95,7 @@ class CasePlan:
         return cls(Path(fields["folder"]), cases, fields["timeout_s"], fields["link"])
 
 
-class _Tap:
+class _TransferRecorder:
     """A recorder of the transfers that the collectives of a step request from the transport."""
 
     def __init__(self, memory: SharedMemory) -> None:
@@ -111,11 +110,11 @@ class _Tap:
             self._stood_in_ns += self._seen_ns - before_ns
             self._carried.append([call, requested])
 
-    def of_step(self) -> dict[str, Any]:
+    def take_step(self) -> dict[str, Any]:
         """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
-        of_step = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
+        fields = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
         self._carried, self._stood_in_ns = [], 0
-        return of_step
+        return fields
 
 
 def device_bytes() -> dict[str, Any]:
@@ -138,33 +137,29 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
         for transport in (SOFTWARE, MEASURED):
             folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
             folder.mkdir(parents=True, exist_ok=True)
-            watch = Stopwatch(Progress(np.zeros((place.processes, PROGRESS_WORDS), dtype=np.int64), place.rank))
+            watch = Stopwatch(Progress.private(place.processes, place.rank))
+            extra_fields: Callable[[], dict[str, Any]] = device_bytes
+            comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
             if transport == SOFTWARE:
-                tap = _Tap(memory)
-                comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, tap)
-                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, tap.of_step)
-            else:
-                comm = MeasuredCommunicator(ProcessGroupCommunicator(), watch)
-                _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, device_bytes)
+                recorder = _TransferRecorder(memory)
+                comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
+                extra_fields = recorder.take_step
+            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, extra_fields)
 
 
 def _run(
-    spec: RunSpec,
-    comm: MeasuredCommunicator,
-    watch: Stopwatch,
-    part: RankPart,
-    meet: Callable[[], object],
-    also: Callable[[], dict[str, Any]],
-) -> None:
+    spec: RunSpec, comm: MeasuredCommunicator, watch: Stopwatch, part: RankPart, meet: Callable[[], object],
+    extra_fields: Callable[[], dict[str, Any]],
+) -> None:  # fmt: skip
+    """Train a spec's first seed; see `train_seed` for the arguments."""
     seed = spec.seeds[0]
     built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
-    part.facts(
+    part.write_facts(
         rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
-        problem=plain(built.describe()),
-        flops_per_step=built.flops_per_step,
+        problem=plain(built.describe()), flops_per_step=built.flops_per_step,
         tensors=written_tensors(task_tensors(built)),
     )  # fmt: skip
-    train_seed(spec, seed, built, comm, watch, part, meet, also)
+    train_seed(spec, seed, built, comm, watch, part, meet, extra_fields)
     part.close()
 
 

@@ -56,14 +56,14 @@ class Table(NamedTuple):
         columns: columns that identify it, all that a prediction needs.
         measured: the column of the time that ``predicted_ms`` predicts.
         per_ms: number of its units in a millisecond.
-        of: function that maps a file's rows to a predictor; the predictor maps a row's columns as written to added
-            columns.
+        predictor: function that returns the predictor for a file's rows, all as written; a predictor returns the added
+            columns of a row.
     """
 
     columns: tuple[str, ...]
     measured: str
     per_ms: float
-    of: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
+    predictor: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
 
 
 def predicted_rows(path: Path) -> list[_Row]:
@@ -75,12 +75,12 @@ def predicted_rows(path: Path) -> list[_Row]:
     """
     name, lines = read_table(path)
     kind, rows = TABLES[name], []
-    predict = kind.of(lines)
+    predict = kind.predictor(lines)
     for number, line in enumerate(lines, start=2):
         try:
             row: _Row = {**line, **predict(line)}
-            took = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
-            row["error"] = None if took is None else row["predicted_ms"] / (took / kind.per_ms) - 1
+            measured_time = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
+            row["error"] = None if measured_time is None else row["predicted_ms"] / (measured_time / kind.per_ms) - 1
         except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
             raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
         rows.append({"file": path.name, **row})
@@ -117,17 +117,11 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
 
 def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:
     """Return the predicted seconds of a row of ``collectives.csv``."""
-    delay, rate = row["delay_ms"], row["gbit_s"]
-    return p3_s(
-        row["collective"],
-        row["backend"],
-        int(_number(row["nodes"], "nodes")),
-        _number(row["megabytes"], "megabytes") * MIB,
-        None if delay == DEFAULT else _number(delay, "delay_ms", minimum=0.0) / 1e3,
-        None if rate == DEFAULT else _number(rate, "gbit_s") * 1e9 / 8,
-        pieces=in_pieces(row),
-        constants=constants,
-    )
+    delay_s = None if row["delay_ms"] == DEFAULT else _number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
+    rate = None if row["gbit_s"] == DEFAULT else _number(row["gbit_s"], "gbit_s") * 1e9 / 8
+    nodes, nbytes = int(_number(row["nodes"], "nodes")), _number(row["megabytes"], "megabytes") * MIB
+    pieces = in_pieces(row)
+    return p3_s(row["collective"], row["backend"], nodes, nbytes, delay_s, rate, pieces=pieces, constants=constants)
 
 
 def in_pieces(row: Mapping[str, str]) -> bool:
@@ -135,20 +129,15 @@ def in_pieces(row: Mapping[str, str]) -> bool:
     return row.get("source") == PIECES_SOURCE or "+" in row["collective"]
 
 
-def _collective(row: Mapping[str, str]) -> _Row:
-    return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": collective_regime(row)}
-
-
 LONG_MS, LONG_LINK = 50.0, "50 ms and more"
 """A delay from which the steps of rings wait for it, in milliseconds."""
 
 
-def collective_regime(row: Mapping[str, str]) -> str:
-    """Return the regime of a row: the library, the collective, and the kind of its link."""
-    link = collective_link(row)
-    if in_pieces(row):
-        return f"{row['backend']} in pieces, {link}"
-    return f"{row['backend']} {row['collective']}, {link}"
+def _collective(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of a collective; its regime is the library, the collective, and the kind of its link."""
+    collective = "in pieces" if in_pieces(row) else row["collective"]
+    regime = f"{row['backend']} {collective}, {collective_link(row)}"
+    return {"predicted_ms": 1e3 * float(collective_row_s(row)), "regime": regime}
 
 
 def collective_link(row: Mapping[str, str]) -> str:
@@ -160,18 +149,13 @@ def collective_link(row: Mapping[str, str]) -> str:
 
 
 def _l40s(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of a step of DDP or DiLoCo on L40S."""
     rate = bandwidth_bytes_per_s(row["bw"])
-    flow = row.get("bw_measured") or None
+    flow = _number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
     syncs = int(_number(row["n_sync"], "n_sync", minimum=0.0))
-    step = l40s_step(
-        re.sub("[-_ ]", "", row["algorithm"].lower()),
-        _number(row["params"], "params"),
-        _number(row["batch"], "batch"),
-        _number(row["seq"], "seq"),
-        int(_number(row["steps"], "steps")),
-        syncs,
-        g6e_nccl_link(rate, None if flow is None else _number(flow, "bw_measured") / 8),
-    )
+    method = re.sub("[-_ ]", "", row["algorithm"].lower())
+    params, batch, sequence, steps = (_number(row[name], name) for name in ("params", "batch", "seq", "steps"))
+    step = l40s_step(method, params, batch, sequence, int(steps), syncs, g6e_nccl_link(rate, flow))
     regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
     regime += ", shaped" if rate else ", not shaped"
     if syncs == 1:
@@ -193,6 +177,7 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
 
 
 def _nvlink(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of an all-reduce over NVLink."""
     gpu, gpus = row["gpu"], int(_number(row["gpus"], "gpus"))
     if gpu not in NVLINKS:
         raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINKS))}")
@@ -249,6 +234,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 
 
 def _point(row: Mapping[str, str]) -> Point:
+    """Return the configuration of a row of measured steps."""
     numbers = {name: int(_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:
@@ -258,33 +244,24 @@ def _point(row: Mapping[str, str]) -> Point:
 
 
 def _number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
+    """Return a number of at least ``minimum`` from its text."""
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
     if not (math.isfinite(value) and value >= minimum):
-        raise SpecError(
-            name, text, {0.0: "a number, at least 0", 1.0: "a number, at least 1"}.get(minimum, "a positive number")
-        )
+        raise SpecError(name, text, f"a number, at least {minimum:g}" if minimum in (0.0, 1.0) else "a positive number")
     return value
-
-
-def _for_each_row(predict: Callable[[Mapping[str, str]], _Row]) -> Callable[..., Callable[[Mapping[str, str]], _Row]]:
-    """Return a predictor for rows that do not depend on the other rows of their file."""
-    return lambda rows: predict
 
 
 TABLES = {
     "collectives": Table(
-        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"),
-        "time_ms",
-        1.0,
-        _for_each_row(_collective),
+        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, lambda rows: _collective
     ),
     "steps": Table(
-        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, _for_each_row(_l40s)
+        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, lambda rows: _l40s
     ),
-    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, _for_each_row(_nvlink)),
+    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, lambda rows: _nvlink),
     "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
 }
 """Kinds of files, by their content."""

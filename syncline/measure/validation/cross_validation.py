@@ -13,6 +13,7 @@ from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.network.measured_links import P3, P3Constants
 from syncline.costmodel.network.paths import Floats
 from syncline.measure.validation.cluster_files import DEFAULT, collective_row_s, in_pieces, nvlink_times
+from syncline.measure.validation.errors import error_of
 
 _Rows = Sequence[Mapping[str, str]]
 
@@ -81,6 +82,8 @@ def fitted_p3(rows: _Rows) -> P3Constants:
 
 
 def _fitted(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Constants:
+    """Return constants of which those with the names are fitted to the rows, and the others are fixed."""
+
     def predict(values: Floats) -> Floats:
         constants = replace(fixed, **dict(zip(names, values, strict=True)))
         return np.concatenate(
@@ -104,18 +107,16 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
         for value in sorted({row[column] for row in rows} - {DEFAULT}, key=float):
             without = fitted_p3([row for row in rows if row[column] != value])
             errors += _errors([row for row in rows if row[column] == value], without, column, value)
-    order = [stage.name for stage in STAGES]
-    return sorted(errors, key=lambda row: order.index(row["stage"]))
+    return [row for stage in STAGES for row in errors if row["stage"] == stage.name]
 
 
 def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
+    """Return the errors of each stage with these constants; ``column`` and ``value`` say what was left out."""
     errors_by_stage = []
     for stage in STAGES:
         stage_rows = [row for row in rows if stage.judged(row)]
         if stage_rows:
-            errors = np.array(
-                [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
-            )
+            errors = [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
             errors_by_stage.append({"stage": stage.name, "held_out": column, "value": value} | error_of(errors))
     return errors_by_stage
 
@@ -131,15 +132,3 @@ def nvlink_left_out() -> list[dict[str, Any]]:
             row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(gpus)}
             rows.append(row | error_of(predicted / measured - 1))
     return rows
-
-
-def error_of(errors: Floats) -> dict[str, Any]:
-    """Return the number of errors, the mean, median and worst of their absolute values, and the signed mean."""
-    absolute = np.abs(errors)
-    return {
-        "points": int(errors.size),
-        "mape": float(absolute.mean()),
-        "median": float(np.median(absolute)),
-        "worst": float(absolute.max()),
-        "bias": float(errors.mean()),
-    }

@@ -34,7 +34,6 @@ COLUMNS = {
 
 TIME = "iteration time (ms)"
 
-
 MOST = 10**9
 """Largest accepted number of a configuration."""
 
@@ -72,8 +71,6 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
     """Return the points of a file.
 
     Args:
-        folder: folder of the file.
-        name: name of the file.
         field: field of the spec that names it.
 
     Raises:

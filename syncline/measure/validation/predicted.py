@@ -35,7 +35,7 @@ class Software:
     Args:
         step_s: seconds of each step, ``(R, T, P)``, for R repetitions.
         inside_s: seconds of each step in collectives: encoding, decoding, local reduction; same shape.
-        sent: calls of each step, each as `whenever`.
+        sent: calls of each step, each as `without_place`.
         carried: the collectives that each call becomes: name and bytes, as the cost model counts them.
     """
 
@@ -45,18 +45,18 @@ class Software:
     carried: dict[Call, tuple[tuple[str, float], ...]]
 
     def step_times(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the seconds of steps with these calls: of the same step, or else the median of such steps."""
-        step_s, inside_s = (
-            np.stack([self._times_of_step(times, t, sent) for t, sent in enumerate(trained)], 1)
-            for times in (self.step_s, self.inside_s)
-        )
-        return step_s, inside_s
+        """Return ``step_s`` and ``inside_s`` of steps with these calls, each of the same step or a median.
 
-    def _times_of_step(self, times: NDArray[np.float64], t: int, sent: tuple[Call, ...]) -> NDArray[np.float64]:
-        if t < len(self.sent) and self.sent[t] == sent:
-            return times[:, t]
-        like = [i for i, of_step in enumerate(self.sent) if of_step == sent]
-        return np.asarray(np.median(times[:, like or slice(None)], axis=1))
+        If the same step has other calls, the median is over the steps with the same calls, else over all steps.
+        """
+        step_s, inside_s = [], []
+        for t, sent in enumerate(trained):
+            alike: Any = [t]
+            if t >= len(self.sent) or self.sent[t] != sent:
+                alike = [i for i, other in enumerate(self.sent) if other == sent] or slice(None)
+            step_s.append(np.median(self.step_s[:, alike], axis=1))
+            inside_s.append(np.median(self.inside_s[:, alike], axis=1))
+        return np.stack(step_s, 1), np.stack(inside_s, 1)
 
 
 def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
@@ -65,7 +65,7 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     Raises:
         SynclineError: the processes did not finish.
     """
-    every = [_measured(folder / str(repeat), spec) for repeat in range(repeats)]
+    every = read_measured(folder, spec, repeats)
     stood_in_s = np.array([
         [[line["stood_in_ns"] / 1e9 for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
          for rank in range(spec.workers)]
@@ -75,18 +75,11 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     carried: dict[Call, tuple[tuple[str, float], ...]] = {}
     for line in steps:
         for fields, requests in line["carried"]:
-            carried.setdefault(whenever(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests))
-    sent = tuple(tuple(whenever(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
+            carried.setdefault(without_place(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests))
+    sent = tuple(tuple(without_place(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
     step_s = np.stack([run.steps["step_s"] for run in every]) - stood_in_s
     inside_s = np.stack([run.steps["exposed_communication_s"] for run in every]) - stood_in_s
     return Software(step_s, np.maximum(inside_s, 0.0), sent, carried)
-
-
-def _measured(folder: Path, spec: RunSpec) -> MeasuredRun:
-    measured = read_parts(folder, spec, 0.0, interrupted=False)
-    if measured is None or len(measured.steps["step_s"]) < spec.steps:
-        raise SynclineError(f"{spec.method.name}: a training between processes did not finish its {spec.steps} steps")
-    return measured
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
@@ -95,7 +88,14 @@ def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun
     Raises:
         SynclineError: the processes did not finish.
     """
-    return [_measured(folder / str(repeat), spec) for repeat in range(repeats)]
+    runs = []
+    for repeat in range(repeats):
+        run = read_parts(folder / str(repeat), spec, 0.0, interrupted=False)
+        if run is None or len(run.steps["step_s"]) < spec.steps:
+            name = spec.method.name
+            raise SynclineError(f"{name}: a training between processes did not finish its {spec.steps} steps")
+        runs.append(run)
+    return runs
 
 
 @dataclass(frozen=True)
@@ -120,36 +120,29 @@ class Predicted:
     @property
     def communication_s(self) -> float:
         """Return the seconds of a mean step in which a worker waits for collectives."""
-        waits = [
-            clock.exposed_communication_s + inside for clock, inside in zip(self.clocks, self.inside_s, strict=True)
-        ]
-        return float(np.median(waits))
+        waits_s = [clock.exposed_communication_s for clock in self.clocks]
+        return float(np.median(np.add(waits_s, self.inside_s)))
 
 
-def whenever(call: Call) -> Call:
+def without_place(call: Call) -> Call:
     """Return the call without its step, group and label: two calls are equal if they become the same on the wire."""
     return call._replace(step=0, group=None, label="")
 
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
-    """Return the calls of each step of a training, each as `whenever`."""
+    """Return the calls of each step of a training, each as `without_place`."""
     out: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
-        out[call.step].append(whenever(call))
+        out[call.step].append(without_place(call))
     return [tuple(out[step]) for step in range(trained.history.steps)]
 
 
 def predict(
-    trained: Trained,
-    software: Software,
-    link: Link,
-    workers: int,
-    segment_bytes: int = ETHERNET_MSS,
+    trained: Trained, software: Software, link: Link, workers: int, segment_bytes: int = ETHERNET_MSS
 ) -> Predicted:
     """Return the predicted clock of a training between real processes.
 
     Args:
-        trained: the simulator's training.
         software: times on this machine without a network.
         link: each worker's link, with the costs of gloo's software.
         workers: number of workers P.

@@ -11,11 +11,14 @@ import numpy as np
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import bytes_of_worker
-from syncline.errors import SpecError
-from syncline.measure.processes.hosts import Hosts
+from syncline.errors import SpecError, SynclineError
+from syncline.files import temporary_folder
+from syncline.measure.calibration.calibrate import calibrate
+from syncline.measure.calibration.plan import Calibration, calibrate_warnings, numbers_of
+from syncline.measure.processes.hosts import Hosts, LocalHosts
 from syncline.measure.validation.cases import MEASURED, SOFTWARE, Case, CasePlan
+from syncline.measure.validation.errors import error_of, errors_by_group
 from syncline.measure.validation.predicted import (
-    Predicted,
     device_bytes_per_step,
     last_loss,
     measured_row,
@@ -26,7 +29,7 @@ from syncline.measure.validation.predicted import (
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.train_and_time import train_method
 from syncline.runs.training.trained import Trained
-from syncline.specs import CompareSpec, MethodBase, RunSpec
+from syncline.specs import CompareSpec, RunSpec, network
 from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bandwidth, format_seconds
 
@@ -83,8 +86,6 @@ def validate_processes(
     """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, the figure, and the processes' files.
 
     Args:
-        question: the trainings to validate.
-        hosts: the hosts of the processes.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         on_progress: function that gets a line about each stage of the work.
 
@@ -106,7 +107,7 @@ def validate_processes(
                 place = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
                 _run(question, hosts, link, trainings, place)
                 rows += [_row(question, hosts, training, link, place / training.name) for training in trainings]
-                folder.table("points", _columns(rows))
+                folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
         summary = summarise(rows)
         folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],
                                             "repeats": question.repeats, "rows": rows, "summary": summary})  # fmt: skip
@@ -114,16 +115,60 @@ def validate_processes(
     return {"rows": rows, "summary": summary, "folder": str(folder.path)}
 
 
+def validate_local(
+    specs: Sequence[RunSpec | CompareSpec],
+    workers: str | None,
+    cluster: Path | None,
+    repeats: int,
+    out: Path,
+    *,
+    exact: bool = False,
+    on_progress: Callable[[str], object] = print,
+) -> dict[str, Any]:
+    """Calibrate the machine if there is no calibration, predict, and measure.
+
+    Args:
+        workers: numbers of processes, with commas between; those of the specs if None.
+        cluster: file of a calibration of this machine; if None, the machine is calibrated now.
+        repeats: number of trainings of each that count.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        on_progress: function that gets a line about each stage of the work.
+
+    Returns:
+        See `validate_processes`.
+
+    Raises:
+        SynclineError: an argument cannot be used, or a process failed.
+    """
+    numbers = tuple(numbers_of(workers)) if workers else tuple(sorted({spec.workers for spec in specs}))
+    question = Question(tuple(specs), numbers, repeats)
+    if exact and out.exists():
+        raise SpecError("--out", str(out), "a folder that does not exist yet")  # raised before minutes of measuring
+    for warning in calibrate_warnings(numbers):
+        on_progress(f"warning: {warning}")
+    if cluster is not None:
+        return validate_processes(question, LocalHosts(_link(cluster)), out, exact=exact, on_progress=on_progress)
+    with temporary_folder() as folder:
+        file = folder / "this-machine.yaml"
+        on_progress(f"calibrating {' and '.join(map(str, numbers))} processes of this machine")
+        calibrated = calibrate(Calibration(specs[0].problem), numbers, file, exact=True)
+        if "failed" in calibrated:
+            raise SynclineError(calibrated["failed"])
+        return validate_processes(question, LocalHosts(_link(file)), out, exact=exact, on_progress=on_progress)
+
+
+def _link(cluster: Path) -> Link:
+    """Return the link of this machine's loopback device that a calibration has measured."""
+    joined = network(cluster, "--cluster")
+    if not isinstance(joined, Link) or joined.gloo is None:
+        raise SpecError("--cluster", str(cluster), "a file that 'syncline calibrate' has written")
+    return joined
+
+
 def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
     """Return all networks that the specs name, each once."""
-    named = [
-        network for spec in specs for network in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])
-    ]
-    return list({network.name: network for network in named}.values())
-
-
-def _methods(spec: RunSpec | CompareSpec) -> Sequence[MethodBase]:
-    return spec.methods if isinstance(spec, CompareSpec) else [spec.method]
+    networks = [on for spec in specs for on in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])]
+    return list({on.name: on for on in networks}.values())
 
 
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
@@ -133,14 +178,14 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
         )
         fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
-        for method in _methods(spec):
-            run = RunSpec.model_validate(
-                {**fields, "kind": "run", "method": method.model_dump(mode="json"), "network": _networks([spec])[0]}
-            )
+        fields |= {"kind": "run", "network": _networks([spec])[0]}
+        for method in spec.methods if isinstance(spec, CompareSpec) else [spec.method]:
+            run = RunSpec.model_validate(fields | {"method": method.model_dump(mode="json")})
             yield PredictedTraining(run, spec.name, train_method(run, run.method))
 
 
 def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[PredictedTraining], folder: Path) -> None:
+    """Run all trainings over a link, in one launch of processes."""
     cases = tuple(
         Case(training.name, training.spec.model_dump(mode="json"), question.repeats) for training in trainings
     )
@@ -148,7 +193,8 @@ def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[Predi
     hosts.run(link, trainings[0].spec.workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
 
 
-def _named(case: PredictedTraining, link: Link) -> dict[str, Any]:
+def _identity(case: PredictedTraining, link: Link) -> dict[str, Any]:
+    """Return the fields of a row that identify a training, and what the simulator trained."""
     return {
         "spec": case.of, "problem": case.spec.problem.name, "method": case.spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
@@ -157,25 +203,19 @@ def _named(case: PredictedTraining, link: Link) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _predicted_fields(predicted: Predicted) -> dict[str, Any]:
+def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
+    """Return the predicted and the measured mean step of a training, and the errors of the prediction."""
+    software = read_software(folder / SOFTWARE, training.spec, question.repeats)
+    predicted = predict(training.trained, software, link, training.spec.workers, hosts.segment_bytes(link))
     step_s, communication_s = predicted.step_time_s, predicted.communication_s
-    return {
+    folder = folder / MEASURED
+    row = _identity(training, link) | {
         "predicted_s": step_s,
         "predicted_communication_s": communication_s,
         "predicted_device_bytes": float(predicted.device_bytes[1:].mean()) if len(predicted.device_bytes) > 1 else 0.0,
         "bound": "communication" if communication_s > HALF * step_s else "compute",
     }
-
-
-def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
-    software = read_software(folder / SOFTWARE, training.spec, question.repeats)
-    predicted = predict(training.trained, software, link, training.spec.workers, hosts.segment_bytes(link))
-    folder = folder / MEASURED
-    row = (
-        _named(training, link)
-        | _predicted_fields(predicted)
-        | measured_row(read_measured(folder, training.spec, question.repeats))
-    )
+    row |= measured_row(read_measured(folder, training.spec, question.repeats))
     row["device_bytes"] = device_bytes_per_step(folder, training.spec.workers, question.repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
     row["noisy"] = abs(row["error"]) <= row["spread"]
@@ -189,10 +229,6 @@ def _relative_error(predicted: float, measured: float | None) -> float | None:
     return predicted / measured - 1 if measured else None
 
 
-def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
 GROUPS = ("method", "network", "workers", "bound", "spec")
 
 
@@ -201,19 +237,17 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     summary = [_errors("all", "", rows)]
     for column in GROUPS:
         values = list(dict.fromkeys(row[column] for row in rows))
-        summary += [
-            _errors(column, value, [r for r in rows if r[column] == value]) for value in values if len(values) > 1
-        ]
+        for value in values if len(values) > 1 else ():
+            summary.append(_errors(column, value, [row for row in rows if row[column] == value]))
     return summary
 
 
 def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    errors = np.array([row["error"] for row in rows])
-    return {
-        "by": column, "value": str(value), "points": len(rows), "median": float(np.median(np.abs(errors))),
-        "worst": float(np.abs(errors).max()), "bias": float(errors.mean()),
-        "spread": float(np.median([row["spread"] for row in rows])),
-    }  # fmt: skip
+    """Return the errors of a group of rows."""
+    errors = error_of([row["error"] for row in rows])
+    del errors["mape"]
+    spread = float(np.median([row["spread"] for row in rows]))
+    return {"by": column, "value": str(value), **errors, "spread": spread}
 
 
 def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
@@ -226,15 +260,9 @@ def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
         for name in dict.fromkeys(row["method"] for row in rows)
     }  # fmt: skip
     panels = {
-        title: {
-            label(value): [row["error"] for row in rows if row[column] == value]
-            for value in sorted({row[column] for row in rows})
-        }
-        for title, column, label in (
-            ("one-way delay", "latency_s", format_seconds),
-            ("rate", "bandwidth_bytes_per_s", format_bandwidth),
-            ("workers", "workers", str),
-            ("bound by", "bound", str),
-        )
+        "one-way delay": errors_by_group(rows, "latency_s", format_seconds),
+        "rate": errors_by_group(rows, "bandwidth_bytes_per_s", format_bandwidth),
+        "workers": errors_by_group(rows, "workers"),
+        "bound by": errors_by_group(rows, "bound"),
     }
     return predicted_against_measured(points, panels, title="errors of a mean step")

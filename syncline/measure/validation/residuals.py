@@ -1,37 +1,17 @@
 """Bases of predictions of published measurements, from the nearest on, and the residuals of each.
 
-A basis needs a number of measurements; a row whose nearest basis has too few falls back on a wider one. For NVLink,
-each measured number of GPUs is predicted from the others; for shapes of GPTs that were not measured, each cell of the
-measured grid is predicted from points outside of it.
+A basis needs a number of measurements; a row whose nearest basis has too few falls back on a wider one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from syncline.costmodel.bases import nvlink_basis
-from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
-from syncline.costmodel.compute.hardware import HARDWARE
-from syncline.costmodel.compute.transformer_time import STEP_TIMES
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
-from syncline.measure.validation.cluster_files import (
-    BUNDLED,
-    GPT_STEPS,
-    LONG_LINK,
-    bandwidth_bytes_per_s,
-    collective_link,
-    in_pieces,
-    nvlink_times,
-    predicted_rows,
-)
-from syncline.measure.validation.measured_steps import read_points, recomputes
-from syncline.measure.validation.projected import projected_residuals
-from syncline.measure.validation.vtrain import errors_by_cell
+from syncline.measure.validation.cluster_files import LONG_LINK, bandwidth_bytes_per_s, collective_link, in_pieces
 
 LEAST = 4
 """Smallest number of measurements of a basis."""
@@ -84,7 +64,6 @@ def gpt_bases(row: Mapping[str, Any]) -> list[str]:
     return [f"A100, several nodes, tensor parallelism {tensor_size}, {MANY_REPLICAS} replicas {many}", SEVERAL]
 
 
-NO_TENSOR = "A100, one node, no tensor parallelism"
 SEVERAL, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
 
 
@@ -112,9 +91,9 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:
-        if row["error"] is None:
-            continue
         error = row["error"]
+        if error is None:
+            continue
         if "gpu" in row:
             error = float(row["out_of_place_ns"]) / float(row["in_place_ns"]) - 1
         for basis in bases_of(row):
@@ -122,36 +101,6 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
             if row.get("mean_wall_ms"):
                 errors[basis + MEAN].append(row["predicted_mean_ms"] / float(row["mean_wall_ms"]) - 1)
     return errors
-
-
-def measured_uncertainties(files: Sequence[Path] = BUNDLED) -> dict[str, Uncertainty]:
-    """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate.
-
-    Args:
-        files: the measurements.
-    """
-    errors = residuals(row for path in files for row in predicted_rows(path)) | nvlink_residuals()
-    errors |= projected_residuals()
-    return {
-        basis: uncertainty_of(basis_errors, basis)
-        for basis, basis_errors in errors.items()
-        if len(basis_errors) >= least_of(basis) and basis != NO_TENSOR + ANOTHER_SHAPE
-    }
-
-
-def shape_uncertainty() -> Uncertainty:
-    """Return the uncertainty of GPTs on one node without tensor parallelism, of a width and micro-batch not measured.
-
-    Each cell of the measured grid is predicted by constants fitted to a fifth of the points outside of it. This takes
-    half a minute.
-    """
-    single = read_points(str(GPT_STEPS[0].parent), GPT_STEPS[0].name, "single_node")
-    machine = HARDWARE["a100"]
-    recomputed = recomputes(single, machine.memory_bytes or np.inf)
-    errors = errors_by_cell(single, STEP_TIMES["a100-megatron-deepspeed"].calibrated_on or (1, 0), machine, recomputed)
-    return uncertainty_of(
-        np.concatenate(list(errors.values())), "A100, one node, no tensor parallelism" + ANOTHER_SHAPE
-    )
 
 
 def least_of(basis: str) -> int:
@@ -166,28 +115,14 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     covered: list[bool | None] = []
     for row in rows:
         basis = next((name for name in bases_of(row) if len(errors[name]) > least_of(name)), None)
-        if row["error"] is None or basis is None or "gpu" in row:
-            covered.append(None)
-            continue
-        others = errors[basis].copy()
-        others.remove(row["error"])
-        covered.append(is_within(row["error"], uncertainty_of(others)))
+        covered.append(None)
+        if row["error"] is not None and basis is not None and "gpu" not in row:
+            others = errors[basis].copy()
+            others.remove(row["error"])
+            covered[-1] = is_within(row["error"], uncertainty_of(others))
     return covered
 
 
 def is_within(error: float, uncertainty: Uncertainty) -> bool:
     """Return whether a measurement is between the bounds, from the error of its prediction."""
     return uncertainty.low <= 1 / (1 + error) <= uncertainty.high
-
-
-def nvlink_residuals() -> dict[str, list[float]]:
-    """Return errors of measured numbers of GPUs predicted from the others: between two of them, and beyond the last."""
-    errors: dict[str, list[float]] = defaultdict(list)
-    for gpu, times_of in nvlink_times().items():
-        for gpus in times_of:
-            others = {count: times for count, times in times_of.items() if count != gpus}
-            where = "between" if min(times_of) < gpus < max(times_of) else "beyond"
-            for size, measured_s in zip(*times_of[gpus], strict=True):
-                basis = nvlink_basis(gpu, 3 if where == "between" else max(times_of) + 1, float(size))
-                errors[basis].append(nvlink_all_reduce_s(gpu, gpus, float(size), others) / measured_s - 1)
-    return {basis: np.asarray(basis_errors).tolist() for basis, basis_errors in errors.items()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from syncline.measure.validation.clusters import measured_and_predicted_s, panels, validate_clusters
+from syncline.measure.validation.errors import errors_by_group
 from syncline.measure.validation.vtrain import GROUPS, validate_step_times
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.specs import ClustersSpec, ValidationSpec
@@ -14,7 +17,6 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
     """Validate published measurements, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
 
     Args:
-        spec: the measurements and the constants to compare.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
@@ -28,34 +30,23 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
     from syncline.analysis.figures.validation import predicted_against_measured
 
     if isinstance(spec, ClustersSpec):
-        return _validate_clusters(spec, out, exact)
-    result = validate_step_times(spec)
-    rows = result["rows"]
+        result = validate_clusters(spec)
+        rows = result["rows"]
+        columns: Iterable[str] = POINT_COLUMNS
+        points, groups, title, measured = measured_and_predicted_s(rows), panels(rows), "errors", "times"
+    else:
+        result = validate_step_times(spec)
+        rows = result["rows"]
+        columns, points = rows[0], _kinds(rows)
+        alone = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
+        groups = {NAMES[name]: errors_by_group(alone, name) for name in GROUPS}
+        title, measured = "errors on one node, no tensor parallelism", "step time"
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
+        folder.table("points", {name: [row[name] for row in rows] for name in columns})
         folder.json("run", environment() | result)
-        figure = predicted_against_measured(
-            _kinds(rows), _panels(rows), title="errors on one node, no tensor parallelism"
-        )
-        save(figure, folder.figure("validation"))
-    return {"spec": spec.name, **result, "folder": str(folder.path)}
-
-
-def _validate_clusters(spec: ClustersSpec, out: Path, exact: bool) -> dict[str, Any]:
-    from syncline.analysis import save
-    from syncline.analysis.figures.validation import predicted_against_measured
-    from syncline.measure.validation.clusters import measured_and_predicted_s, panels, validate_clusters
-
-    result = validate_clusters(spec)
-    rows = result["rows"]
-    with RunFolder(out, exact) as folder:
-        folder.spec(spec)
-        folder.table("points", {name: [row[name] for row in rows] for name in POINT_COLUMNS})
-        folder.json("run", environment() | result)
-        points = measured_and_predicted_s(rows)
         if points:
-            figure = predicted_against_measured(points, panels(rows), title="errors", measured="times")
+            figure = predicted_against_measured(points, groups, title=title, measured=measured)
             save(figure, folder.figure("validation"))
     return {"spec": spec.name, **result, "folder": str(folder.path)}
 
@@ -89,15 +80,3 @@ def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[floa
         if group:
             out[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
     return out
-
-
-def _panels(rows: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the errors by groups, for points on one node without tensor parallelism."""
-    alone = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
-    return {
-        NAMES[name]: {
-            f"{value}": [row["error"] for row in alone if row[name] == value]
-            for value in sorted({row[name] for row in alone})
-        }
-        for name in GROUPS
-    }

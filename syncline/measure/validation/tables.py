@@ -13,48 +13,64 @@ from syncline.specs.study import Record
 from syncline.units import format_seconds
 
 
-def _percent(name: str, sign: str = "") -> Column:
-    titles = {"mape": "mean", "bias": "bias"}
-    return titles.get(name, name), lambda row: "-" if row[name] is None else f"{100 * row[name]:{sign}.2f}%"
+def _percent(name: str, sign: str = "", digits: int = 2, title: str = "", missing: str = "-") -> Column:
+    """Return a column of percents, with the text ``missing`` in the place of None."""
+    return title or name, lambda row: missing if row[name] is None else f"{100 * row[name]:{sign}.{digits}f}%"
 
 
-ERRORS = [_percent("mape"), _percent("median"), _percent("worst"), _percent("bias", "+")]
+ERRORS = [_percent("mape", title="mean"), _percent("median"), _percent("worst"), _percent("bias", "+")]
 
 NOTE = (
     "Absolute errors, |predicted / measured - 1|: mean, median, worst; bias: the mean with its sign, + is too slow.\n"
     "{calibration}"
 )
-REPEATS = (
-    "Calibrated {count} times on {size} random points instead, the others' mean error is {mean:.2%} "
-    "(from {best:.2%} to {worst:.2%})."
+CLUSTERS_NOTE = (
+    "Absolute errors, |predicted / measured - 1|: median, worst; bias: the mean with its sign, + is too slow. "
+    "Constants were fitted to the collectives that come with the package; nothing was fitted to the steps but what "
+    "they compute, and of NVLink the times themselves are known. +-: half of the interval in which nine of ten are "
+    "expected, the median; within: how many are (of what comes with the package, in the interval that the others give)."
 )
+LEFT_OUT_NOTE = "Errors of the rows of a group when the constants are fitted to all rows but these."
 
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
     """Return tables of the errors, of their groups, and of the constants."""
     if isinstance(spec, ClustersSpec):
-        from syncline.measure.validation.clusters import cluster_tables
-
-        return cluster_tables(result, spec)
+        return _cluster_tables(result, spec)
     rows = result["summary"]
-    roles = [
-        row | {"of": _role(row)} for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)
-    ]
-    first: list[Column] = [text_of("of"), count_of("points"), *ERRORS]
-    tables = [
-        table(f"{spec.name}: predicted against measured", first, roles, NOTE.format(calibration=_repeats(rows, spec)))
-    ]
+    roles = [row for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)]
+    first: list[Column] = [("of", _role), count_of("points"), *ERRORS]
+    note = NOTE.format(calibration=_repeats(rows, spec))
+    tables = [table(f"{spec.name}: predicted against measured", first, roles, note)]
     groups: list[Column] = [text_of("by"), text_of("value"), count_of("points"), *ERRORS]
     group_rows = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
     tables.append(table("One node without tensor parallelism, by group", groups, group_rows, section="by"))
     left_out_rows = [row for row in rows if row["role"] == LEFT_OUT]
     if left_out_rows:
-        title = "The same, each cell predicted from points outside of it"
-        tables.append(
-            table(title, groups, [row for row in left_out_rows if row["by"] == BOTH] + [_total(left_out_rows)])
-        )
+        cells = [row for row in left_out_rows if row["by"] == BOTH]
+        total = next(row for row in left_out_rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
+        tables.append(table("The same, each cell predicted from points outside of it", groups, [*cells, total]))
     tables.append(table("Constants", [text_of("name"), ("value", _value), ("spread", _spread)], result["constants"]))
     return tables
+
+
+def _cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
+    """Return tables of the errors by file and regime, and of the errors after fits without a group."""
+    median, worst, bias = (ERRORS[place] for place in (1, 2, 3))
+    columns: list[Column] = [
+        ("", lambda row: f"all of {row['file']}" if row["regime"] == "all" else str(row["regime"])),
+        count_of("points"), median, worst, bias, _percent("half_width", digits=1, title="+-", missing=""),
+        _percent("coverage", digits=0, title="within", missing=""),
+    ]  # fmt: skip
+    shown = [table(f"{spec.name}: predicted against measured", columns, result["summary"], CLUSTERS_NOTE, (0,), "file")]
+    if result["cross_validation"]:
+        columns = [
+            text_of("stage"), ("left out", lambda row: f"{row['held_out']} {row['value']}"), count_of("points"), median,
+            ERRORS[0], worst, bias,
+        ]  # fmt: skip
+        fits = result["cross_validation"]
+        shown.append(table("Constants fitted without a group", columns, fits, LEFT_OUT_NOTE, (0, 1), "stage"))
+    return shown
 
 
 NOISY = "~"
@@ -77,36 +93,22 @@ def validation_tables(result: dict[str, Any]) -> list[Group]:
         ("measured", lambda row: format_seconds(row["measured_s"])),
         ("error", lambda row: f"{100 * row['error']:+.2f}%" + (NOISY if row["noisy"] else "")),
         ("spread", lambda row: f"{100 * row['spread']:.2f}%"),
-        (
-            "communication",
-            lambda row: (
-                f"{format_seconds(row['predicted_communication_s'])}, {format_seconds(row['measured_communication_s'])}"
-            ),
-        ),
-        ("bytes", lambda row: _pair(row["predicted_bytes"], row["measured_bytes"])),
+        ("communication", lambda row: ", ".join(
+            format_seconds(row[f"{source}_communication_s"]) for source in ("predicted", "measured"))),
+        ("bytes", lambda row: ", ".join(  # once if they are equal
+            f"{nbytes:,.0f}" for nbytes in dict.fromkeys((row["predicted_bytes"], row["measured_bytes"])))),
         ("device", lambda row: "-" if row["device_error"] is None else f"{100 * row['device_error']:+.1f}%"),
         ("loss", lambda row: f"{row['loss_difference']:+.1e}" if row["loss_difference"] else "the same"),
-    ]
-    tables = [
-        table(
-            f"{spec}: predicted, then measured", columns, [row for row in rows if row["spec"] == spec], TRAININGS_NOTE
-        )
-        for spec in dict.fromkeys(row["spec"] for row in rows)
-    ]
+    ]  # fmt: skip
+    tables = []
+    for spec in dict.fromkeys(row["spec"] for row in rows):
+        spec_rows = [row for row in rows if row["spec"] == spec]
+        tables.append(table(f"{spec}: predicted, then measured", columns, spec_rows, TRAININGS_NOTE))
     errors: list[Column] = [
         text_of("by"), text_of("value"), count_of("points"), *(_percent(name) for name in ("median", "worst")),
         _percent("bias", "+"), _percent("spread"),
     ]  # fmt: skip
     return [*tables, table("Errors of a mean step", errors, result["summary"], section="by")]
-
-
-def _pair(predicted: float, measured: float) -> str:
-    return f"{predicted:,.0f}" if predicted == measured else f"{predicted:,.0f}, {measured:,.0f}"
-
-
-def _total(rows: list[Record]) -> Record:
-    """Return the row of all cells together."""
-    return next(row for row in rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
 
 
 def _role(row: Record) -> str:
@@ -116,14 +118,12 @@ def _role(row: Record) -> str:
 
 
 def _repeats(rows: list[Record], spec: StepTimesSpec) -> str:
+    """Return the sentence about calibrations on random points; empty if there were none."""
     for row in rows:
         if row["role"] == "repeats":
-            return REPEATS.format(
-                count=spec.repeats,
-                size=row["calibrated"],
-                mean=row["mape"],
-                best=row["mape_best"],
-                worst=row["mape_worst"],
+            return (
+                f"Calibrated {spec.repeats} times on {row['calibrated']} random points instead, the others' mean error "
+                f"is {row['mape']:.2%} (from {row['mape_best']:.2%} to {row['mape_worst']:.2%})."
             )
     return ""
 

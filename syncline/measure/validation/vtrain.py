@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel import Hardware
 from syncline.costmodel.compute.transformer_time import (
@@ -20,6 +20,7 @@ from syncline.costmodel.compute.transformer_time import (
     step_s,
 )
 from syncline.costmodel.fitting.least_squares import Fit, relative_fit
+from syncline.measure.validation.errors import error_of, errors_by_group
 from syncline.measure.validation.measured_steps import Point, layouts, measured_s, read_points, recomputes
 from syncline.seeds import generator
 from syncline.specs import StepTimesSpec
@@ -56,14 +57,9 @@ BOTH = "width, micro_batch"
 LEFT_OUT = "left out"
 """The role of points of a cell that no calibration point is in."""
 
-MeasuredPoints = list[Point]
-
 
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     """Calibrate, predict, and compare.
-
-    Args:
-        spec: the measurements and the constants to compare.
 
     Returns:
         ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
@@ -88,27 +84,21 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
         ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
     ):
         rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
+    summary = error_summary(rows)
+    if not spec.constants:
+        summary += without_its_cell(spec, single, recomputed_single) + repeats(spec, single, recomputed_single)
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
-        "summary": error_summary(rows)
-        + (
-            []
-            if spec.constants
-            else without_its_cell(spec, single, recomputed_single) + repeats(spec, single, recomputed_single)
-        ),
+        "summary": summary,
         "constants": [
-            {
-                "name": name,
-                "value": getattr(constants, name),
-                "spread": spread.get(name),
-                "ceiling": _ceiling(name, machine),
-            }
+            {"name": name, "value": getattr(constants, name), "spread": spread.get(name),
+             "ceiling": _ceiling(name, machine)}
             for name in (*STEP_FIELDS, *TENSOR_FIELDS)
         ],
-    }
+    }  # fmt: skip
 
 
-def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredPoints) -> StepConstants:
+def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: list[Point]) -> StepConstants:
     """Return constants with facts from outside the calibration: larger sums, other nodes."""
     sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
     return replace(
@@ -120,7 +110,7 @@ def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: MeasuredP
 
 
 def fitted_to(
-    points: MeasuredPoints, machine: Hardware, recomputed: bool = False
+    points: list[Point], machine: Hardware, recomputed: bool = False
 ) -> tuple[StepConstants, dict[str, float]]:
     """Return constants fitted to points without tensor parallelism, then its two constants from the other points.
 
@@ -143,6 +133,7 @@ def fitted_to(
 
 
 def _ceiling(name: str, machine: Hardware) -> float | None:
+    """Return the largest value of a constant on a machine; None if there is none."""
     ceilings = {"matmul_flops": MATMUL_CEILING * machine.peak_flops, "memory_bytes_per_s": machine.memory_bytes_per_s}
     return ceilings.get(name)
 
@@ -150,6 +141,8 @@ def _ceiling(name: str, machine: Hardware) -> float | None:
 def _fit(
     layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
 ) -> Fit:
+    """Fit some of the constants to measured seconds, from several starts."""
+
     def predict(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
@@ -158,7 +151,7 @@ def _fit(
     return relative_fit(predict, measured, begin, upper=[_ceiling(name, machine) or np.inf for name in names])
 
 
-def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
+def without_its_cell(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
     """Return the errors of predicted step times for cells that the calibration leaves out, one row per cell.
 
     A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
@@ -177,7 +170,7 @@ def without_its_cell(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bo
 
 
 def errors_by_cell(
-    single: MeasuredPoints, calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
+    single: list[Point], calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
 ) -> dict[tuple[int, int], NDArray[np.float64]]:
     """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
 
@@ -199,42 +192,32 @@ def errors_by_cell(
     return errors
 
 
-def repeats(spec: StepTimesSpec, single: MeasuredPoints, recomputed: bool = False) -> list[dict[str, Any]]:
+def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
     """Return errors of calibrations on random parts of one size, without tensor parallelism: mean and worst."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
-    measured, errors = [], []
+    errors = []
     for number in range(spec.repeats):
         order = generator(spec.seed, "calibrated on", number).permutation(len(points))
         fitted, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
         others = [points[i] for i in order[size:]]
-        measured.append(len(others))
         errors.append(np.abs(step_s(layouts(others, recomputed), fitted) / measured_s(others) - 1))
     if not errors:
         return []
     means = [float(repeat_errors.mean()) for repeat_errors in errors]
-    row = _summary_row("repeats", "tensor", "1", np.concatenate(errors))
-    return [
-        row
-        | {"points": measured[0], "calibrated": size, "mape_worst": max(means), "mape_best": min(means), "bias": None}
-    ]
+    row = _summary_row("repeats", "tensor", "1", np.concatenate(errors)) | {"points": len(points) - size}
+    return [row | {"calibrated": size, "mape_worst": max(means), "mape_best": min(means), "bias": None}]
 
 
-def _rows(
-    part: str, role: str, layout: Layouts, points: MeasuredPoints, constants: StepConstants
-) -> list[dict[str, Any]]:
+def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants) -> list[dict[str, Any]]:
+    """Return the rows of predicted points."""
     predicted_s = step_s(layout, constants)
     return [
-        {
-            "part": part,
-            "role": role,
-            **point._asdict(),
-            "microbatches": point.microbatches,
-            "recomputed": bool(is_recomputed),
-        }
-        | {"predicted_s": float(seconds), "error": float(seconds) / point.measured_s - 1}
+        {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,
+         "recomputed": bool(is_recomputed), "predicted_s": float(seconds),
+         "error": float(seconds) / point.measured_s - 1}
         for point, is_recomputed, seconds in zip(points, layout.recomputed, predicted_s, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -245,37 +228,24 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     out = []
     for role in ("calibration", "validation", "extrapolation"):
-        for tensor in ("1", "above 1"):
-            group = [row for row in rows if row["role"] == role and (row["tensor"] == 1) == (tensor == "1")]
-            if group:
-                out.append(_summary_row(role, "tensor", tensor, _errors(group)))
-        group = [row for row in rows if row["role"] == role]
-        if group and role != "calibration":
-            out.append(_summary_row(role, "tensor", "all", _errors(group)))
-    single_rows = [row for row in rows if row["role"] == "validation" and row["tensor"] == 1]
-    for name in GROUPS:
-        for value in sorted({row[name] for row in single_rows}):
-            group = [row for row in single_rows if row[name] == value]
-            out.append(_summary_row("validation", name, str(value), _errors(group)))
-    for pair in sorted({(row["width"], row["micro_batch"]) for row in single_rows}):
-        group = [row for row in single_rows if (row["width"], row["micro_batch"]) == pair]
-        out.append(_summary_row("validation", BOTH, f"{pair[0]}, {pair[1]}", _errors(group)))
+        errors = {"1": list[float](), "above 1": list[float](), "all": list[float]()}
+        for row in rows:
+            if row["role"] == role:
+                errors["1" if row["tensor"] == 1 else "above 1"].append(row["error"])
+                errors["all"].append(row["error"])
+        if role == "calibration":
+            del errors["all"]
+        out += [_summary_row(role, "tensor", tensor, group) for tensor, group in errors.items() if group]
+    single_rows = [
+        row | {BOTH: (row["width"], row["micro_batch"])}
+        for row in rows
+        if row["role"] == "validation" and row["tensor"] == 1
+    ]
+    for name in (*GROUPS, BOTH):
+        for value, group in errors_by_group(single_rows, name, lambda value: str(value).strip("()")).items():
+            out.append(_summary_row("validation", name, value, group))
     return out
 
 
-def _errors(rows: list[dict[str, Any]]) -> NDArray[np.float64]:
-    return np.array([row["error"] for row in rows])
-
-
-def _summary_row(role: str, field: str, value: str, errors: NDArray[np.float64]) -> dict[str, Any]:
-    absolute = np.abs(errors)
-    return {
-        "role": role,
-        "by": field,
-        "value": value,
-        "points": int(errors.size),
-        "mape": float(absolute.mean()),
-        "median": float(np.median(absolute)),
-        "worst": float(absolute.max()),
-        "bias": float(errors.mean()),
-    }
+def _summary_row(role: str, field: str, value: str, errors: ArrayLike) -> dict[str, Any]:
+    return {"role": role, "by": field, "value": value} | error_of(errors)

@@ -28,8 +28,8 @@ from syncline.measure.calibration.machine_times import (
     step_seconds,
     wire_seconds,
 )
-from syncline.measure.processes.launch import run_processes
 from syncline.problems import PROBLEMS, Rows
+from tests.processes import run_processes
 
 CPU = torch.device("cpu")
 RANKS = 3

@@ -7,7 +7,7 @@ import pytest
 
 from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import pipeline_s
-from syncline.measure.launching.replay import UPDATE, replayed_s
+from syncline.measure.launching.pipeline import UPDATE, replayed_s
 from syncline.sim import Timeline, run_pipeline
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.schedules import Schedule, schedule

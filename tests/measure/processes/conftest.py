@@ -6,10 +6,10 @@ import multiprocessing
 from multiprocessing import forkserver
 from pathlib import Path
 
-from syncline.measure.processes import launch
+from syncline.measure.processes.watchdog import PRELOAD
 
 LOADED = (
-    *launch.PRELOAD[1:],
+    *PRELOAD[1:],
     "syncline.measure.launching.process",
     "syncline.measure.launching.stage_process",
     "syncline.measure.launching.torchrun",

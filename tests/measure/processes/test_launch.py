@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.multiprocessing import ProcessRaisedException
 
 from syncline.errors import SpecError
-from syncline.measure.processes.launch import run_processes
+from tests.processes import run_processes
 
 
 def rank_and_sum(offset: int) -> tuple[int, int, float]:

@@ -24,7 +24,7 @@ from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTa
 from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.measure.processes.watchdog import Failure, watched
+from syncline.measure.processes.watchdog import Failure, run_watched
 from syncline.runs.run import run
 from syncline.specs import RunSpec
 from syncline.training import parameter_groups, rows_of, train
@@ -232,7 +232,7 @@ def count_bytes(rank: int, port: int, folder: Path) -> None:
 
 def test_bytes_of_spans_are_those_handed_over(tmp_path: Path) -> None:
     store, progress = host_store(), Progress.shared(tmp_path / "progress", 2)
-    assert watched(count_bytes, 2, (store.port, tmp_path), progress, tmp_path, 30.0, preload=PRELOAD) is None
+    assert run_watched(count_bytes, 2, (store.port, tmp_path), progress, tmp_path, 30.0, preload=PRELOAD) is None
     for rank in range(2):
         handed, laps, noted = json.loads((tmp_path / f"{rank}.bytes").read_text())
         assert handed == laps == noted > 0
@@ -289,7 +289,7 @@ def test_a_rank_whose_own_code_ends_it_is_named(tmp_path: Path, ending: str, lin
     """It is not the one that lost its peer by that, whichever process reports first, and code 0 is no success."""
     store = host_store(0)
     progress = Progress.shared(tmp_path / "progress", 2)
-    failure = watched(in_group, 2, (store.port, ending), progress, tmp_path, 60.0)
+    failure = run_watched(in_group, 2, (store.port, ending), progress, tmp_path, 60.0)
     assert str(failure) == f"rank 1 {line} before the first step"
 
 
@@ -327,7 +327,7 @@ def test_exit_codes_of_a_run_that_ends_early(
             return ends
         raise ends
 
-    monkeypatch.setattr("syncline.measure.launching.launch.watched", end)
+    monkeypatch.setattr("syncline.measure.launching.launch.run_watched", end)
     (tmp_path / "tiny.yaml").write_text(json.dumps(FIELDS))
     done = command("launch", "tiny.yaml", "--out", "out", "--device", "cpu", "--json")
     assert done.code == code

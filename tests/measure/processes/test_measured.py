@@ -14,11 +14,11 @@ from syncline.comm import Communicator, ProcessGroupCommunicator, SimulatedCommu
 from syncline.costmodel import Call
 from syncline.measure.launching.launch import PRELOAD
 from syncline.measure.launching.parts import in_lanes
-from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, timed
+from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, time_optimizer_steps
 from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
-from syncline.measure.processes.watchdog import watched
+from syncline.measure.processes.watchdog import run_watched
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of
 from tests.methods.table import METHODS
@@ -40,7 +40,7 @@ def trained(name: str, comm: Communicator, watch: Stopwatch | None = None) -> En
         task = MeasuredTask(task, watch)
     method = METHODS[name].spec.build(parameter_groups(task), comm)
     if watch:
-        timed(method, watch)
+        time_optimizer_steps(method, watch)
     for t in range(STEPS):
         task.step_gradients(t)
         method.step()
@@ -66,7 +66,7 @@ def train_all(rank: int, port: int, folder: Path) -> None:
 def ended(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Ended]]:
     folder = tmp_path_factory.mktemp("measured")
     store, progress = host_store(), Progress.shared(folder / "progress", PROCESSES)
-    assert watched(train_all, PROCESSES, (store.port, folder), progress, folder, 60.0, preload=PRELOAD) is None
+    assert run_watched(train_all, PROCESSES, (store.port, folder), progress, folder, 60.0, preload=PRELOAD) is None
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(PROCESSES)]
 
 

@@ -17,11 +17,10 @@ from syncline.errors import SpecError, SynclineError
 from syncline.measure.processes import messages
 from syncline.measure.processes.messages import (
     ConnectionLost,
+    CurveKeys,
     MalformedMessage,
     Message,
-    ServerKeys,
     ServerSocket,
-    WorkerKeys,
     WorkerSocket,
     check_encryption,
     make_keys,
@@ -55,7 +54,7 @@ class Pair:
         self.port = listener.getsockname()[1]
         self.server = ServerSocket(listener, self.server_keys, LONGEST_BYTES, WAIT_S)
 
-    def worker(self, keys: WorkerKeys) -> WorkerSocket:
+    def worker(self, keys: CurveKeys) -> WorkerSocket:
         return WorkerSocket(self.port, keys, WAIT_S)
 
     def receive(self) -> Message:
@@ -116,7 +115,7 @@ def test_silent_connections_keep_nobody_waiting(pair: Pair) -> None:
 
 def test_an_unknown_key_is_not_admitted(pair: Pair) -> None:
     _, (unknown, _) = make_keys(2)
-    stranger = pair.worker(replace(unknown, server=pair.server_keys.pair.public))
+    stranger = pair.worker(replace(unknown, peers=(pair.server_keys.public,)))
     stranger.send({"pid": 1})
     with pytest.raises(ConnectionLost, match="AUTH"):
         stranger.receive()
@@ -143,7 +142,7 @@ def test_a_worker_cannot_speak_for_another(pair: Pair) -> None:
     connection = pair.receive().connection
     context, keys = zmq.Context(), pair.worker_keys[1]
     second = context.socket(zmq.DEALER)
-    second.curve_publickey, second.curve_secretkey, second.curve_serverkey = *vars(keys.pair).values(), keys.server
+    second.curve_publickey, second.curve_secretkey, second.curve_serverkey = keys.public, keys.secret, *keys.peers
     second.routing_id = b"worker 0"
     second.connect(f"tcp://127.0.0.1:{pair.port}")
     second.send(b'{"worker": 0}')
@@ -180,6 +179,6 @@ def test_a_port_in_use_and_a_libzmq_without_encryption_are_refused(monkeypatch: 
 
 def test_keys_are_not_printed() -> None:
     server, workers = make_keys(1)
-    assert isinstance(server, ServerKeys)
+    assert isinstance(server, CurveKeys)
     for keys in (server, workers[0]):
-        assert keys.pair.secret.decode() not in repr(keys)
+        assert keys.secret.decode() not in repr(keys)

@@ -16,7 +16,7 @@ from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.launching.launch import PRELOAD
 from syncline.measure.launching.parts import in_lanes
-from syncline.measure.processes.pipeline import _Sender
+from syncline.measure.launching.stage_process import _Sender
 from syncline.measure.processes.progress import CHANGED_NS, PROGRESS_WORDS, Progress
 from syncline.measure.processes.rendezvous import (
     LOOPBACK,
@@ -29,7 +29,7 @@ from syncline.measure.processes.rendezvous import (
     store_of_environment,
 )
 from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.measure.processes.watchdog import Failure, watched
+from syncline.measure.processes.watchdog import Failure, run_watched
 from syncline.sim.pipelines.schedules import PipelineTask
 
 
@@ -41,9 +41,9 @@ def test_a_step_is_cut_at_its_boundaries() -> None:
     times = iter([10, 30, 70])
     watch = Stopwatch(own_progress(), clock=lambda: next(times))
     watch.begin(4)
-    watch.optimise()
-    watch.waited(40, 60, "gradient")
-    watch.carried(35, 60, Call(4, "all_reduce", 8, range(2), label="gradient"))
+    watch.begin_optimizer()
+    watch.record_wait(40, 60, "gradient")
+    watch.record_transfer(35, 60, Call(4, "all_reduce", 8, range(2), label="gradient"))
     watch.end()
     assert [(lap.stream, lap.what, lap.label, lap.start_ns, lap.end_ns, lap.nbytes) for lap in watch.take_laps()] == [
         ("compute", "compute", "compute", 10, 30, 0),
@@ -57,7 +57,7 @@ def test_a_step_is_cut_at_its_boundaries() -> None:
 
 def test_a_wait_between_steps_is_not_noted() -> None:
     watch = Stopwatch(own_progress())
-    watch.waited(1, 2, "evaluation")
+    watch.record_wait(1, 2, "evaluation")
     assert watch.take_laps() == []
 
 
@@ -68,14 +68,14 @@ def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.
     monkeypatch.setattr(dist, "send", lambda x, target, **options: None)
     times = itertools.count(10, 10)
     watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: next(times))
-    sender = _Sender(watch, None)
+    sender = _Sender(watch)
     sender.send(torch.zeros(3), 1, 7, PipelineTask("forward", 5))
     sender.finish()
     (lap,) = watch.take_laps()
     assert (lap.stream, lap.label, lap.end_ns - lap.start_ns, lap.nbytes, lap.step) == ("send", "forward", 10, 12, 5)
     assert waited == []
     watch.begin(0)
-    watch.optimise()
+    watch.begin_optimizer()
     watch.end()
     assert waited == [torch.device("cuda:0")] * 3
 
@@ -171,7 +171,7 @@ def ask_the_time(rank: int, port: int, folder: Path) -> None:
 def test_a_clock_that_is_ahead_is_found(tmp_path: Path) -> None:
     """Of processes on one machine, one of which says it is elsewhere and adds five seconds."""
     store, progress = host_store(), Progress.shared(tmp_path / "progress", 3)
-    assert watched(ask_the_time, 3, (store.port, tmp_path), progress, tmp_path, 30.0, preload=PRELOAD) is None
+    assert run_watched(ask_the_time, 3, (store.port, tmp_path), progress, tmp_path, 30.0, preload=PRELOAD) is None
     offsets = [int((tmp_path / f"{rank}.offset").read_text()) for rank in range(3)]
     assert offsets[:2] == [0, 0]
     assert offsets[2] == pytest.approx(5e9, abs=20e6)
@@ -207,7 +207,7 @@ def end_badly(rank: int, how: str, folder: Path) -> None:
 def test_who_ends_the_others(how: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncline.measure.processes.watchdog.GRACE_S", 0.2)  # the other rank has nothing to say
     progress = Progress.shared(tmp_path / "progress", 2)
-    failure = watched(end_badly if how != "hang" else sleep_on_one, 2, (how, tmp_path), progress, tmp_path, 0.5)
+    failure = run_watched(end_badly if how != "hang" else sleep_on_one, 2, (how, tmp_path), progress, tmp_path, 0.5)
     assert isinstance(failure, Failure)
     assert str(failure) == line and failure.mistake == (how == "refuse")
 

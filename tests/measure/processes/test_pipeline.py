@@ -15,11 +15,11 @@ from torch import nn
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.processes.pipeline import StageMessage, play_stage
+from syncline.measure.launching.stage_process import StageMessage, play_stage
 from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
-from syncline.measure.processes.watchdog import watched
+from syncline.measure.processes.watchdog import run_watched
 from syncline.problems import Rows, TextGPT, cut
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
@@ -89,7 +89,7 @@ def test_stages_in_processes_have_the_simulators_parameters(
 ) -> None:
     store, progress = host_store(), Progress.shared(tmp_path / "progress", stages)
     args = (store.port, stages, cases, tmp_path)
-    assert watched(in_stages, stages, args, progress, tmp_path, 60.0, preload=PRELOAD) is None
+    assert run_watched(in_stages, stages, args, progress, tmp_path, 60.0, preload=PRELOAD) is None
     played = [torch.load(tmp_path / f"{stage}.pt", weights_only=False) for stage in range(stages)]
     for number, (name, chunks, weights) in enumerate(cases):
         math, model = math_of(name, stages, chunks, weights)

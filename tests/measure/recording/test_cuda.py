@@ -90,7 +90,7 @@ def test_devices_of_a_module_on_the_cpu_reach_torch(on_gpu: bool) -> None:
     module = torch.nn.Linear(2, 2)
     if on_gpu:
         cuda_devices.mark(list(module.parameters()), torch.device("cuda", 0))
-    cuda.ddp_constructor(lambda self, *args, **kwargs: seen.extend(args))(None, module, device_ids=[0])
+    cuda.init_ddp(lambda self, *args, **kwargs: seen.extend(args), None, module, device_ids=[0])
     assert seen == [module, *([None, None] if on_gpu else [[0], None])]
 
 

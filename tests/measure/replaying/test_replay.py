@@ -20,9 +20,8 @@ from syncline.measure.recording.record import (
     Started,
     Stepped,
     Waited,
-    payload_bytes,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, operations_s
+from syncline.measure.replaying.programs import MeasuredComputing, operations_s
 from syncline.measure.replaying.record_files import parts_of_record, read_record
 from syncline.measure.replaying.replay import replay
 from tests.measure.replaying.records import LINK, SECOND, SLOW, both, rank, started, step
@@ -104,7 +103,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     ]
     keep(ranks, tmp_path)
     assert read_record(tmp_path) == ranks
-    assert payload_bytes(ranks) == [12, 8]
+    sent = [[event for event in rank.events if isinstance(event, Started | MessageSent)] for rank in ranks]
+    assert [sum(event.payload_bytes for event in events) for events in sent] == [12, 8]
     with pytest.raises(SpecError, match=r"expected the folder of a trace, with trace\.parquet"):
         read_record(tmp_path / "nowhere")
 

@@ -33,12 +33,11 @@ from syncline.measure.replaying.clocks import (
     reachable_loss,
     sites_of,
 )
-from syncline.measure.replaying.record_names import read_names, script_names
 from syncline.measure.replaying.rows import loss_rows, replay_rows, replay_timed, timed_replays
 from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap, without_site
 from syncline.measure.replaying.sensitivities import sensitivities
 from syncline.measure.replaying.tables import decisive
-from syncline.measure.replaying.trace import check_trace, trace, whatif
+from syncline.measure.replaying.trace import check_trace, read_records, script_names, trace, whatif
 from syncline.runs.folders.run_index import run_entry
 from tests.measure.replaying.records import LINK, SLOW, both, rank, started
 from tests.test_docs import documented
@@ -246,7 +245,7 @@ def test_the_folder_is_that_of_a_comparison(folder: Path) -> None:
 
 
 def test_records_are_compared_again(folder: Path, tmp_path: Path) -> None:
-    assert [record.name for record in read_names(folder)] == ["a", "b"]
+    assert [record.name for record in read_records(folder)] == ["a", "b"]
     told = whatif([folder], ReplayedOn([LINK], SLOW, "ring", changes=Changes(bandwidth=2.0)), tmp_path / "again")
     assert [row["unchanged_step_time_s"] for row in told["rows"]] == pytest.approx([6.002, 2.002])
     assert [row["step_time_s"] for row in told["rows"]] == pytest.approx([3.502, 2.0])

@@ -12,14 +12,12 @@ from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
 from syncline.measure.validation.residuals import (
     ANOTHER_SHAPE,
-    NO_TENSOR,
     bases_of,
     covered_by_others,
     is_within,
-    measured_uncertainties,
-    shape_uncertainty,
     with_uncertainty,
 )
+from tests.measure.validation.uncertainties import NO_TENSOR, measured_uncertainties, shape_uncertainty
 
 
 @pytest.fixture(scope="module")

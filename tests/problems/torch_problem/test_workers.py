@@ -12,7 +12,6 @@ from torch.testing import assert_close
 from syncline.comm import ProcessGroupCommunicator
 from syncline.costmodel import Call
 from syncline.errors import SpecError
-from syncline.measure.processes.launch import run_processes
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm
 from syncline.problems import Rows, TorchProblem
@@ -28,6 +27,7 @@ from tests.problems.torch_problem.models import (
     token_loss,
     trained,
 )
+from tests.processes import run_processes
 
 STILL = Convolutional(dropout=0.0)
 """Without random draws, and with batch norm."""

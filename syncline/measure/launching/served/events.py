@@ -6,30 +6,21 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.measure.launching.parts import in_lanes, lines_of
+from syncline.measure.launching.parts import in_lanes, lines_of, measured_history
 from syncline.sim import Span, Timeline
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.online.server_interface import AsyncResult, Contribution
 from syncline.specs import RunSpec
-from syncline.training import History, diverged_at
+from syncline.training import History
 
 FILE = "server.jsonl"
 
 
-class Telling(Protocol):
-    """An object that gives the time and the place of an event."""
-
-    place: int
-
-    def time_s(self) -> float:
-        """Return the seconds from the beginning."""
-
-
-class Written:
+class ServerFile:
     """The server's file: its lines survive the server, however it ends."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,10 +30,6 @@ class Written:
         """Write facts, an evaluation, a worker's report without its tensors, or the end."""
         self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
-    def event(self, event: str, moment: Telling, **fields: Any) -> None:
-        """Write an event with its time and its place among all steps."""
-        self.line({"event": event, "at_s": moment.time_s(), "place": moment.place, **fields})
-
 
 @dataclass
 class ServerLines:
@@ -50,14 +37,14 @@ class ServerLines:
 
     Attributes:
         facts: facts known before the first step; empty if the training had not started.
-        letters: reports of workers, without their tensors, in the order of their arrival.
+        reports: reports of workers, without their tensors, in the order of their arrival.
         evaluations: evaluations of the model.
         events: events, in order.
         end: the last line; empty if the training did not finish.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
-    letters: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)
@@ -70,7 +57,7 @@ class ServerLines:
             if "event" in line:
                 out.events.append(line)
             elif "steps" in line:
-                out.letters.append(line)
+                out.reports.append(line)
             elif "evaluated" in line:
                 out.evaluations.append(line)
             elif "versions" in line:
@@ -86,11 +73,9 @@ class ServerLines:
     def steps(self) -> list[Step]:
         """Return all steps that have arrived, in their order."""
         arrived = []
-        for letter in self.letters:
-            for (number, place, counted, begun_ns, ended_ns), loss in zip(
-                letter["steps"], letter["losses"], strict=True
-            ):
-                arrived.append(Step(letter["worker"], number, place, counted, begun_ns, ended_ns, loss))
+        for report in self.reports:
+            for step, loss in zip(report["steps"], report["losses"], strict=True):
+                arrived.append(Step._make([report["worker"], *step, loss]))
         return sorted(arrived, key=lambda step: step.place)
 
 
@@ -159,29 +144,18 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
             contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
     timeline = _timeline(lines, workers)
     worker_spans = timeline[timeline.worker < workers]
-    computing, waiting = np.zeros(workers), np.zeros(workers)
-    np.add.at(
-        computing,
-        worker_spans.worker[worker_spans.what == "compute"],
-        worker_spans.duration_s[worker_spans.what == "compute"],
-    )
-    np.add.at(
-        waiting, worker_spans.worker[worker_spans.what == "recv"], worker_spans.duration_s[worker_spans.what == "recv"]
-    )
+    computing_s, waiting_s = np.zeros(workers), np.zeros(workers)
+    for activity, seconds in (("compute", computing_s), ("recv", waiting_s)):
+        spans = worker_spans[worker_spans.what == activity]
+        np.add.at(seconds, spans.worker, spans.duration_s)
     done_s = [(ns - zero_ns) / 1e9 for ns, _ in ended]
     versions = lines.named("version")
     end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
+    step_workers = np.array([worker for _, worker in ended], dtype=np.int64)
     return AsyncResult(
-        np.array(done_s),
-        np.array([worker for _, worker in ended], dtype=np.int64),
-        tuple(contributions),
-        len(versions),
-        end_s,
-        computing,
-        waiting,
-        timeline,
+        np.array(done_s), step_workers, tuple(contributions), len(versions), end_s, computing_s, waiting_s, timeline,
         failed=_costs(lines, spec, end_s, steps),
-    )
+    )  # fmt: skip
 
 
 KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version", "age")
@@ -216,9 +190,9 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
     """Return the spans of all workers whose steps have arrived, and of the server's sends."""
     zero_ns = lines.facts["zero_ns"]
     spans = [
-        Span(letter["worker"], stream, activity, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
-        for letter in lines.letters
-        for stream, activity, label, start, end, nbytes, step in in_lanes(letter["laps"])
+        Span(report["worker"], stream, activity, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
+        for report in lines.reports
+        for stream, activity, label, start, end, nbytes, step in in_lanes(report["laps"])
     ]
     spans += [
         Span(
@@ -234,17 +208,5 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
     """Return the losses, each over P steps of any workers, and the evaluations."""
     losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
     steps = len(losses) // spec.workers
-    evaluations = [line for line in lines.evaluations if line["evaluated"] <= steps]
-    names = evaluations[0]["metrics"] if evaluations else ()
-    history = History(
-        seeds=spec.seeds,
-        steps=steps,
-        loss=losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds)).mean(1),
-        trace={},
-        eval_step=np.array([line["evaluated"] for line in evaluations], dtype=np.int64),
-        evaluation={name: np.array([line["metrics"][name] for line in evaluations]) for name in names},
-        diverged_at=(),
-        interrupted=interrupted,
-    )
-    history.diverged_at = diverged_at(history)
-    return history
+    mean_losses = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds)).mean(1)
+    return measured_history(spec.seeds, mean_losses, lines.evaluations, interrupted)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
 from syncline.comm.devices import training_device
-from syncline.costmodel import Network
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.launching.launch import MEASURED, worlds_together
+from syncline.measure.launching.launch import MEASURED, Ended, check_undisturbed, write_results
 from syncline.measure.launching.parts import read_tensors
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import ServerLines, history_of, order_columns, played_of
@@ -22,25 +21,21 @@ from syncline.measure.launching.served.server import server_process
 from syncline.measure.launching.served.worker import worker_process
 from syncline.measure.processes.messages import check_encryption, make_keys
 from syncline.measure.processes.progress import DONE, Progress
-from syncline.measure.processes.register import Register
-from syncline.measure.processes.rejoining import ServedEnd, ServedProcesses
+from syncline.measure.processes.rejoining import Departure, ServedProcesses
 from syncline.measure.processes.rendezvous import open_listener
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
-from syncline.runs.training.curves import write_curves
 from syncline.runs.training.elastic.async_clock import AsyncPlan, AsyncTrained, async_plan
 from syncline.runs.training.elastic.async_training import batch_work
-from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.records import clock_record, run_records
-from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
+from syncline.runs.training.tables import write_contributions
 from syncline.runs.training.trained import Trained, base_s, build_task, with_measured_step
-from syncline.sim import Clock, chrome_trace
+from syncline.sim import Clock
 from syncline.specs import RunSpec
-from syncline.specs.problem import check_available
 
 PRELOAD = ("syncline.measure.launching.served.server", "syncline.measure.launching.served.worker")
 """Modules that every process would otherwise load."""
@@ -54,7 +49,7 @@ def check_served(spec: RunSpec, options: Launch) -> None:
         SynclineError: a libzmq that cannot encrypt.
     """
     check_encryption()
-    check_available(spec.problem)
+    check_undisturbed(spec)
     asynchronous = asynchronous_of(spec.method)
     assert asynchronous is not None
     if asynchronous.hierarchy is not None:
@@ -64,13 +59,6 @@ def check_served(spec: RunSpec, options: Launch) -> None:
     if asynchronous.reference == "server" and travels_as != "dense":
         expected = "dense beside reference: server, as workers send their whole models"
         raise SpecError("method.wire", travels_as, expected)
-    if spec.failures is not None:
-        raise SpecError("failures", "given", "none, as real processes have their own")
-    if spec.faults.absences:
-        absences = [absence.model_dump() for absence in spec.faults.absences]
-        raise SpecError("faults.absences", absences, "none, as real processes do not leave by plan")
-    if spec.watch.measures:
-        raise SpecError("watch.measures", list(spec.watch.measures), "none, as no process sees all workers")
     if options.workers_per_process != 1:
         expected = "1, as each worker has a pace of its own"
         raise SpecError("workers_per_process", options.workers_per_process, expected)
@@ -94,7 +82,6 @@ def launch_served(
         spec: the run; its seeds are trained side by side.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, timeout, rejoins; the defaults of `Launch` if None.
-        exact: see ``RunFolder``.
         on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
 
     Returns:
@@ -114,14 +101,13 @@ def launch_served(
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
-        progress = Progress.shared(parts / "progress", spec.workers + 1, spec.workers)
         packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
         server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
-        processes = ServedProcesses(
-            server_process, worker_process, (packed, options, listener, server_keys, parts),
-            [(packed, options, port, keys, parts) for keys in worker_keys], progress,
-            Register(parts / "register", spec.workers), parts, options.timeout_s, options.rejoins, PRELOAD,
-        )  # fmt: skip
+        targets: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
+            (worker_process, (packed, options, port, keys, parts)) for keys in worker_keys
+        ]
+        targets.append((server_process, (packed, options, listener, server_keys, parts)))
+        processes = ServedProcesses(targets, parts, options.timeout_s, options.rejoins, PRELOAD)
 
         def on_poll(seen: Progress) -> None:
             if on_progress:
@@ -132,61 +118,47 @@ def launch_served(
             processes.run(listener.close, on_poll)
         except KeyboardInterrupt:
             interrupted = True
-        ended = processes.ended
-        if ended.failure is not None and ended.failure.mistake:
-            raise SynclineError(str(ended.failure))
-        on_poll(progress)
-        wall_s = time.perf_counter() - started_s
-        result = _write_served(folder, spec, options, parts, wall_s, ended, interrupted=interrupted, step_s=step_s)
+        if processes.failure is not None and processes.failure.mistake:
+            raise SynclineError(str(processes.failure))
+        on_poll(processes.progress)
+        ended = Ended(processes.failure, interrupted, time.perf_counter() - started_s)
+        result = _write_served(folder, spec, options, parts, ended, processes.departures, step_s)
     return result | {"folder": str(folder.path)}
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """The results of a launch: the order of arrivals, measured and simulated."""
+class _Measured(NamedTuple):
+    """The results of a launch: the training, its measured clock, and the simulated training with its clock."""
 
     trained: Trained
     clock: Clock
     simulated: AsyncTrained
-
-    @property
-    def clock_there(self) -> Clock:
-        """Return the clock of the simulator."""
-        clock = self.simulated.time(self.simulated.plan.network, Factors())
-        assert clock is not None
-        return clock
+    simulated_clock: Clock
 
 
 def _write_served(
-    folder: RunFolder,
-    spec: RunSpec,
-    options: Launch,
-    parts: Path,
-    wall_s: float,
-    ended: ServedEnd,
-    *,
-    interrupted: bool,
+    folder: RunFolder, spec: RunSpec, options: Launch, parts: Path, ended: Ended, departures: Sequence[Departure],
     step_s: float | None,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
+    """Write the measurements into the folder, next to the simulator's results; see `write_launch`."""
     lines = ServerLines.from_folder(parts)
-    failed = lines.end.get("stuck") or (None if ended.failure is None else str(ended.failure))
-    record: dict[str, Any] = {"seeds": spec.seeds, "wall_s": wall_s, "interrupted": interrupted, "failed": failed}
-    record |= {"measured_step_s": step_s, "launch": asdict(options) | {"processes": spec.workers + 1}}
-    record |= {"rows": [], "simulated": None, "device": lines.facts.get("device"), "dtype": spec.dtype}
-    record |= {"departures": [asdict(departure) for departure in ended.departures]}
+    record = ended.record(spec, options, spec.workers + 1, step_s) | {"device": lines.facts.get("device")}
+    record["failed"] = lines.end.get("stuck") or record["failed"]
+    record["departures"] = [asdict(departure) for departure in departures]
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
-    measured = _measured(spec, lines, wall_s, early=interrupted or not lines.end)
+    measured = _measured(spec, lines, ended.wall_s, early=ended.interrupted or not lines.end)
     if measured is not None:
-        record |= {"machines": 1, "problem": lines.facts["problem"]} | _rows_and_simulated_record(
-            spec, measured, step_s is not None
-        )
+        record |= {"machines": 1, "problem": lines.facts["problem"]}
+        record |= _rows_and_simulated(spec, measured, step_s is not None)
     folder.json("run", environment() | record)
     if (parts / "server.pt").exists():
         (parts / "server.pt").replace(folder.working / "parameters.pt")
     if lines.facts:
         folder.table("order", order_columns(lines))
     if measured is not None:
-        _write(folder, spec, measured, lines)
+        trained, places = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
+        write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
+        tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in places]
+        write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")
     return {name: record[name] for name in names}
@@ -206,10 +178,12 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
         read_tensors(lines.facts["tensors"]), asynchronous=measured_training,
     )  # fmt: skip
-    clock = measured_training.time(measured_training.plan.network, Factors())
-    assert clock is not None
     completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
-    return _Measured(trained, clock, AsyncTrained(completed_plan, completed_plan.play(), history.steps))
+    simulated = AsyncTrained(completed_plan, completed_plan.play(), history.steps)
+    clock = measured_training.time(measured_plan.network, Factors())
+    simulated_clock = simulated.time(spec.network, Factors())
+    assert clock is not None and simulated_clock is not None  # both have steps
+    return _Measured(trained, clock, simulated, simulated_clock)
 
 
 def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
@@ -224,14 +198,14 @@ def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
     return async_plan(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
 
 
-def _rows_and_simulated_record(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
+def _rows_and_simulated(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
     """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
     steps = measured.trained.history.steps
     is_worker = measured.clock.timeline.worker < spec.workers
     updating = measured.clock.timeline[is_worker & (measured.clock.timeline.what == "optimizer")]
     split = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
     rows = [row | split for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
-    simulated = measured.clock_there
+    simulated = measured.simulated_clock
 
     def time_again(factors: Factors) -> Clock | None:
         return measured.simulated.time(spec.network, factors)
@@ -239,22 +213,3 @@ def _rows_and_simulated_record(spec: RunSpec, measured: _Measured, timed: bool) 
     bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
     simulated_row = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
     return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": simulated_row}
-
-
-def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerLines) -> None:
-    """Write the tables, the trace and, last, the figures."""
-    trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
-    folder.long_table("metrics", metrics_tables([trained]))
-    folder.table("ledger", ledger_columns([trained]))
-    write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
-    clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
-    networks: dict[str, Network | str] = {MEASURED: "real processes", spec.network.name: spec.network}
-    write_curves(folder, spec, [trained], clocks, networks)
-    first_steps = clock.timeline.head(spec.timeline_steps)
-    named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
-    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
-    worlds = {f"{MEASURED}: worker": first_steps, "simulated: worker": simulated.timeline}
-    timeline, _ = worlds_together(worlds)
-    names = [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
-    folder.trace(chrome_trace(timeline, [f"{world}: {name}" for world in (MEASURED, "simulated") for name in names]))
-    run_figures(folder, spec, trained, replace(clock, timeline=first_steps))

@@ -21,13 +21,13 @@ from syncline.comm.devices import name_of_device
 from syncline.files import atomic_path
 from syncline.measure.launching.parts import written_tensors
 from syncline.measure.launching.process import Launch
-from syncline.measure.launching.served.events import Written
+from syncline.measure.launching.served.events import ServerFile
 from syncline.measure.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import (
     ConnectionLost,
+    CurveKeys,
     MalformedMessage,
     Message,
-    ServerKeys,
     ServerSocket,
     unpack_tensors,
 )
@@ -52,14 +52,12 @@ POLL_S = 0.01
 
 
 def server_process(
-    rank: int, packed: bytes, options: Launch, listener: socket.socket, keys: ServerKeys, folder: Path
+    rank: int, packed: bytes, options: Launch, listener: socket.socket, keys: CurveKeys, folder: Path
 ) -> None:
     """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
-    device = options.devices(spec.workers + 1).for_process(rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = options.use_device(rank, spec.workers + 1)
     server = _Server(spec, options, device, listener, keys, folder)
     server.run()
     server.socket.close()
@@ -70,17 +68,16 @@ def server_process(
 
 
 class _Server(EventObserver):
-    """Connections to workers, joined with the decisions and the math of the simulator's servers."""
+    """Connections to workers, joined with the decisions and the math of the simulator's servers.
+
+    The object is the clock and the observer of a `ServerPolicy`, which decides. As a clock it sends models; as an
+    observer it does the math.
+    """
 
     def __init__(
-        self,
-        spec: RunSpec,
-        options: Launch,
-        device: torch.device,
-        listener: socket.socket,
-        keys: ServerKeys,
+        self, spec: RunSpec, options: Launch, device: torch.device, listener: socket.socket, keys: CurveKeys,
         folder: Path,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.spec = spec
         workers = spec.workers
         self.progress = Progress.shared(folder / "progress", workers + 1, workers)
@@ -115,19 +112,23 @@ class _Server(EventObserver):
         self.losses: list[list[float]] = []
         self.failed_s = 0.0
         self.zero_ns = time.monotonic_ns()
-        self.written = Written(folder)
+        self.file = ServerFile(folder)
         self.facts = {
             "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
             "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
             "model_bytes": self.model_bytes, "tensors": written_tensors(tensors),
         }  # fmt: skip
 
+    def _note(self, event: str, **fields: object) -> None:
+        """Write an event with its time and its place among all steps to the server's file."""
+        self.file.line({"event": event, "at_s": self.time_s(), "place": self.place, **fields})
+
     def run(self) -> None:
         """Run the whole training."""
         while len(self.connections.keys() | self.register.gone_workers()) < self.spec.workers:
             self._hear()
         self.zero_ns = time.monotonic_ns()
-        self.written.line(self.facts | {"zero_ns": self.zero_ns})
+        self.file.line(self.facts | {"zero_ns": self.zero_ns})
         self._evaluate(0)
         for worker in self.register.gone_workers() - self.connections.keys():
             self.serving.leave(worker)
@@ -140,10 +141,8 @@ class _Server(EventObserver):
         done = sum(self.made) // self.spec.workers
         if self.evaluated != done:
             self._evaluate(done)
-        stuck = None
-        if self.serving.steps_left and not self._diverged():
-            stuck = no_progress(self.failed_s)
-        self.written.line({"versions": sum(server.versions for server in self.serving.servers), "stuck": stuck})
+        stuck = no_progress(self.failed_s) if self.serving.steps_left and not self._diverged() else None
+        self.file.line({"versions": sum(server.versions for server in self.serving.servers), "stuck": stuck})
         for connection in self.connections.values():
             with suppress(ConnectionLost):
                 self.socket.send(connection, {"end": True})
@@ -195,16 +194,13 @@ class _Server(EventObserver):
         self.connections[worker] = message.connection
         self.ends[worker] = self.register.ends(worker)
         self._now()
-        self.written.event("join", self, worker=worker, pid=request.pid)
+        self._note("join", worker=worker, pid=request.pid)
+        server = self.serving.server_of[worker]
         if worker in self.serving.failed:
             self.serving.take([worker])
-        elif not self._is_known_idle(worker):
+        elif worker not in server.idle and worker not in server.buffered and worker not in self.going:
             self.serving.asleep.add(worker)
             self._wake()
-
-    def _is_known_idle(self, worker: int) -> bool:
-        server = self.serving.server_of[worker]
-        return worker in server.idle or worker in server.buffered or worker in self.going
 
     def _update(self, message: Message) -> None:
         """Apply a worker's update after its local steps."""
@@ -215,7 +211,7 @@ class _Server(EventObserver):
         report.check(range(first, first + count), self.register.now().place, len(self.spec.seeds), self.zero_ns)
         tensors = unpack_tensors(message.frames, self.sent_as)
         self._now()
-        self.written.line({"worker": worker, **report.model_dump()})
+        self.file.line({"worker": worker, **report.model_dump()})
         self.made[worker] += count
         self.losses += map(list, report.losses)
         self.busy.discard(worker)
@@ -284,7 +280,7 @@ class _Server(EventObserver):
         except ConnectionLost:
             self._lose(worker)
             return
-        self.written.event("sent", self, worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
+        self._note("sent", worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
 
     # The server's clock.
 
@@ -306,61 +302,44 @@ class _Server(EventObserver):
     def _now(self) -> None:
         """Read the number of steps before the next event, and evaluate the unchanged model if an evaluation is due."""
         self.place, count = self.register.now()
-        self._evaluations(count)
-
-    # Reactions to the decisions of the simulator's servers.
-
-    def step(self, worker: int, number: int) -> None:
-        """Do nothing, because the worker reports its steps."""
-
-    def arrive(self, worker: int, age: int) -> None:
-        """Apply the update of a worker's steps."""
-        sent, steps = self.latest
-        if not self.math.wire.exact_dtype:
-            pairs = zip(sent, self.math.params, strict=True)
-            sent = [self.math.wire.decode(u, p.dtype) for u, p in pairs]
-        self.math.take(sent, age, steps, self.tokens[worker])
-        came = self.serving.contributions[-1]._asdict()
-        self.written.event("arrive", self, **{name: came[name] for name in came if name != "replied_s"})
-
-    def version(self, count: int, server: int) -> None:
-        """Make a new version of the model."""
-        self.math.version(count)
-        self.written.event("version", self, count=count)
-
-    def reply(self, worker: int) -> None:
-        """Record that a worker gets the current model."""
-        self.written.event("reply", self, worker=worker)
-
-    def fail(self, worker: int) -> None:
-        """Record the loss of a worker's unsent steps and of its optimizer's state."""
-        lost = self.register.mark_lost(worker, self.made[worker])
-        self.written.event("fail", self, worker=worker, lost=lost)
-
-    def send_up(self, server: int) -> None:
-        """Do nothing, because there is no server above."""
-
-    def arrive_up(self, server: int, age: int) -> None:
-        """Do nothing, because there is no server above."""
-
-    def reply_up(self, server: int) -> None:
-        """Do nothing, because there is no server above."""
-
-    def merge(self, server: int) -> None:
-        """Do nothing, because there is no server above."""
-
-    # Evaluations and losses.
-
-    def _evaluations(self, count: int) -> None:
         every, done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
         if every and self.evaluated >= 0:
             for due in range((self.evaluated // every + 1) * every, done + 1, every):
                 self._evaluate(due)
 
+    # Reactions to the decisions of the simulator's servers.
+
+    def arrive(self, worker: int, age: int) -> None:
+        """Apply the update of a worker's steps."""
+        sent, steps = self.latest
+        if not self.math.wire.exact_dtype:
+            sent = [self.math.wire.decode(u, p.dtype) for u, p in zip(sent, self.math.params, strict=True)]
+        self.math.take(sent, age, steps, self.tokens[worker])
+        contribution = self.serving.contributions[-1]._asdict()
+        del contribution["replied_s"]  # not known yet
+        self._note("arrive", **contribution)
+
+    def version(self, count: int, server: int) -> None:
+        """Make a new version of the model."""
+        self.math.version(count)
+        self._note("version", count=count)
+
+    def reply(self, worker: int) -> None:
+        """Record that a worker gets the current model."""
+        self._note("reply", worker=worker)
+
+    def fail(self, worker: int) -> None:
+        """Record the loss of a worker's unsent steps and of its optimizer's state."""
+        lost = self.register.mark_lost(worker, self.made[worker])
+        self._note("fail", worker=worker, lost=lost)
+
+    # Evaluations and losses.
+
     def _evaluate(self, done: int) -> None:
+        """Evaluate the model after ``done`` steps of all workers, and write the metrics."""
         self.evaluated = done
         metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
-        self.written.line({"evaluated": done, "metrics": metrics})
+        self.file.line({"evaluated": done, "metrics": metrics})
 
     def _diverged(self) -> bool:
         """Return whether each seed has had a loss that is not finite among the last steps."""

@@ -1,5 +1,5 @@
 """Records as Chakra execution traces, and back.
 
-Read in this order: ``schema`` (messages and files), ``given`` (a record as nodes), ``taken`` (nodes as a record),
-``folders`` (the work of the command).
+Read the modules in this order: ``schema`` (messages and files), ``export`` (a record as nodes), ``load`` (nodes as a
+record), ``folders`` (the commands).
 """

@@ -45,11 +45,7 @@ MOST = 2**63 - 1
 
 
 class ChakraNumbers:
-    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks.
-
-    Args:
-        ranks: the record.
-    """
+    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks."""
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
         self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
@@ -87,10 +83,6 @@ class NodesOfRank:
     """A rank's events as nodes.
 
     Args:
-        rank: number of the rank.
-        record: the record of the rank.
-        seconds: seconds of each segment.
-        numbering: numbers of the whole record.
         ahead: whether the host runs ahead of its streams; otherwise the host is the device.
     """
 
@@ -98,15 +90,15 @@ class NodesOfRank:
         self, rank: int, record: RankRecord, seconds: Sequence[float], numbering: ChakraNumbers, ahead: bool
     ) -> None:
         self.rank, self.record, self.seconds, self.numbering, self.ahead = rank, record, seconds, numbering, ahead
-        self._last: dict[int, int] = {}
-        self._pending: dict[int, list[int]] = {}
-        self._host: list[int] = []
-        self._seen: dict[int, int] = {}
-        self._marks: dict[int, list[int]] = {}
-        self._calls: dict[int, int] = {}
-        self._since: list[int] = []
+        self._last: dict[int, int] = {}  # last node of each stream
+        self._pending: dict[int, list[int]] = {}  # nodes that a stream has waited for since its last node
+        self._host: list[int] = []  # nodes that the host has waited for
+        self._seen: dict[int, int] = {}  # number of the host's nodes that a stream's last node depends on
+        self._marks: dict[int, list[int]] = {}  # nodes before each mark
+        self._calls: dict[int, int] = {}  # node of each call
+        self._unawaited: list[int] = []  # nodes of the calls since the host last waited for everything
         self._next = 0
-        self._total_s, self._told_us = 0.0, 0
+        self._total_s, self._written_us = 0.0, 0
 
     def __iter__(self) -> Iterator[ChakraMessage]:
         for event in self.record.events:
@@ -130,6 +122,7 @@ class NodesOfRank:
                 yield self._metadata_node("end", stream)
 
     def _waits(self, event: Any) -> None:
+        """Note what a stream or the host has waited for, on which its next node depends."""
         if isinstance(event, Waited):
             if event.call in self._calls:
                 self._pending.setdefault(self._effective_stream(event.stream), []).append(self._calls[event.call])
@@ -139,14 +132,12 @@ class NodesOfRank:
             self._marks[event.mark] = self._before(event.stream)
         elif isinstance(event, StreamWaited):
             self._pending.setdefault(event.stream, []).extend(self._marks.get(event.mark, ()))
+        elif isinstance(event, HostWaited) and event.mark != EVERYTHING:
+            self._host += self._marks.get(event.mark, [])
         elif isinstance(event, HostWaited):
-            self._host += self._everything() if event.mark == EVERYTHING else self._marks.get(event.mark, [])
-
-    def _everything(self) -> list[int]:
-        streams = {*self._last, *self._pending}
-        queued = [*(node for stream in sorted(streams) for node in self._before(stream)), *self._since]
-        self._since = []
-        return queued
+            streams = sorted({*self._last, *self._pending})
+            self._host += [*(node for stream in streams for node in self._before(stream)), *self._unawaited]
+            self._unawaited = []
 
     def _effective_stream(self, stream: int) -> int:
         return stream if self.ahead else 0
@@ -157,6 +148,7 @@ class NodesOfRank:
         return list(dict.fromkeys([*last, *self._pending.get(stream, ()), *self._host[self._seen.get(stream, 0) :]]))
 
     def _node(self, kind: int, name: str, stream: int) -> ChakraMessage:
+        """Return a new node behind the queued work of a stream."""
         node = chakra_messages().node(id=self._next, name=name, type=kind, data_deps=self._before(stream))
         self._next += 1
         if stream:
@@ -164,21 +156,21 @@ class NodesOfRank:
         return node
 
     def _computed(self, event: Computed) -> ChakraMessage:
+        """Return the node of a computing segment."""
         stream = self._effective_stream(event.stream)
         node = self._node(COMPUTE, "compute", stream)
         self._queued(node, stream)
         self._total_s += self.seconds[event.segment]
         now_us = round(1e6 * self._total_s)
-        node.duration_micros, self._told_us = now_us - self._told_us, now_us
+        node.duration_micros, self._written_us = now_us - self._written_us, now_us
         operations = self.record.segments[event.segment]
-        flops, nbytes = (
-            (min(MOST, round(sum(values))) for values in zip(*operations, strict=True)) if operations else (0, 0)
-        )
+        flops, nbytes = (min(MOST, round(sum(pair[place] for pair in operations))) for place in (0, 1))
         # A roofline divides by both: an operation without arithmetic gets one FLOP, and is still bound by its bytes.
         add_attributes(node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment)
         return node
 
     def _collective(self, event: Started) -> ChakraMessage:
+        """Return the node of a collective."""
         node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._effective_stream(event.stream))
         # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
@@ -194,19 +186,21 @@ class NodesOfRank:
 
     def _call(self, call: int, node: ChakraMessage) -> None:
         self._calls[call] = node.id
-        self._since.append(node.id)
+        self._unawaited.append(node.id)
 
     def _message(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
-        leaves = isinstance(event, MessageSent)
-        node = self._node(SEND if leaves else RECV, f"{'send' if leaves else 'recv'} {event.site}".strip(),
-                          self._effective_stream(event.stream))  # fmt: skip
-        ends = (self.rank, event.to) if isinstance(event, MessageSent) else (event.source, self.rank)
+        """Return the node of a sent or received message."""
+        if isinstance(event, MessageSent):
+            kind, word, ends = SEND, "send", (self.rank, event.to)
+        else:
+            kind, word, ends = RECV, "recv", (event.source, self.rank)
+        node = self._node(kind, f"{word} {event.site}".strip(), self._effective_stream(event.stream))
         tag, nbytes = self.numbering.messages.get(event.tag, (0, 0))
         add_attributes(
             node, is_cpu_op=False, comm_src=ends[0], comm_dst=ends[1], comm_tag=tag, comm_size=nbytes,
             group=event.tag[0], site=event.site,
         )  # fmt: skip
-        if not leaves:  # a sent buffer is free at once: no event waits for it
+        if kind == RECV:  # a sent buffer is free at once: no event waits for it
             self._call(event.call, node)
         return node
 
@@ -215,6 +209,7 @@ class NodesOfRank:
         self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
+        """Return a node that takes no time."""
         node = self._node(METADATA, name, self._effective_stream(stream))
         self._queued(node, self._effective_stream(stream))
         add_attributes(node, is_cpu_op=True)

@@ -12,7 +12,7 @@ from syncline.errors import SpecError
 from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.replaying.chakra.export import ChakraNumbers, NodesOfRank, head_of
-from syncline.measure.replaying.chakra.load import GivenPlaces, RecordOfRank, groups_in, issued
+from syncline.measure.replaying.chakra.load import RecordOfRank, TraceGroups, groups_in, issued
 from syncline.measure.replaying.chakra.schema import (
     ChakraMessage,
     attributes_of,
@@ -20,8 +20,7 @@ from syncline.measure.replaying.chakra.schema import (
     read_messages,
     write_messages,
 )
-from syncline.measure.replaying.computing import computing_on, segment_seconds
-from syncline.measure.replaying.programs import known_host
+from syncline.measure.replaying.programs import computing_on, known_host, segment_seconds
 from syncline.measure.replaying.record_files import parts_of_record, read_record
 from syncline.runs.folders.folder import RunFolder, environment
 
@@ -40,7 +39,6 @@ def export_record(
     """Write the record of a folder as Chakra traces, with the microseconds of a machine.
 
     Args:
-        source: the folder of a trace.
         machine: hardware, or ``measured``, as a user writes it.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
         out: the folder to write; see ``RunFolder`` for ``exact``.
@@ -55,10 +53,10 @@ def export_record(
     host_mode = known_host(host, on, "--host")
     ranks = read_record(source)
     seconds = [segment_seconds(record, on) for record in ranks]
-    return give_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
+    return write_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
 
 
-def give_chakra(
+def write_chakra(
     ranks: Sequence[RankRecord],
     seconds: Sequence[Sequence[float]],
     ahead: bool,
@@ -69,7 +67,6 @@ def give_chakra(
     """Write a record as Chakra traces.
 
     Args:
-        ranks: the record.
         seconds: seconds of each rank's segments.
         ahead: whether the host runs ahead of its streams.
         head_fields: fields that the head of each file has.
@@ -97,11 +94,10 @@ def give_chakra(
     return rows, folder.path
 
 
-def take_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
+def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[dict[str, Any]], Path]:
     """Read Chakra traces and write them as a record.
 
     Args:
-        source: the folder of the traces.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
@@ -126,19 +122,19 @@ def read_chakra(source: Path) -> list[RankRecord]:
     """Return the record of a folder of Chakra traces.
 
     Raises:
-        SynclineError: see `take_chakra`.
+        SynclineError: see `import_chakra`.
     """
     chakra_messages()
     files = files_of(source)
     groups = _groups_of(source, len(files))
-    places = GivenPlaces(len(files), groups, {})
+    trace = TraceGroups(len(files), groups, {})
     read = []
     for file in files:
         head, *nodes = read_messages(file)
         for name, ranks in groups_in(nodes).items():
             groups.setdefault(name, _checked(ranks, len(files), str(file)))
         read.append((file, attributes_of(head), issued(nodes, str(file))))
-    return [RecordOfRank(rank, head, places, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(read)]
+    return [RecordOfRank(rank, head, trace, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(read)]
 
 
 def files_of(source: Path) -> list[Path]:
@@ -162,6 +158,7 @@ def files_of(source: Path) -> list[Path]:
 
 
 def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
+    """Return the groups that the file for ASTRA-sim names; none without the file."""
     path = source / GROUPS
     if not path.is_file():
         return {}
@@ -175,6 +172,7 @@ def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
 
 
 def _checked(group: Sequence[Any], ranks: int, path: str) -> tuple[int, ...]:
+    """Return the ranks of a group, or refuse them."""
     for rank in group:
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks:
             raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {ranks - 1}")

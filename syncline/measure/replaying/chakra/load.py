@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -41,10 +42,8 @@ from syncline.measure.replaying.chakra.schema import (
 )
 
 TIMED_AS = {
-    "scatter": "gather",
-    "barrier": "all_reduce",
-    "reduce_scatter_block": "reduce_scatter",
-}
+    "scatter": "gather", "barrier": "all_reduce", "reduce_scatter_block": "reduce_scatter",
+}  # fmt: skip
 """Collectives without a closed form, with the collective whose closed form times them."""
 
 HOST_STREAM = 1
@@ -53,18 +52,18 @@ HOST_STREAM = 1
 KNOWN_TYPES = (METADATA, COMPUTE, SEND, RECV, COLLECTIVE)
 
 
-class GivenNode(NamedTuple):
+class IssuedNode(NamedTuple):
     """A node with its attributes and the numbers of the nodes that it depends on."""
 
     id: int
     name: str
     type: int
     duration_s: float
-    of: dict[str, Any]
+    attributes: dict[str, Any]
     deps: list[int]
 
 
-class GivenPlaces(NamedTuple):
+class TraceGroups(NamedTuple):
     """The groups and messages that all ranks have in common.
 
     Attributes:
@@ -78,7 +77,7 @@ class GivenPlaces(NamedTuple):
     messages: dict[tuple[int, int, int, int], int]
 
 
-def issued(nodes: Iterable[ChakraMessage], path: str) -> list[GivenNode]:
+def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
     """Return nodes in the order in which they are issued.
 
     A dependency on a node that takes no time is replaced by the dependencies of that node.
@@ -105,14 +104,14 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[GivenNode]:
     num_waiting = {number: len(deps) for number, deps in before.items()}
     ready = [number for number, count in num_waiting.items() if not count]
     heapq.heapify(ready)
-    order: list[GivenNode] = []
+    order: list[IssuedNode] = []
     means: dict[int, list[int]] = {}
     while ready:
         number = heapq.heappop(ready)
         node = by_id[number]
         on = list(dict.fromkeys(other for dep in sorted(before[number]) for other in means[dep]))
         means[number] = on if node.type in (0, METADATA) else [number]
-        order.append(GivenNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), on))
+        order.append(IssuedNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), on))
         for other in after.get(number, ()):
             num_waiting[other] -= 1
             if not num_waiting[other]:
@@ -141,40 +140,39 @@ class RecordOfRank:
     """A rank's record, built from its nodes.
 
     Args:
-        rank: number of the rank.
         head: attributes of the file's head.
-        places: groups and messages of the whole trace.
+        trace: groups and messages of the whole trace.
         path: path of the file, for error messages.
     """
 
-    def __init__(self, rank: int, head: dict[str, Any], places: GivenPlaces, path: str) -> None:
-        self.rank, self.places, self.path = rank, places, path
+    def __init__(self, rank: int, head: dict[str, Any], trace: TraceGroups, path: str) -> None:
+        self.rank, self.trace, self.path = rank, trace, path
         self.record = RankRecord()
-        self._kept, self._kept_s = _segments_of(head, path)
+        self._stored, self._stored_s = _segments_of(head, path)  # segments that this package has written
         self._segments: dict[tuple[Operations, float], int] = {}
-        self._stream_of: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self._at: dict[int, int] = {}
-        self._marks: dict[int, int] = {}
-        self._calls: dict[int, int] = {}
-        self._waited: set[tuple[int, int]] = set()
-        self._numbers: dict[Any, int] = {}
+        self._stream_of: dict[int, int] = {}  # stream of each computing node
+        self._last: dict[int, int] = {}  # last computing node of each stream
+        self._at: dict[int, int] = {}  # number of events up to each computing node
+        self._marks: dict[int, int] = {}  # mark behind a computing node
+        self._calls: dict[int, int] = {}  # call of each communicating node
+        self._waited: set[tuple[int, int]] = set()  # nodes for which a stream has waited
+        self._numbers: Counter[Any] = Counter()
         self._streams = HOST_STREAM
         self._seconds: list[float] = []
 
-    def take(self, nodes: Sequence[GivenNode]) -> RankRecord:
+    def take(self, nodes: Sequence[IssuedNode]) -> RankRecord:
         """Return the record of the nodes.
 
         Raises:
             SpecError: a node lacks an attribute that it needs.
         """
         computing = [node for node in nodes if node.type == COMPUTE]
-        mixed = any(not node.of.get("is_cpu_op") for node in computing)
-        streams = [value for node in nodes if isinstance(value := node.of.get("stream"), int)]
+        mixed = any(not node.attributes.get("is_cpu_op") for node in computing)
+        streams = [value for node in nodes if isinstance(value := node.attributes.get("stream"), int)]
         self._streams = max([HOST_STREAM, *streams])
         for node in nodes:
             if node.type == COMPUTE:
-                stream = self._stream_for(node, HOST_STREAM if mixed and node.of.get("is_cpu_op") else 0)
+                stream = self._stream_for(node, HOST_STREAM if mixed and node.attributes.get("is_cpu_op") else 0)
                 self._await(node, stream)
                 self._compute(node, stream)
             elif node.type in (SEND, RECV, COLLECTIVE):
@@ -185,13 +183,13 @@ class RecordOfRank:
                 self._note(node)
         for dep, mark in sorted(self._marks.items(), key=lambda pair: -self._at[pair[0]]):
             self.record.events.insert(self._at[dep], Marked(mark, self._stream_of[dep]))
-        if self._kept is None or self._kept_s:
+        if self._stored is None or self._stored_s:
             self.record.segment_cpu_s = self._seconds
         return self.record
 
-    def _stream_for(self, node: GivenNode, otherwise: int | None) -> int:
+    def _stream_for(self, node: IssuedNode, otherwise: int | None) -> int:
         """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
-        if "stream" in node.of or self._kept is not None:
+        if "stream" in node.attributes or self._stored is not None:
             return self._non_negative_int(node, "stream", 0)
         if otherwise is not None:
             return otherwise
@@ -200,7 +198,8 @@ class RecordOfRank:
         self._streams += 1
         return self._streams
 
-    def _await(self, node: GivenNode, stream: int) -> None:
+    def _await(self, node: IssuedNode, stream: int) -> None:
+        """Append the waits of a stream for the nodes on which a node depends."""
         for dep in node.deps:
             if dep in self._calls:
                 if (dep, stream) not in self._waited:
@@ -211,13 +210,14 @@ class RecordOfRank:
                 mark = self._marks.setdefault(dep, len(self._marks) + 1)
                 self.record.events.append(StreamWaited(mark, stream))
 
-    def _compute(self, node: GivenNode, stream: int) -> None:
-        if self._kept is not None:
+    def _compute(self, node: IssuedNode, stream: int) -> None:
+        """Append the computing of a node."""
+        if self._stored is not None:
             number = self._non_negative_int(node, "segment")
-            if number >= len(self._kept):
-                raise self._refused(node, f"a segment below {len(self._kept)}", number)
-            operations = self._kept[number]
-            seconds = self._kept_s[number] if self._kept_s else 0.0
+            if number >= len(self._stored):
+                raise self._refused(node, f"a segment below {len(self._stored)}", number)
+            operations = self._stored[number]
+            seconds = self._stored_s[number] if self._stored_s else 0.0
         else:
             number = -1
             flops, nbytes = (float(self._non_negative_int(node, name, 0)) for name in ("num_ops", "tensor_size"))
@@ -231,17 +231,18 @@ class RecordOfRank:
         self._stream_of[node.id], self._last[stream] = stream, node.id
         self._at[node.id] = len(self.record.events)  # the position after which a mark may be inserted
 
-    def _communicate(self, node: GivenNode, stream: int) -> None:
-        call, site = node.id + 1, str(node.of.get("site", node.name))
+    def _communicate(self, node: IssuedNode, stream: int) -> None:
+        """Append the collective or the message of a node."""
+        call, site = node.id + 1, str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         if node.type == COLLECTIVE:
             number = self._non_negative_int(node, "comm_type")
             if number >= len(COLLECTIVE_TYPES):
                 raise self._refused(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", number)
-            collective = str(node.of.get("asked", COLLECTIVE_TYPES[number].lower()))
+            collective = str(node.attributes.get("asked", COLLECTIVE_TYPES[number].lower()))
             kind = COLLECTIVE_TYPES[number].lower()
             ranks = self._group(node)
-            name = str(node.of.get("group", node.of.get("pg_name", "") or "0"))
+            name = str(node.attributes.get("group", node.attributes.get("pg_name", "") or "0"))
             key = name, self._next((name, ranks))
             self.record.events.append(
                 Started(call, TIMED_AS.get(kind, kind), collective, nbytes, ranks, key, site, stream)
@@ -251,56 +252,56 @@ class RecordOfRank:
             return
         sends = node.type == SEND
         other = self._non_negative_int(node, "comm_dst" if sends else "comm_src")
-        if other >= self.places.ranks or other == self.rank:
-            raise self._refused(node, f"another one of {self.places.ranks} ranks", other)
+        if other >= self.trace.ranks or other == self.rank:
+            raise self._refused(node, f"another one of {self.trace.ranks} ranks", other)
         ends = (self.rank, other) if sends else (other, self.rank)
         tagged = (*ends, self._non_negative_int(node, "comm_tag", 0))
         message = (*tagged, self._next((sends, *tagged)))
-        number = self.places.messages.setdefault(message, len(self.places.messages))
-        tag = (str(node.of.get("group", "")), *ends, number)
+        number = self.trace.messages.setdefault(message, len(self.trace.messages))
+        tag = (str(node.attributes.get("group", "")), *ends, number)
         if sends:
             self.record.events.append(MessageSent(call, other, nbytes, tag, site, stream))
         else:
             self.record.events.append(MessageAwaited(call, other, tag, site, stream))
             self._calls[node.id] = call
 
-    def _note(self, node: GivenNode) -> None:
+    def _note(self, node: IssuedNode) -> None:
         """Append a step or a loss, which only files of this package have, and the waits before it."""
-        if self._kept is None:
+        if self._stored is None:
             return
         self._await(node, self._non_negative_int(node, "stream", 0))
         if node.name == "step":
             self.record.events.append(Stepped())
-        elif node.name == "loss" and isinstance(node.of.get("loss"), float):
-            self.record.events.append(Lost(node.of["loss"]))
+        elif node.name == "loss" and isinstance(node.attributes.get("loss"), float):
+            self.record.events.append(Lost(node.attributes["loss"]))
 
-    def _group(self, node: GivenNode) -> tuple[int, ...]:
-        name = str(node.of.get("pg_name", ""))
-        ranks = self.places.groups.get(name)
+    def _group(self, node: IssuedNode) -> tuple[int, ...]:
+        """Return the ranks of the group of a collective."""
+        name = str(node.attributes.get("pg_name", ""))
+        ranks = self.trace.groups.get(name, () if name in ("", "0") else None)
         if ranks is None:
-            if name not in ("", "0"):
-                raise self._refused(node, "a pg_name that comm_groups.json has", name)
-            return tuple(range(self.places.ranks))
-        if not ranks:  # PyTorch writes the group of all ranks as an empty list
-            return tuple(range(self.places.ranks))
+            raise self._refused(node, "a pg_name that comm_groups.json has", name)
+        if not ranks:  # the group of all ranks, which PyTorch writes as an empty list
+            return tuple(range(self.trace.ranks))
         if self.rank not in ranks:
             raise self._refused(node, f"a group with rank {self.rank}", name)
         return ranks
 
     def _next(self, key: Any) -> int:
-        number = self._numbers.get(key, 0)
-        self._numbers[key] = number + 1
-        return number
+        """Return the number of earlier calls with this key."""
+        self._numbers[key] += 1
+        return self._numbers[key] - 1
 
-    def _non_negative_int(self, node: GivenNode, name: str, otherwise: int | None = None) -> int:
-        value = node.of.get(name, otherwise)
+    def _non_negative_int(self, node: IssuedNode, name: str, otherwise: int | None = None) -> int:
+        """Return an attribute that is a number of at least 0."""
+        value = node.attributes.get(name, otherwise)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or value < 0:
             raise self._refused(node, f"{name}, a number that is not negative", value)
         return value
 
-    def _refused(self, node: GivenNode, expected: str, value: object) -> SpecError:
+    def _refused(self, node: IssuedNode, expected: str, value: object) -> SpecError:
         return SpecError(f"trace.{self.path}.node {node.id}", value, expected)
 
 
@@ -308,18 +309,17 @@ def _segments_of(head: dict[str, Any], path: str) -> tuple[list[Operations] | No
     """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
     if f"{PREFIX}ranks" not in head:
         return None, []
+
+    def is_numbers(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(x, float) and 0 <= x < math.inf for x in value)
+
     segments: list[Operations] = []
     while f"{PREFIX}segment.{len(segments)}" in head:
         flat = head[f"{PREFIX}segment.{len(segments)}"]
-        usable = isinstance(flat, list) and len(flat) % 2 == 0
-        if not usable or not all(isinstance(value, float) and 0 <= value < math.inf for value in flat):
+        if not is_numbers(flat) or len(flat) % 2:
             raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
         segments.append(tuple(zip(flat[::2], flat[1::2], strict=True)))
     seconds = head.get(f"{PREFIX}cpu_s", [])
-    if seconds and (
-        not isinstance(seconds, list)
-        or len(seconds) != len(segments)
-        or not all(isinstance(value, float) and 0 <= value < math.inf for value in seconds)
-    ):
+    if seconds and not (is_numbers(seconds) and len(seconds) == len(segments)):
         raise SpecError("trace", path, f"seconds of each segment in {PREFIX}cpu_s")
     return segments, seconds

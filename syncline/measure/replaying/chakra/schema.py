@@ -32,7 +32,7 @@ COLLECTIVE_TYPES = ("ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "
                     "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "BARRIER")  # fmt: skip
 
 METADATA, COMPUTE, SEND, RECV, COLLECTIVE = (
-    NODE_TYPES.index(one) for one in ("METADATA", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
+    NODE_TYPES.index(kind) for kind in ("METADATA", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 )
 
 ChakraMessage: TypeAlias = Any

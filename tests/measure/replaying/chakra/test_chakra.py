@@ -28,7 +28,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.chakra.folders import give_chakra, read_chakra
+from syncline.measure.replaying.chakra.folders import read_chakra, write_chakra
 from syncline.measure.replaying.chakra.schema import (
     COLLECTIVE,
     COMPUTE,
@@ -42,7 +42,7 @@ from syncline.measure.replaying.chakra.schema import (
     varint,
     write_messages,
 )
-from syncline.measure.replaying.computing import MeasuredComputing, segment_seconds
+from syncline.measure.replaying.programs import MeasuredComputing, segment_seconds
 from syncline.measure.replaying.replay import Replayed, replay
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
@@ -52,7 +52,7 @@ SEGMENTS = [((1e9, 0.0),), ((2e6, 3e6), (0.0, 5e6)), ((0.0, 1e3),)]
 
 def given_to(folder: Path, ranks: Sequence[RankRecord], ahead: bool = False) -> Path:
     out = folder / "chakra"
-    give_chakra(ranks, [segment_seconds(one, SLOW) for one in ranks], ahead, {"hardware": "slow"}, out)
+    write_chakra(ranks, [segment_seconds(one, SLOW) for one in ranks], ahead, {"hardware": "slow"}, out)
     return out
 
 

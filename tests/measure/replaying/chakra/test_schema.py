@@ -19,7 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from syncline.measure.recording.record import Computed, Lost, RankRecord, Started, Stepped, Waited
 from syncline.measure.replaying.chakra import schema
-from syncline.measure.replaying.chakra.folders import give_chakra
+from syncline.measure.replaying.chakra.folders import write_chakra
 
 SCHEMA = os.environ.get("SYNCLINE_CHAKRA", "")
 
@@ -64,7 +64,7 @@ def test_their_classes_read_what_ours_write(theirs: Any, tmp_path: Path) -> None
     )
     call = Started(1, "all_gather", "all_gather", 12, (0,) * 2, ("all", 0), "t.py:3")
     record = RankRecord([Computed(0), call, Waited(1), Computed(0), Lost(0.25), Stepped()], [((3e6, 4e6),)])
-    give_chakra([record], [[2e-6]], False, {"hardware": "made up"}, tmp_path / "out")
+    write_chakra([record], [[2e-6]], False, {"hardware": "made up"}, tmp_path / "out")
     data = (tmp_path / "out" / "trace.0.et").read_bytes()
     read: list[Any] = []
     while data:

@@ -18,19 +18,10 @@ import torch.multiprocessing as mp
 from syncline.errors import SpecError
 from syncline.files import temporary_folder
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server
-
-PRELOAD = ("__main__", "syncline.training", "torch._dynamo")
-"""Modules that the fork server imports once for all processes; optimizers need the last one."""
+from syncline.measure.processes.watchdog import PRELOAD
 
 TIMEOUT_S = 120.0
 """Seconds that a collective may wait for the other ranks before its process gives up."""
-
-
-def _tell_failure(folder: Path, rank: int) -> None:
-    # The file is renamed when it is complete, because the parent ends this process as soon as it sees another failure.
-    note = folder / f"{rank}.failing"
-    note.write_text(json.dumps([time.monotonic_ns(), rank, os.getpid(), traceback.format_exc()]))
-    note.replace(folder / f"{rank}.failed")
 
 
 def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, folder: Path, backend: str) -> None:
@@ -48,7 +39,10 @@ def _entry(rank: int, target: Callable[..., Any], processes: int, args: tuple, f
         dist.barrier()
     except Exception:
         # Write the error before the group closes: closing makes the other ranks fail, and their errors may come first.
-        _tell_failure(folder, rank)
+        # The file is renamed when it is complete: the parent ends this process as soon as it sees another failure.
+        note = folder / f"{rank}.failing"
+        note.write_text(json.dumps([time.monotonic_ns(), rank, os.getpid(), traceback.format_exc()]))
+        note.replace(folder / f"{rank}.failed")
         raise
     finally:
         dist.destroy_process_group()
