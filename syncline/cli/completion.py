@@ -67,9 +67,9 @@ def _layout_names() -> Iterable[str]:
 
 
 def _algorithm_names() -> Iterable[str]:
-    from syncline.costmodel import ALGORITHMS, OF_NCCL
+    from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL
 
-    names = (name for catalogue in (ALGORITHMS, OF_NCCL) for kind in catalogue.values() for name in kind)
+    names = (name for catalogue in (ALGORITHMS, OF_DIRECT, OF_NCCL) for kind in catalogue.values() for name in kind)
     return ("auto", "gloo", "nccl", *dict.fromkeys(names))
 
 

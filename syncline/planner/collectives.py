@@ -13,6 +13,7 @@ import numpy as np
 from syncline.costmodel import (
     COLLECTIVES,
     HIERARCHICAL,
+    OF_DIRECT,
     OF_GLOO,
     OF_NCCL,
     POLICIES,
@@ -32,7 +33,7 @@ from syncline.costmodel.bases import call_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import MEASURED, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, first_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -147,7 +148,12 @@ class CostQuestion:
             possible = {
                 name
                 for kind in self.collectives
-                for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind], *OF_NCCL[kind])
+                for name in (
+                    *algorithms_on(kind, on, self.workers),
+                    *OF_DIRECT[kind],
+                    *OF_GLOO[kind],
+                    *OF_NCCL[kind],
+                )
             }
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
@@ -158,12 +164,12 @@ class CostQuestion:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
-        """Return the algorithms to show; those of gloo and NCCL if requested, or if the network has their costs."""
+        """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            by_nccl = () if nccl_on(on) is None else OF_NCCL[kind]
-            return possible + (by_nccl if on.gloo is None else OF_GLOO[kind])
-        possible += OF_GLOO[kind] + OF_NCCL[kind]
+            default = first_on(kind, on)
+            return possible if default in possible else (*possible, default)
+        possible += OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {
             chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms

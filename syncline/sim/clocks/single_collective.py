@@ -10,14 +10,16 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import MEASURED, first_on, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, first_on, is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
+from syncline.sim.collectives.direct import software_s
 from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import events_finish_s
+from syncline.sim.lockstep.direct import run_direct
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.maps import run_routed_rounds
 from syncline.sim.lockstep.nccl import run_nccl
@@ -123,6 +125,9 @@ def _finish_s(
     if evaluator != "events":
         try:
             collective_rounds = join.rounds or ()
+            if is_direct(join.kind, join.algorithm):
+                begin_s = starts_s + software_s(joined, len(starts_s), join.nbytes)
+                return np.maximum(*run_direct(collective_rounds, joined, begin_s))
             if is_gloo(join.kind, join.algorithm):
                 costs = joined.gloo or FREE
                 call_s = float(costs.software_s(join.kind, len(starts_s), join.nbytes))

@@ -23,13 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import MEASURED, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.nccl_costs import DEFAULT
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, group_ranks
+from syncline.sim.collectives.direct import software_s
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
+from syncline.sim.lockstep.direct import run_direct
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.nccl import run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
@@ -104,6 +106,11 @@ def key_of(call: Call) -> Key:
     return call.collective, call.payload_bytes, call.algorithm
 
 
+def _has_connections(key: Key) -> bool:
+    """Return whether the messages of a collective share links as connections do, instead of taking turns at ports."""
+    return is_gloo(key[0], key[2]) or is_direct(key[0], key[2])
+
+
 class CollectiveMaps:
     """Maps from the times at which workers enter a collective to the times at which they are done, for one training.
 
@@ -156,7 +163,7 @@ class CollectiveMaps:
                 self._vectors[key] = self._run(key, np.zeros(workers))
             zero = self._vectors[key]
             self._ports = Ports(*(times_s + entry_s[0] for times_s in zero.times_s))
-        elif idle and not is_gloo(key[0], key[2]) and self._uses[key] > workers and not self._routed(key).shares:
+        elif idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             matrix = self._matrices[key]
@@ -190,6 +197,10 @@ class CollectiveMaps:
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         ports = Ports.at_entry(entry_s, len(self._shared), before)
+        if is_direct(key[0], key[2]):
+            begin_s = entry_s + software_s(self._topology, len(entry_s), key[1])
+            ports.received_s, ports.out_s = run_direct(self._rounds[key], self._topology, begin_s)
+            return ports
         if is_gloo(key[0], key[2]):
             call_s = float(self._gloo.software_s(key[0], len(entry_s), key[1]))
             ports.received_s, ports.out_s = run_gloo(
@@ -228,9 +239,9 @@ class GroupedMaps:
             uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         if set(uses) - {None} and (
-            not has_own_links or any(is_gloo(key[0], key[2]) for counts in uses.values() for key in counts)
+            not has_own_links or any(_has_connections(key) for counts in uses.values() for key in counts)
         ):
-            raise Contention("collectives of parts of the workers meet on shared channels, or are gloo's")
+            raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
         self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)
         self._of = {
             group: CollectiveMaps(topology if group is None else among(topology, group), counts, rule)

@@ -33,6 +33,7 @@ from syncline.specs.cluster.links import (
     parse_link,
     parse_network_link,
 )
+from syncline.specs.cluster.matrix import MatrixDescription
 from syncline.specs.cluster.reading import Name, count_validator, list_validator, user_field_names, whole_number
 
 __all__ = ["NetworkDescription", "describe_dataclass", "network", "network_fields"]
@@ -188,6 +189,7 @@ SEVERAL: dict[str, type[NetworkDescription]] = {
     "sites": SitesDescription,
     "levels": LevelsDescription,
     "hosts": GraphDescription,
+    "places": MatrixDescription,
 }
 """Descriptions of networks of several links, by the field that identifies each."""
 
@@ -352,6 +354,8 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     if mapping.get("kind") == PYTHON:
         return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
+    if mapping.get("kind") == "matrix" and "places" not in mapping:
+        raise SpecError(f"{path}.places", None, MatrixDescription.needs)
     if isinstance(mapping.get("sites"), Mapping):
         with user_field_names(path):
             return RegionsDescription.read(mapping, path).network()
