@@ -62,8 +62,10 @@ from syncline.costmodel.layouts.memory import (
 )
 from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.presets import NETWORKS
@@ -115,8 +117,10 @@ __all__ = [
     "GlooCosts",
     "Graph",
     "Hardware",
+    "HivemindCosts",
     "Level",
     "Link",
+    "Matrix",
     "Memory",
     "Model",
     "ModelShape",

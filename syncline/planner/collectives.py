@@ -18,10 +18,8 @@ from syncline.costmodel import (
     OF_NCCL,
     POLICIES,
     SERVERS,
-    Graph,
     Link,
     Network,
-    Sites,
     algorithms_on,
     chosen_algorithm,
     closed_form_s,
@@ -38,6 +36,7 @@ from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
 from syncline.specs import network
+from syncline.specs.cluster.clusters import worker_count
 from syncline.units import number_or_text, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ class CostQuestion:
         size = parse_bytes(number_or_text(nbytes), "--bytes")
         joined = tuple(network(name, "--network") for name in networks or (NETWORK,))
         question = cls(
-            workers or (_places(joined[0]) if starts_s is None else len(starts_s)),
+            workers or (worker_count(joined[0]) or WORKERS if starts_s is None else len(starts_s)),
             size,
             joined,
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
@@ -175,13 +174,6 @@ class CostQuestion:
             for name in self.algorithms
         }
         return tuple(name for name in possible if name in wanted)
-
-
-def _places(on: Network) -> int:
-    """Return the number of workers that a network is for; 8 if it has none."""
-    if isinstance(on, Graph):
-        return len(on.hosts)
-    return sum(on.sites) if isinstance(on, Sites) and not isinstance(on.sites, int) else WORKERS
 
 
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:

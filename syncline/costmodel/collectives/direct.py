@@ -10,8 +10,8 @@ The many messages cost their sender nothing beside o, which counts once, so that
 no policy chooses ``direct``. On a network with the costs of hivemind (`syncline.costmodel.network.hivemind_costs`) it
 is the default, and contains them. Where lines differ, lockstep or events tell the time.
 
-Source: M. Ryabinin, E. Gorbunov, V. Plokhotnyuk, G. Pekhimenko, "Moshpit SGD" (2021), the butterfly of hivemind; ASTRA-sim's
-``direct``.
+Source: M. Ryabinin, E. Gorbunov, V. Plokhotnyuk, G. Pekhimenko, "Moshpit SGD" (2021), the butterfly of hivemind;
+ASTRA-sim's ``direct``.
 """
 
 from __future__ import annotations

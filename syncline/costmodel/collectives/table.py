@@ -1,8 +1,8 @@
 """The table of all algorithms: for any network, for networks of nodes, a direct exchange, those of gloo and NCCL.
 
 The class of an algorithm decides its closed form: an `Algorithm` is timed by its messages and bytes, a `Hierarchy` by
-its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library. `first_on` returns the default
-algorithm of a collective on a network.
+its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library.
+`first_on` returns the default algorithm of a collective on a network.
 """
 
 from __future__ import annotations

@@ -157,6 +157,14 @@ class Routed:
         """Return the name that tables and messages show."""
         return self.network.name
 
+    def channel_names(self) -> list[str]:
+        """Return the names of the two ends of each channel's edge."""
+        names: list[str] = []
+        for edge in self.network.edges:
+            name = f"{edge.source}-{edge.target}"
+            names += [name] if edge.directed or edge.link.duplex == "half" else [name, f"{edge.target}-{edge.source}"]
+        return names
+
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the channels, latency and overhead of each message's route."""
         pairs, which = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)

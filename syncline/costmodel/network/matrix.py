@@ -53,7 +53,7 @@ class Matrix:
         name: for people.
 
     Raises:
-        SpecError: no place, lines of another shape, half-duplex lines or uplinks, an unknown owner, or ranks in no place.
+        SpecError: no place, lines of another shape, half-duplex lines or uplinks, an unknown owner, ranks in no place.
     """
 
     places: tuple[str, ...]
@@ -170,10 +170,9 @@ class MatrixTopology(ByValue):
     @cached_property
     def _numbers(self) -> tuple[Floats, Floats, Floats]:
         """Return the latency, the bytes per second and the overhead of each line, ``(S, S)``; 0, 1, 0 for None."""
-        rows = [
-            [(0.0, 1.0, 0.0) if line is None else (line.latency_s, line.up_bytes_per_s, line.overhead_s) for line in row]
-            for row in self.network.lines
-        ]
+        none = Link(0.0, 1.0)
+        lines = [[line or none for line in row] for row in self.network.lines]
+        rows = [[(line.latency_s, line.up_bytes_per_s, line.overhead_s) for line in row] for row in lines]
         latency_s, rate, overhead_s = np.moveaxis(np.array(rows, dtype=np.float64), -1, 0)
         return latency_s, rate, overhead_s
 
@@ -241,10 +240,19 @@ class MatrixTopology(ByValue):
         return np.concatenate([rates for _, rates in self._blocks.values()])
 
     def channel_names(self) -> list[str]:
-        """Return the name of each channel's link."""
-        names = self.network.places
-        links = {"cards": ["card"] * 2 * self.workers, "uplinks": [f"{name}'s uplink" for name in names] * 2}
-        return [name for kind, (_, rates) in self._blocks.items() for name in links.get(kind, [kind] * len(rates))]
+        """Return the name of each channel's link: of a line its places, or its own place if several places share it."""
+        places, of_worker = self.network.places, [self.network.places[place] for place in self.place.tolist()]
+        inside = [f"{name}-{name}" for name in of_worker] * 2
+        classes = range(int(self._classes.max()) + 1)
+        lines = {
+            "connection": [f"{source}-{target}" for source in of_worker for target in of_worker],
+            "pair": [f"{source}-{target}" for source in places for target in places] + inside,
+            "host": [f"from {source}" for source in of_worker for _ in classes],
+            "place": [f"from {source}" for source in places for _ in classes] + inside,
+        }[self.network.per]
+        names = {"cards": ["card"] * 2 * self.workers, "uplinks": [f"{name}'s uplink" for name in places] * 2}
+        names |= {"lines": lines, "connections": ["connection"] * self.workers**2}
+        return [name for kind in self._blocks for name in names[kind]]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths over lines, cards and uplinks."""

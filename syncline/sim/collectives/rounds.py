@@ -63,8 +63,9 @@ def rounds(
     """Return the rounds of a collective.
 
     The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo in
-    `syncline.sim.collectives.gloo`, those of a direct exchange in `syncline.sim.collectives.direct`, those of NCCL in `syncline.sim.collectives.nccl`. Those of a hierarchy follow
-    `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial tree to its first
+    `syncline.sim.collectives.gloo`, those of a direct exchange in `syncline.sim.collectives.direct`, and those of NCCL
+    in `syncline.sim.collectives.nccl`. Those of a hierarchy follow `syncline.costmodel.collectives.hierarchical`: in
+    ``leader`` each node reduces along a binomial tree to its first
     worker, these workers all-reduce, and each of them broadcasts down its tree.
 
     Args:

@@ -4,7 +4,8 @@ A rank comes to a round after all its messages up to ``ahead`` rounds before hav
 sends up to then have left. It posts its receives of that round, each of which sends a clear-to-send to the sender, and
 issues its sends. A message that is issued and clear to send queues on the connection of the two ranks, as the
 clear-to-send did in the other direction. A connection carries one message at a time each way; connections share links
-by max-min fairness, as many TCP connections do; no rank has a port. A direct exchange (`syncline.sim.collectives.direct`) is the same without clears-to-send.
+by max-min fairness, as many TCP connections do; no rank has a port. A direct exchange
+(`syncline.sim.collectives.direct`) is the same without clears-to-send.
 
 Messages that a rank posts and issues at one instant queue in the order of its program: a round's clear-to-send comes
 before its message in collectives that sum, and behind it in others. Messages that the rank had issued before, and that

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import InstanceOf
 
 from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.errors import SpecError
-from syncline.fields import Seconds
+from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.reading import Description
 
 HIVEMIND_EXAMPLE = "true (as measured), or fields, as in {call_overhead: 6 s, byte_overhead: 6 ns}"
@@ -47,3 +49,7 @@ def hivemind_costs(value: Any, path: str = "hivemind") -> HivemindCosts | None:
 def hivemind_fields(costs: HivemindCosts) -> dict[str, float]:
     """Return the mapping of fields from which ``hivemind_costs`` builds the same costs again."""
     return {"call_overhead": costs.call_s, "peer_overhead": costs.peer_s, "byte_overhead": costs.byte_s}
+
+
+HivemindField = Annotated[InstanceOf[HivemindCosts] | bool | None, parsed(hivemind_costs)]
+"""Costs of hivemind's averaging; ``true`` for the measured ones."""

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, InstanceOf
 from typing_extensions import override
 
-from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix, Per
 from syncline.costmodel.network.tcp import Tcp
@@ -20,7 +19,7 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.described import NetworkDescription
 from syncline.specs.cluster.files import read_text
-from syncline.specs.cluster.hivemind import hivemind_costs, hivemind_fields
+from syncline.specs.cluster.hivemind import HivemindField, hivemind_costs, hivemind_fields
 from syncline.specs.cluster.links import LinkDescription, Part, link_fields
 from syncline.specs.cluster.reading import Description, Name, user_field_names, whole_number
 from syncline.specs.cluster.tcp import parse_tcp
@@ -65,14 +64,14 @@ def _cap(value: Any, path: str) -> Link | None:
         return Link(cap.latency, cap.bandwidth, upload_bytes_per_s=cap.upload, duplex=cap.duplex)
 
 
-def _uplinks(value: Any, path: str) -> Any:
+def _uplink_caps(value: Any, path: str) -> Any:
     """Return a cap for all places, or the caps by the places' names."""
     if isinstance(value, Mapping) and "bandwidth" not in value:
         return {str(name): _cap(cap, f"{path}.{name}") for name, cap in value.items()}
     return _cap(value, path)
 
 
-def _places(value: Any, path: str) -> dict[str, int]:
+def _place_sizes(value: Any, path: str) -> dict[str, int]:
     if isinstance(value, list | tuple):
         value = dict.fromkeys(map(str, value), 1)
     if not isinstance(value, Mapping) or not value:
@@ -81,7 +80,7 @@ def _places(value: Any, path: str) -> dict[str, int]:
     return {str(name): whole_number(count, f"{path}.{name}", expected) for name, count in value.items()}
 
 
-def _rows(value: Any, path: str) -> list[dict[str, Any]]:
+def _table_rows(value: Any, path: str) -> list[dict[str, Any]]:
     """Return the rows of a table: a list of mappings, a DataFrame, or the path of a CSV file with these columns."""
     if isinstance(value, str | Path):
         if not str(value).endswith(".csv"):
@@ -134,18 +133,18 @@ class MatrixDescription(NetworkDescription):
     needs: ClassVar[str] = "a value: a matrix has 'places', and 'lines' or a 'bandwidth' and a 'latency' between them"
 
     kind: Literal["matrix"] = "matrix"
-    places: Annotated[dict[str, int], parsed(_places)]
+    places: Annotated[dict[str, int], parsed(_place_sizes)]
     ranks: tuple[Name, ...] | None = None
-    lines: Annotated[Any, parsed(_rows)] = None
+    lines: Annotated[Any, parsed(_table_rows)] = None
     bandwidth: Annotated[Rows | None, _matrix_of(parse_bandwidth)] = None
     latency: Annotated[Rows | None, _matrix_of(parse_seconds)] = None
     rtt: Annotated[Rows | None, _matrix_of(parse_seconds)] = None
     inside: Part | None = None
     per: Per = "connection"
     host: Annotated[InstanceOf[Link] | None, parsed(_cap)] = None
-    uplink: Annotated[Any, parsed(_uplinks)] = None
+    uplink: Annotated[Any, parsed(_uplink_caps)] = None
     tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
-    hivemind: Annotated[InstanceOf[HivemindCosts] | bool | None, parsed(hivemind_costs)] = None
+    hivemind: HivemindField = None
     name: Name = ""
 
     @override
@@ -166,7 +165,7 @@ class MatrixDescription(NetworkDescription):
             self.per,
             self.host,
             self._uplinks(names),
-            self.hivemind if isinstance(self.hivemind, HivemindCosts) else None,
+            hivemind_costs(self.hivemind),
             self.name,
         )
 
@@ -187,7 +186,8 @@ class MatrixDescription(NetworkDescription):
             return uplink
         for name in (*self.uplink, *names):
             if name not in names or name not in self.uplink:
-                raise SpecError(f"network.uplink.{name}", self.uplink.get(name), f"a link of each place: {', '.join(names)}")
+                expected = f"a link of each place: {', '.join(names)}"
+                raise SpecError(f"network.uplink.{name}", self.uplink.get(name), expected)
         return tuple(self.uplink[name] for name in names)
 
     def _lines(self, names: tuple[str, ...]) -> dict[tuple[str, str], Link | None]:
@@ -250,34 +250,29 @@ class MatrixDescription(NetworkDescription):
     @override
     @classmethod
     def fields_of(cls, network: Matrix) -> dict[str, Any]:
-        numbers = {"latency_s", "bandwidth_bytes_per_s"}
-        plain = all(
-            line is None or line == Link(line.latency_s, line.bandwidth_bytes_per_s, line.name)
-            for row in network.lines
-            for line in row
-        )
-        fields: dict[str, Any] = {"kind": "matrix", "places": dict(zip(network.places, network.sizes(network.workers)))}
-        in_order = tuple(i for i, count in enumerate(fields["places"].values()) for _ in range(count))
-        if network.ranks != in_order:
+        lines = {
+            (source, target): line
+            for source, row in zip(network.places, network.lines, strict=True)
+            for target, line in zip(network.places, row, strict=True)
+        }
+        sizes = dict(zip(network.places, network.sizes(network.workers), strict=True))
+        fields: dict[str, Any] = {"kind": "matrix", "places": sizes}
+        if network.ranks != tuple(i for i, count in enumerate(sizes.values()) for _ in range(count)):
             fields["ranks"] = [network.places[place] for place in network.ranks]
-        if plain:
-            for number in sorted(numbers):
-                key = number.split("_")[0]
-                fields[key] = [[None if line is None else float(getattr(line, number)) for line in row] for row in network.lines]
+        if all(line == Link(line.latency_s, line.bandwidth_bytes_per_s, line.name) for line in lines.values() if line):
+            for key, number in (("bandwidth", "bandwidth_bytes_per_s"), ("latency", "latency_s")):
+                fields[key] = [[line and float(getattr(line, number)) for line in row] for row in network.lines]
         else:
-            fields["lines"] = [
-                {"from": source, "to": target} | {key: value for key, value in link_fields(line).items() if key != "name"}
-                for source, row in zip(network.places, network.lines, strict=True)
-                for target, line in zip(network.places, row, strict=True)
-                if line is not None
-            ]
+            rows = [{"from": a, "to": b} | link_fields(line) for (a, b), line in lines.items() if line is not None]
+            fields["lines"] = rows
         fields["per"] = network.per
         if network.card is not None:
             fields["host"] = _cap_fields(network.card)
         if isinstance(network.uplinks, Link):
             fields["uplink"] = _cap_fields(network.uplinks)
         elif network.uplinks is not None:
-            fields["uplink"] = {name: _cap_fields(link) for name, link in zip(network.places, network.uplinks, strict=True)}
+            caps = map(_cap_fields, network.uplinks)
+            fields["uplink"] = dict(zip(network.places, caps, strict=True))
         if network.hivemind is not None:
             fields["hivemind"] = hivemind_fields(network.hivemind)
         return fields

@@ -13,6 +13,7 @@ from typing_extensions import override
 from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.regions import regions
@@ -23,6 +24,7 @@ from syncline.fields import parsed
 from syncline.registry import PYTHON, call_from_fields, error_text, is_reference, name_of_call
 from syncline.specs.cluster.described import NetworkDescription, describe_dataclass
 from syncline.specs.cluster.files import AS_IN, is_file, parse_fields, read_section
+from syncline.specs.cluster.hivemind import HivemindField, hivemind_costs
 from syncline.specs.cluster.levels import LevelsDescription
 from syncline.specs.cluster.links import (
     BY_NAME,
@@ -94,17 +96,18 @@ def _regions_of(value: Any, path: str) -> dict[str, int]:
 
 
 class RegionsDescription(NetworkDescription):
-    """A network of cloud regions: the workers of each by its name, and the ``lan`` inside (default: 10gbe)."""
+    """A network of a cloud's regions: the workers of each by its name, at will the ``lan`` inside, and ``hivemind``."""
 
     needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
 
     sites: Annotated[Any, parsed(_regions_of)]
-    lan: Part = Field(default="10gbe", validate_default=True)
+    lan: Part | None = None
+    hivemind: HivemindField = None
     name: Name = ""
 
     @override
-    def network(self) -> Sites | Graph:
-        return regions(self.sites, self.lan, self.name)
+    def network(self) -> Matrix:
+        return regions(self.sites, self.lan, self.name, hivemind_costs(self.hivemind))
 
 
 class SitesDescription(NetworkDescription):
