@@ -66,6 +66,7 @@ from syncline.costmodel.collectives.table import (
     algorithms_on,
     first_on,
     link_of_all,
+    nccl_on,
 )
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
@@ -159,9 +160,9 @@ def collective_s(
     if isinstance(entry, DirectAlgorithm):
         return direct_s(workers, nbytes, link)
     if isinstance(entry, GlooAlgorithm):
-        return gloo_s(kind, workers, nbytes, link)
+        return gloo_s(kind, workers, nbytes, link, network.gloo)
     if isinstance(entry, NcclAlgorithm):
-        return nccl_sockets_s(kind, workers, nbytes, link)
+        return nccl_sockets_s(kind, workers, nbytes, link, nccl_on(network))
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 

@@ -109,7 +109,7 @@ def is_a_library_s(kind: str, algorithm: str | None) -> bool:
 
 
 def nccl_on(network: Network | Topology) -> NcclCosts | None:
-    """Return NCCL's piece sizes on a network, or None; only a link to all workers carries them."""
+    """Return NCCL's piece sizes on a network, or None."""
     return getattr(network, "nccl", None)
 
 

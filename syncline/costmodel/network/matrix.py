@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.hivemind_costs import HivemindCosts
+from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
 from syncline.costmodel.numerics.bounded_cache import frozen
@@ -24,7 +25,7 @@ MOST_WORKERS = 2048
 
 
 @dataclass(frozen=True)
-class Matrix:
+class Matrix(CostsOfLinks):
     """Places, and a line from each place to each other; every worker is in a place.
 
     A message from a worker in place a to one in place b takes the latency of the line from a to b, and a rate that the
@@ -64,8 +65,6 @@ class Matrix:
     uplinks: Link | tuple[Link, ...] | None = None
     hivemind: HivemindCosts | None = None
     name: str = ""
-
-    gloo = None  # a cost of the software is known of one link to everybody alone
 
     def __post_init__(self) -> None:
         count = len(self.places)
@@ -128,7 +127,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class MatrixTopology(ByValue):
+class MatrixTopology(ByValue, CostsOfNetwork):
     """The workers of some places.
 
     Channels, in this order: of the lines, by their owner (see `_lines`); the workers' cards up, and down; the places'
@@ -141,8 +140,6 @@ class MatrixTopology(ByValue):
 
     network: Matrix
     place: NDArray[np.int64]
-
-    gloo = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", frozen(self.place))

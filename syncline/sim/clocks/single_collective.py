@@ -14,6 +14,7 @@ from syncline.costmodel.collectives.table import MEASURED, first_on, is_direct, 
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT
+from syncline.costmodel.network.paths import longest_latency_s
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.collectives.direct import software_s
@@ -112,11 +113,6 @@ def rounds_finish_s(
     )
 
 
-def _latency_s(joined: Topology) -> float:
-    """Return the latency of a star's links, the longest if they differ."""
-    return float(np.max(getattr(joined, "latency_s", 0.0)))
-
-
 def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
 ) -> Floats:
@@ -136,7 +132,7 @@ def _finish_s(
                 cut, routed = nccl_on(joined) or DEFAULT, ready()
                 ports = Ports.at_entry(starts_s, len(routed.shared))
                 name = str(join.algorithm)
-                run_nccl(routed, ports, cut.rounds_ahead(name), float(cut.fixed_s(name, _latency_s(joined))))
+                run_nccl(routed, ports, cut.rounds_ahead(name), float(cut.fixed_s(name, longest_latency_s(joined))))
                 return ports.done_s
             return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
         except Contention:

@@ -19,6 +19,7 @@ from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nc
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.nccl_costs import DEFAULT
+from syncline.costmodel.network.paths import longest_latency_s
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
@@ -214,7 +215,7 @@ class CollectiveKinds:
     def _plan_nccl(self, kind: int, collective: Collective) -> None:
         costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][kind]
         rounds_ahead = costs.rounds_ahead(str(collective.algorithm))
-        latency_s = float(np.max(getattr(self._over, "latency_s", 0.0)))
+        latency_s = longest_latency_s(self._over)
         record["nccl"], record["call"] = True, costs.fixed_s(str(collective.algorithm), latency_s)
         record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 

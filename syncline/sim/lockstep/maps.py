@@ -27,6 +27,7 @@ from syncline.costmodel.collectives.table import MEASURED, is_direct, is_gloo, i
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.nccl_costs import DEFAULT
+from syncline.costmodel.network.paths import longest_latency_s
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.collectives.direct import software_s
@@ -209,7 +210,7 @@ class CollectiveMaps:
             return ports
         if is_nccl(key[0], key[2]):
             costs = nccl_on(self._topology) or DEFAULT
-            name, latency_s = str(key[2]), float(np.max(getattr(self._topology, "latency_s", 0.0)))
+            name, latency_s = str(key[2]), longest_latency_s(self._topology)
             run_nccl(self._routed(key), ports, costs.rounds_ahead(name), float(costs.fixed_s(name, latency_s)))
             return ports
         run_routed(self._routed(key), ports, self._rule)

@@ -12,15 +12,20 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, InstanceOf
 from typing_extensions import override
 
+from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix, Per
+from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.scaled_links import with_links
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.specs.cluster.described import NetworkDescription
 from syncline.specs.cluster.files import read_text
+from syncline.specs.cluster.gloo import gloo_costs
 from syncline.specs.cluster.hivemind import HivemindField, hivemind_costs, hivemind_fields
 from syncline.specs.cluster.links import LinkDescription, Part, link_fields
+from syncline.specs.cluster.nccl import nccl_costs
 from syncline.specs.cluster.reading import Description, Name, user_field_names, whole_number
 from syncline.specs.cluster.tcp import parse_tcp
 from syncline.units import parse_bandwidth, parse_seconds
@@ -126,7 +131,8 @@ class MatrixDescription(NetworkDescription):
     ``latency`` (or ``rtt``) as matrices in the order of the places, or ``lines``: rows with ``from``, ``to`` and the
     fields of a link, or a CSV file of such rows; a line holds for both directions unless the other one has its own.
     ``inside``: the line inside places that have none. ``per``: owner of a rate. ``host`` and ``uplink``: what a
-    worker's card and a place carry. ``tcp``: connections over each line. ``hivemind``: costs of its software.
+    worker's card and a place carry. ``tcp``: connections over each line. ``gloo``, ``nccl``, ``hivemind``: costs of the
+    library that averages.
     """
 
     makes: ClassVar[type] = Matrix
@@ -144,6 +150,8 @@ class MatrixDescription(NetworkDescription):
     host: Annotated[InstanceOf[Link] | None, parsed(_cap)] = None
     uplink: Annotated[Any, parsed(_uplink_caps)] = None
     tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
+    gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
+    nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     hivemind: HivemindField = None
     name: Name = ""
 
@@ -158,9 +166,11 @@ class MatrixDescription(NetworkDescription):
                 for pair in ((name, other), (other, name)):
                     if pair not in lines:
                         raise SpecError(f"network.lines.{pair[0]}.{pair[1]}", None, "a line, in either direction")
+        rows = tuple(tuple(lines[a, b] for b in names) for a in names)
+        set_costs: dict[str, Any] = {key: value for key, value in (("gloo", self.gloo), ("nccl", self.nccl)) if value}
         return Matrix(
             names,
-            tuple(tuple(lines[a, b] for b in names) for a in names),
+            with_links(rows, lambda line: replace(line, **set_costs)) if set_costs else rows,
             self._ranks(names),
             self.per,
             self.host,
