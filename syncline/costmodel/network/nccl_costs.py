@@ -110,3 +110,38 @@ class NcclCosts:
 
 
 DEFAULT = NcclCosts()
+
+
+MESSAGES_AHEAD = 2
+"""Most messages that travel with the message before them: one in the sender's buffers, one in the receiver's."""
+
+
+def bytes_ahead(network: object) -> float:
+    """Return the bytes that NCCL's buffers hold between two workers: ``2 k b``, for k channels at both ends.
+
+    Returns:
+        Bytes; 0.0 if the network or topology carries no costs of NCCL.
+
+    >>> bytes_ahead(None)
+    0.0
+    """
+    costs: NcclCosts | None = getattr(network, "nccl", None)
+    return 0.0 if costs is None else 2 * costs.channels * costs.buffer_bytes
+
+
+def messages_ahead(network: object, nbytes: float) -> int:
+    """Return how many messages of this size travel with the message before them on a line that is always busy.
+
+    NCCL sends a message over several connections, and takes the next message as soon as its buffers have room. On a
+    busy line the messages then share the line, and a message is complete with its slowest connection. So the message
+    arrives when the messages behind it have left that fit into the buffers, at most ``MESSAGES_AHEAD``, or when no
+    message is queued behind it. Throughput stays the same, and a pipeline takes longer to fill.
+
+    Source: fitted to published times of GPipe with 8 stages, 32 to 108 micro-batches and messages of 8 MiB on lines of
+    1 to 5 Gbit/s (DT-FM's repository, 2022). With 2 messages the median error falls from 10 % to 3 %; 1 and 3 messages
+    leave about 7 and 5 %. The cause is our explanation, not a measurement.
+    """
+    ahead_bytes = bytes_ahead(network)
+    if not nbytes:
+        return MESSAGES_AHEAD if ahead_bytes else 0
+    return min(int(ahead_bytes // nbytes), MESSAGES_AHEAD)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.sim.events import views
+from syncline.sim.events.arrivals import arrive
 from syncline.sim.events.collectives import (
     DONE,
     begin_rounds,
@@ -106,6 +107,7 @@ def go_on(addresses, w):
             message.turn = core.sends
             core.sends += 1
             worker.at = current + 1
+            views.routes(addresses)[message.route].queued += 1
             put(addresses, message.port, m)
         elif code == RECV:
             m = operation.a
@@ -215,7 +217,7 @@ def run_core(addresses, until, until_key):
             leave(addresses, a)
             after = time + message.after
             if message.kind == OF_PROGRAM:
-                push(addresses, after, NORMAL, number(addresses), DELIVERED, a, 0)
+                arrive(addresses, a)
                 record(addresses, message.sender, message.operation, message.start, message.nbytes)
                 free(addresses, message.port)
             else:

@@ -68,4 +68,6 @@ def write_routes(addresses, bandwidth, channels, latency_s, overhead_s, first, h
         if adds:
             before, after = 0.0, before + after + added_s
         route.before, route.after = before, after
+        route.queued = route.waiting = 0
+        route.behind = 0.0
     return hop, longest

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from simpy.events import EventPriority
 
 from syncline.allocator import keep_freed_memory
+from syncline.costmodel.network.nccl_costs import MESSAGES_AHEAD, bytes_ahead
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events.assembly import Assembly
@@ -72,6 +73,8 @@ class Simulation:
         for name in ("resume", "effect", "wanted"):
             self.core[name] = -1
         self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
+        self.core["ahead_bytes"] = bytes_ahead(topology) if eager else 0.0
+        self.core["ahead"] = MESSAGES_AHEAD if self.core["ahead_bytes"] else 0
         self.env = SharedClock(self.core)
         self._channels(topology.bandwidth_bytes_per_s)
         self.routes = Routes(self.state, topology, eager)

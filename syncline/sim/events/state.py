@@ -44,7 +44,7 @@ CORE = _record(
     " eager:i1 delays:i1 settling:i1 played:i1 keeps_start:i1 completes:i1"
     " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
     " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
-    " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8"
+    " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8 ahead:i8 ahead_bytes:f8"
 )
 """The single record of the core: the clock, the used size of each table, the reason why compiled code returned."""
 
@@ -91,7 +91,9 @@ LINK = _record("before:i4 after:i4")
 CHANNEL = _record(
     "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
 )
-ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4")
+ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8")
+"""A route: its rate, the seconds before and after the bytes, its channels; the number of a program's messages that are
+queued for it, and the messages that have left and not arrived, see `syncline.sim.events.arrivals`."""
 
 PLAN = _record(
     "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"

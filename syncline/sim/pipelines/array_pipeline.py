@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.network.nccl_costs import messages_ahead
 from syncline.costmodel.network.topology import Star, topology
 from syncline.kernels import Kernels
 from syncline.sim.events.state import LEFT_OVER
@@ -68,6 +69,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
         not fixed,
     )
     pipeline_table["nbytes"], pipeline_table["left_over"] = pipeline.activation_bytes, LEFT_OVER
+    pipeline_table["ahead"] = messages_ahead(joined, pipeline.activation_bytes)
     if kernels.play(pipeline_table, _stages(joined, schedule.limits, kernels.STAGE), tasks_table):
         return None
     return _timeline(schedule, tasks_table, float(pipeline.activation_bytes))

@@ -26,17 +26,19 @@ SOONEST = 1 << 40
 
 WHOLE = np.dtype(
     [("microbatches", "i8"), ("chunks", "i8"), ("greedy", "?"), ("nbytes", "f8"), ("left_over", "f8"), ("turns", "i8"),
-     ("changes", "i8")]
+     ("changes", "i8"), ("ahead", "i8")]
 )  # fmt: skip
 """Record of the pipeline: M, v, whether stages choose their next task; bytes of every message, and the part of them
-that counts as a rounding error; number of turns given out, and number of links that have changed at this instant.
+that counts as a rounding error; number of turns given out, and number of links that have changed at this instant;
+number of messages behind a message that NCCL's buffers hold, see `syncline.sim.events.arrivals`.
 """
 
 STAGE = np.dtype(
     [("latency_s", "f8", 2), ("rate", "f8", 2), ("overhead_s", "f8"), ("up", "f8"), ("down", "f8"), ("limit", "i8"),
      ("at", "i8"), ("forwards", "i8"), ("backwards", "i8"), ("waits", "i8"), ("deciding", "?"), ("asked", "?"),
      ("sends", "i8"), ("to", "i8"), ("input", "i8"), ("back", "i8"), ("version", "i8"), ("share", "f8"),
-     ("left", "f8"), ("since_s", "f8"), ("on", "i8"), ("on_too", "i8"), ("changed", "i8", 2)]
+     ("left", "f8"), ("since_s", "f8"), ("on", "i8"), ("on_too", "i8"), ("changed", "i8", 2),
+     ("queued", "i8", 2), ("waiting", "i8", 2), ("first", "i8", 2)]
 )  # fmt: skip
 """Record of each stage, ``(K,)``: its links to the next stage and to the stage before; the in-flight limit of a
 greedy stage.
@@ -51,6 +53,9 @@ rate, ``left`` the remaining bytes, ``since_s`` the time since when.
 
 ``on`` and ``on_too`` are the stages whose messages are on its incoming link, in turn, or -1. ``changed`` belongs to the
 pipeline: outgoing (k) and incoming (K + k) links whose messages have changed, in turn.
+
+``queued`` counts the messages to the next stage and to the stage before that have not left; ``waiting`` counts those
+that have left and wait for messages behind them, of which ``first`` is the task of the first.
 """
 
 TASK = np.dtype(
@@ -143,6 +148,9 @@ def _computed(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
     task = stages[stage].at
     tasks[stage, task].end_s = now
     stages[stage].at += 1
+    receiver, _ = _receiver(pipeline, len(stages), stage, tasks[stage, task].number, 1)
+    if receiver >= 0:
+        stages[stage].queued[_side(stages, stage, receiver)] += 1
     if stages[stage].sends < 0:
         _send(pipeline, stages, tasks, heap, stage, task, now)
     _go_on(pipeline, stages, tasks, heap, stage, now)
@@ -262,12 +270,41 @@ def _drained(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now:
         way_in.on_too = -1
         if way_in.on >= 0:
             _change(pipeline, stages, heap, len(stages) + state.to, now)
-    _push(pipeline, heap, now + state.latency_s[state.back], NORMAL, ARRIVED, state.to, state.input)
+    _arrive(pipeline, stages, tasks, heap, stage, task, now)
     tasks[stage, task].left_s = now
     state.sends = -1
     for following in range(task + 1, state.at):
         if _send(pipeline, stages, tasks, heap, stage, following, now):
             return
+
+
+@compiled
+def _side(stages: Any, stage: int, receiver: int) -> int:
+    """Return 0 for messages to the next stage, and 1 for those to the stage before."""
+    return 0 if receiver == (stage + 1) % len(stages) else 1
+
+
+@compiled
+def _arrive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now: float) -> None:
+    """Schedule the arrival of a message that has left, and of those before it that waited for it."""
+    state = stages[stage]
+    side = _side(stages, stage, state.to)
+    state.queued[side] -= 1
+    if not state.waiting[side]:
+        state.first[side] = task
+    state.waiting[side] += 1
+    while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.ahead):
+        number = tasks[stage, state.first[side]].number
+        receiver, receiver_task = _receiver(pipeline, len(stages), stage, number, 1)
+        back = number // (pipeline.microbatches * pipeline.chunks)
+        _push(pipeline, heap, now + state.latency_s[back], NORMAL, ARRIVED, receiver, receiver_task)
+        state.waiting[side] -= 1
+        while state.waiting[side]:
+            state.first[side] += 1
+            number = tasks[stage, state.first[side]].number
+            receiver, _ = _receiver(pipeline, len(stages), stage, number, 1)
+            if receiver >= 0 and _side(stages, stage, receiver) == side:
+                break
 
 
 @compiled

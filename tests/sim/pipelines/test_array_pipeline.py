@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SynclineError
 from syncline.kernels import Kernels
@@ -38,7 +39,12 @@ def assert_same(one, other):
 times = st.sampled_from([0.0, 0.1, 0.25, 1.0, 1.0, 2.0, 3.7])
 rates = st.sampled_from([0.7, 1.0, 2.0, 3.0, 1e15])
 links = st.builds(
-    Link, times, rates, overhead_s=st.sampled_from([0.0, 0.0, 0.25]), upload_bytes_per_s=st.none() | rates
+    Link,
+    times,
+    rates,
+    overhead_s=st.sampled_from([0.0, 0.0, 0.25]),
+    upload_bytes_per_s=st.none() | rates,
+    nccl=st.none() | st.builds(NcclCosts, buffer_bytes=st.sampled_from([0.25, 0.75, 1.5, 8.0])),
 )
 
 
