@@ -35,13 +35,13 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     nbytes = np.concatenate([np.broadcast_to(np.float64(round_.nbytes), round_.senders.shape) for round_ in half])
     paths, bandwidth = topology.paths(senders, receivers), np.append(topology.bandwidth_bytes_per_s, np.inf)
     limits = limiting_channels(paths.channels, bandwidth)
-    busy_s, left = np.full(len(bandwidth), -np.inf), np.full(len(senders), -np.inf)
+    busy_s, leaves_s = np.full(len(bandwidth), -np.inf), np.full(len(senders), -np.inf)
     for _ in range(2):
-        begin = np.maximum(received[senders], left)
-        left = shared_flow_s(begin, nbytes, paths.channels, bandwidth, limits, busy_s)
+        begin = np.maximum(received[senders], leaves_s)
+        leaves_s = shared_flow_s(begin, nbytes, paths.channels, bandwidth, limits, busy_s)
         received = received.copy()
-        np.maximum.at(received, receivers, left + paths.latency_s + paths.overhead_s)
-        np.maximum.at(sent, senders, left)
+        np.maximum.at(received, receivers, leaves_s + paths.latency_s + paths.overhead_s)
+        np.maximum.at(sent, senders, leaves_s)
     return received, sent
 
 

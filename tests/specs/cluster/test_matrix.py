@@ -121,3 +121,26 @@ def test_examples_are_clusters(name):
 def test_what_is_no_matrix_is_refused(fields, message):
     with pytest.raises(SpecError, match=message):
         network(fields)
+
+
+LINE = {"bandwidth": "6.2 Gbit/s", "latency": "51.55 ms"}
+HALF = {**LINE, "latency": "25.775 ms"}
+
+
+@pytest.mark.parametrize(("streams", "gbit_s"), [(1, 0.21), (10, 2.1), (40, 6.2)])
+def test_windows_limit_any_line_alike(streams, gbit_s):
+    """On a link, a row of a matrix, an edge, a level and an uplink: min(k x window / round trip, bandwidth)."""
+    tcp = {"tcp": {"window": 0.21e9 / 8 * 0.1031, "connections": streams}}
+    lan = {"bandwidth": "10 Gbit/s", "latency": 0}
+    networks = (
+        {**LINE, **tcp},
+        {"places": ["a", "b"], "lines": [{"from": "a", "to": "b", **LINE, **tcp}]},
+        {"hosts": ["a", "b"], "edges": [{"from": "a", "to": "b", **LINE, **tcp}]},
+        {"levels": [{"units": 1, "link": lan}, {"units": 2, "rails": 1, "link": {**LINE, **tcp}}]},
+        {"sites": 2, "lan": lan, "uplink": {**HALF, **tcp}},
+    )
+    for fields in networks:
+        topology = network(fields).among(2)
+        channels = topology.paths(np.array([0]), np.array([1])).channels[0]
+        rate = topology.bandwidth_bytes_per_s[channels[channels >= 0]].min()
+        assert rate * 8 / 1e9 == pytest.approx(gbit_s, rel=1e-6)
