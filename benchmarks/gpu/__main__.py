@@ -1,4 +1,4 @@
-"""What one GPU does with Syncline's work, in one command, under eight minutes and without a network.
+"""What one GPU does with Syncline's work, in one command, in about eight minutes and without a network.
 
     python -m benchmarks.gpu [--parts ceilings,compute] [--budget 8min] [--out results/gpu/my-gpu.json]
     python -m benchmarks.gpu --device cpu --tiny
@@ -31,6 +31,7 @@ from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.readback import readback
 from benchmarks.gpu.report import show
 from benchmarks.gpu.setting import Setting
+from benchmarks.gpu.shapes import shapes
 from benchmarks.gpu.workers import workers
 from syncline.errors import SpecError, one_of
 from syncline.units import parse_seconds
@@ -44,6 +45,7 @@ PARTS = {
     for part in (
         Part("facts", facts, 20.0),
         Part("ceilings", ceilings, 45.0),
+        Part("shapes", shapes, 90.0),
         Part("compute", compute, 90.0),
         Part("readback", readback, 15.0),
         Part("alone", alone, 30.0),

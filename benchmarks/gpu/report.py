@@ -68,6 +68,17 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "clock": value("clocks.sm"),
         "power": value("power.draw"),
     },
+    "shapes": {
+        "operation": value("operation"),
+        "pass": value("pass"),
+        "shape": lambda row, result: " x ".join(map(str, row["shape"])) if "shape" in row else "",
+        "precision": value("precision"),
+        **TIMES,
+        "TFLOP/s": scaled("flops_per_s", 1e12),
+        "MFU": percent("mfu"),
+        "GB/s": scaled("bytes_per_s", 1e9),
+        "": note,
+    },
     "compute": {
         "model": value("model"),
         "micro-batch": value("micro_batch"),

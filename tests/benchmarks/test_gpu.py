@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, stopwatch, workers
+from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, shapes, stopwatch, workers
 from benchmarks.gpu.__main__ import PARTS, SKIPPED, main
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.setting import TINY, Setting, preset_of
@@ -26,6 +27,7 @@ from syncline.problems.gpt import training_flops_per_token
 CPU = Setting("cpu", tiny=True)
 
 LONG_S = 3600.0
+PASSES = ("forward", "backward")
 
 
 class Shapes(Setting):
@@ -87,6 +89,45 @@ def test_rates_are_work_over_seconds(result):
         else:
             counted = 2 if row["what"] == "device copy" else 1  # read and written
             assert row["bytes_per_s"] * row["median_s"] == pytest.approx(counted * row["nbytes"])
+
+
+def test_rates_of_shapes_are_work_over_seconds(result):
+    rows = rows_of(result, "shapes")
+    assert {"launch, host alone", "qkv", "RMSNorm", "cross-entropy", "embedding", "AdamW, fused"} <= {
+        row["operation"] for row in rows
+    }
+    for row in rows:
+        for counted, rate in (("flops", "flops_per_s"), ("nbytes", "bytes_per_s")):
+            assert (counted in row) == (rate in row)
+            if counted in row:
+                assert row[rate] * row["median_s"] == pytest.approx(row[counted])
+        if row["operation"] in shapes.LAYERS:
+            assert row["flops"] == 2 * math.prod(row["shape"])
+    passes = {p: [r for r in rows if r["operation"].startswith("attention") and r["pass"] == p] for p in PASSES}
+    for forward, backward in zip(*passes.values(), strict=True):
+        assert backward["shape"] == forward["shape"] and backward["flops"] == 2.5 * forward["flops"]
+
+
+def test_the_products_of_a_layer_are_those_of_its_gradients(monkeypatch):
+    monkeypatch.setattr(stopwatch, "repeated", once)
+    rows = list(shapes._products(Shapes("cpu")))
+    assert not [row for row in rows if "failed" in row]
+    for forward, of_input, of_weight in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+        tokens, outputs, inputs = forward["shape"]
+        assert of_input["shape"] == [tokens, inputs, outputs] and of_weight["shape"] == [outputs, inputs, tokens]
+    llama = {tuple(row["shape"][1:]) for row in rows if row["operation"] == "gate and up" and row["pass"] == "forward"}
+    assert llama == {(2 * 5504, 2048), (2 * 11008, 4096), (2 * 28672, 8192)}
+
+
+def test_a_product_of_shapes_is_that_of_its_operands():
+    for precision, tolerance in (("bf16", 0.02), ("tf32", 1e-5), ("fp8", 0.1)):
+        torch.manual_seed(0)
+        work = shapes._multiplies(32, 48, 64, precision, CPU)
+        torch.manual_seed(0)
+        dtype = torch.float32 if precision == "tf32" else torch.bfloat16
+        a, b = torch.randn(32, 64, dtype=dtype), torch.randn(48, 64, dtype=dtype)
+        exact = a.double() @ b.double().T
+        assert torch.linalg.norm(work().double() - exact) <= tolerance * torch.linalg.norm(exact)
 
 
 def test_tokens_of_workers_are_beside_those_of_one(result):
