@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 SPHINX := $(BIN)/python -m sphinx --quiet --jobs auto --conf-dir website
 NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebooks/*.py))
-# Those of papers train for a minute or more each: they are run by `make docs`, which needs their outputs, and `make slow`.
+# Those of papers train for a minute or more each: they are run by `make docs`, which needs their outputs, and a slow test.
 LONG := $(patsubst %,build/notebooks/%.ipynb,basis_rotation curvadion demo lion_cub mt_dao staleness)
 QUICK := $(filter-out $(LONG),$(NOTEBOOKS))
 # Notebooks alone need nbmake, whose import takes seconds.
@@ -22,7 +22,7 @@ demo: .venv/installed
 help:
 	@echo 'make check       ruff, mypy, and the tests that differ from main or test what does: about a minute'
 	@echo 'make test        all tests that are not slow, doctests and short notebooks: 8 minutes on two cores'
-	@echo 'make slow        the tests marked slow and long notebooks; make slow-tenth: the tenth of this commit'
+	@echo 'make slow        the tests marked slow; make slow-tenth: the tenth of this commit'
 	@echo 'make lint        ruff, mypy, also on the examples, and which module imports which'
 	@echo 'make docs        the documentation as a site'
 	@echo 'CONTRIBUTING.md has the others.'
@@ -86,9 +86,8 @@ release: wheel-check sbom
 notebooks: .venv/installed-notebooks $(NOTEBOOKS)
 	PYTHONPATH=$(CURDIR) $(BIN)/jupyter lab --notebook-dir build/notebooks
 
-slow: .venv/installed-test $(LONG)
+slow: .venv/installed-test
 	$(PYTEST) -m slow tests
-	$(READ) $(LONG)
 
 # What continuous integration runs of them: ten commits in a row run all.
 slow-tenth: .venv/installed-test

@@ -30,7 +30,7 @@ from syncline.api.goodput import goodput
 from syncline.problems import Digits, Problem, Rows, TextGPT
 from syncline.problems.digits import load, mlp
 from syncline.runs.training.elastic.async_clock import async_plan
-from syncline.runs.training.elastic.async_workers import AsyncWorkers
+from syncline.runs.training.elastic.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec, validate
 from syncline.training import Recorder

@@ -25,6 +25,16 @@ def part_of_test(name: str) -> int:
     return zlib.crc32(name.encode()) % PARTS
 
 
+def name_of(item: pytest.Item) -> str:
+    """Return what decides on a test's part: its name, or that of the module's fixtures that it shares with others.
+
+    Each part would else compute such a fixture, and they take longer than the tests.
+    """
+    definitions = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    shared = sorted(name for name, found in definitions.items() if found[-1].scope == "module")
+    return f"{item.nodeid.partition('::')[0]}::{'+'.join(shared)}" if shared else item.nodeid
+
+
 def asked(of: str) -> str:
     return git("rev-parse", of)
 
@@ -41,6 +51,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     given: int | None = config.getoption("--tenth")
     part = part_of_commit() if given is None else given % PARTS
-    kept = [item for item in items if part_of_test(item.nodeid) == part]
-    config.hook.pytest_deselected(items=[item for item in items if part_of_test(item.nodeid) != part])
+    kept = [item for item in items if part_of_test(name_of(item)) == part]
+    config.hook.pytest_deselected(items=[item for item in items if part_of_test(name_of(item)) != part])
     items[:] = kept

@@ -18,13 +18,11 @@ MKL, TORCH, THREADS = "MKL_CBWR", "ATEN_CPU_CAPABILITY", "SYNCLINE_TEST_THREADS"
 """Which kernels MKL takes for products, and torch for the rest; threads, which ``conftest.py`` gives torch."""
 
 KERNELS = {
-    "oldest": {MKL: "COMPATIBLE", TORCH: "default"},
     "avx2": {MKL: "AVX2", TORCH: "avx2"},
-    "avx512": {MKL: "AVX512", TORCH: "avx512"},
-    "oldest products": {MKL: "COMPATIBLE"},
     "two threads": {THREADS: "2"},
     "oldest, two threads": {MKL: "COMPATIBLE", TORCH: "default", THREADS: "2"},
 }
+"""A CPU that has newer kernels takes them in all other tests."""
 
 ORDER = ("DEFAULT", "NO AVX", "AVX2", "AVX512")
 """What torch says of a CPU, from the oldest."""
@@ -49,7 +47,7 @@ LIMIT_S = 3600.0
 
 def has(kernels: dict[str, str]) -> bool:
     """Whether this CPU has the instructions that are asked for."""
-    asked = {"AVX2": "AVX2", "AVX512": "AVX512"}.get(kernels.get(MKL, ""), "DEFAULT")
+    asked = "AVX2" if kernels.get(MKL) == "AVX2" else "DEFAULT"
     return ORDER.index(torch.backends.cpu.get_cpu_capability()) >= ORDER.index(asked)
 
 

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "examples": ("tests/test_examples.py",),
     "website": ("tests/test_website.py",),
     "README.md": ("tests/test_docs.py",),
-    "CONTRIBUTING.md": ("tests/test_docs.py",),
+    "CONTRIBUTING.md": ("tests/test_docs.py", "tests/test_contributing.py"),
 }
 """Tests of what has no mirrored folder, by the first part of its path."""
 

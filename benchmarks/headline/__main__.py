@@ -17,10 +17,10 @@ import benchmarks.headline
 from benchmarks.headline.choose import chosen_methods, in_one_line, keep_again, second_look
 from benchmarks.headline.kept import RESULTS, TARGETS, Finals, finals, keep_losses
 from benchmarks.headline.sizes import sizes
+from benchmarks.headline.step_times import step_times
 from benchmarks.headline.tables import by_network, by_size, losses
 from benchmarks.headline.words import words
 from syncline.analysis import loss_against_clock, save
-from syncline.analysis.figures.step_times import step_times
 
 FIRST = "method", "trial", "loss"
 

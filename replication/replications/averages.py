@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from replication.replications.spec import Cell
 from replication.replications.stage_tables import ABOUT
 from syncline.files import atomic_path
-from syncline.runs.folders.json_values import plain
-from syncline.runs.folders.result_files import AVERAGES, WHOLE, read_parquet
-from syncline.runs.sweep.swept import Swept
+from syncline.runs.folders.result_files import AVERAGES, WHOLE, plain, read_parquet
+from syncline.runs.sweep.folder import Swept
 
 EARLY_SHARE = 6
 """The first sixth of a training's steps is reported separately: 500 of CurvaDion's 3,000 steps (section 4.3)."""

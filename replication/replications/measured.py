@@ -10,7 +10,7 @@ from typing import Any
 
 from syncline.planner.tables.columns import four_digits
 from syncline.runs.folders.result_files import read_parquet
-from syncline.runs.sweep.swept import Swept
+from syncline.runs.sweep.folder import Swept
 
 MEASURED = "measured "
 """Prefix of the names of such stages."""

@@ -23,8 +23,7 @@ from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
-from syncline.runs.training.elastic.clock_dependence import reforms
-from syncline.runs.training.trained import Trained, base_s
+from syncline.runs.training.trained import Trained, base_s, reforms
 from syncline.sim import Clock
 from syncline.sim.online.server_interface import AsyncResult
 from syncline.specs import RunSpec

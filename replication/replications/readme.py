@@ -24,7 +24,7 @@ from replication.replications.stages import DEFAULT_NETWORK
 from syncline import SynclineError
 from syncline.files import atomic_path, read_json, refuse_changed_files
 from syncline.planner.tables.columns import four_digits
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.sweep.search import Tuned
 from syncline.units import format_bytes, format_seconds
 

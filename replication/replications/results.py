@@ -17,8 +17,8 @@ from replication.scoreboard.claim_register import claims_of
 from replication.scoreboard.rows import PAPERS
 from syncline.errors import one_of
 from syncline.planner.tables.columns import Column, count_of, table, text_of
-from syncline.runs.sweep.allowance import Allowance
 from syncline.runs.sweep.grid import seeds_of
+from syncline.runs.sweep.pool import Allowance
 from syncline.units import parse_seconds
 
 

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from syncline import SpecError
 from syncline.files import atomic_path, refuse_changed_files
-from syncline.runs.folders.json_values import plain
-from syncline.runs.folders.result_files import read_parquet
+from syncline.runs.folders.result_files import plain, read_parquet
 
 IDENTITY, ABOUT = b"stage", b"about"
 """Keys of a table's metadata: a digest of the stage's spec; and commit, versions, day, trainings, seconds."""

@@ -36,7 +36,7 @@ def answer_pipeline(question: Pipeline, spec: PipelineSpec | None = None) -> Res
 
 def pipeline_result(spec: PipelineSpec, answer: dict[str, Any], scratch: Scratch | None = None) -> Result:
     """Return the result of schedules that were simulated."""
-    from syncline.runs.pipeline_tables import pipeline_tables
+    from syncline.runs.pipeline import pipeline_tables
 
     tables = partial(pipeline_tables, answer["rows"], spec)
     return Result("pipeline", answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)

@@ -17,7 +17,7 @@ from syncline.api.arguments import checked
 from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,7 +165,7 @@ class Result:
             with self._as_written():
                 return self._figure()
         if self._has("curves"):
-            from syncline.runs.curve_figure import figure_of_file
+            from syncline.runs.training.curves import figure_of_file
 
             assert self.folder is not None
             with self._as_written():

@@ -14,10 +14,9 @@ from syncline.api.result import Result
 from syncline.api.spec_arguments import changes_of, warn_lines
 from syncline.errors import names_options
 from syncline.questions.sweep import Sweep
-from syncline.runs.sweep.folder import read_sweep
+from syncline.runs.sweep.folder import Swept, read_sweep
 from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.ranking import effort, ranked
-from syncline.runs.sweep.swept import Swept
+from syncline.runs.sweep.ranking import ranked, ranking_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,19 +76,7 @@ def read_sweep_result(folder: Path) -> SweepResult:
     Raises:
         SpecError: the folder is not a sweep's.
     """
-    stored = read_sweep(folder)
-    return SweepResult(
-        Swept(
-            name=stored.about["name"],
-            paths=stored.paths,
-            rows=stored.rows,
-            folder=str(folder),
-            asked=len(stored.asked),
-            repeated=len(stored.rows),
-            effort=effort((run["method"], run["training"]) for run in stored.asked),
-            interrupted=len(stored.rows) < len(stored.asked),
-        )
-    )
+    return SweepResult(read_sweep(folder))
 
 
 class _Warner(Listener):
@@ -100,6 +87,4 @@ class _Warner(Listener):
 
 
 def _tables(swept: Swept) -> list[Any]:
-    from syncline.runs.sweep.tables import ranking_table
-
     return [ranking_table(ranked(swept.rows), "loss", swept.paths, name=swept.name)] if swept.rows else []

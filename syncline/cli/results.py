@@ -32,8 +32,7 @@ RUNS = Path("runs")
 
 def print_runs(question: Runs) -> None:
     """Print the run folders."""
-    from syncline.runs.folders.run_index import LEFT, run_entries
-    from syncline.runs.folders.run_index_table import runs_table
+    from syncline.runs.folders.run_index import LEFT, run_entries, runs_table
 
     folder = question.folder
     entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
@@ -138,7 +137,7 @@ def print_same(question: Same) -> None:
     if question.json:
         emit(comparison_record(comparison, first, second, question.tolerance))
     elif comparison.differences:
-        new_console().print(comparison_table(comparison, question.tolerance))
+        new_console().print(comparison_table(comparison))
     for line in [*comparison.unmatched, *comparison.specs]:
         say(line)
     if comparison.skipped:

@@ -108,7 +108,7 @@ def in_folder(question: Q, name: str, **changes: Any) -> Q:
 
 def emit(result: Result | dict[str, Any]) -> None:
     """Print the JSON object; numbers that JSON lacks become null."""
-    from syncline.runs.folders.json_values import plain
+    from syncline.runs.folders.result_files import plain
 
     print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 

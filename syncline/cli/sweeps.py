@@ -22,7 +22,7 @@ def print_sweep(question: Sweep) -> None:
     """Print the ranking of a sweep's configurations, which are trained unless they are finished."""
     from syncline.api.sweeps import answer_sweep
     from syncline.runs.sweep.listener import listening
-    from syncline.runs.sweep.tables import effort_line
+    from syncline.runs.sweep.ranking import effort_line
 
     console = new_console()
     with listening(console, say) as listener:
@@ -47,29 +47,28 @@ def print_sweep(question: Sweep) -> None:
 def print_best(question: Best) -> None:
     """Print the ranking of the configurations in a sweep's folder."""
     from syncline.runs.sweep.folder import read_sweep
-    from syncline.runs.sweep.ranking import effort, ranked, with_equal_effort
-    from syncline.runs.sweep.tables import effort_line, ranking_table
+    from syncline.runs.sweep.ranking import effort, effort_line, ranked, ranking_table, with_equal_effort
 
     with refuse_changed_files(question.folder):
         stored = read_sweep(question.folder)
-        rows = with_equal_effort(stored.rows, stored.asked) if question.equal_effort else stored.rows
+        rows = with_equal_effort(stored.rows, stored.requests) if question.equal_effort else stored.rows
         names = {row["run"] for row in rows}
-        tuned = effort((run["method"], run["training"]) for run in stored.asked if run["run"] in names)
+        tuned = effort(run for run in stored.requests if run["run"] in names)
         records = ranked(rows, question.by)
-        table = ranking_table(records, question.by, stored.paths, question.top, name=stored.about["name"])
+        table = ranking_table(records, question.by, stored.paths, question.top, name=stored.name)
         tables: list[Group] = [table]
         if question.columns is not None:
             from syncline.planner.tables.column_selection import chosen_tables
 
             tables = chosen_tables(tables, records, question.columns)
     if question.json:
-        emit({"rows": records, "effort": tuned, "runs": len(stored.asked), "finished": len(stored.rows)})
+        emit({"rows": records, "effort": tuned, "runs": len(stored.requests), "finished": len(stored.rows)})
         return
     if records:
         print_each(new_console(), tables)
     _say_if_any(effort_line(tuned))
-    if len(stored.rows) < len(stored.asked):
-        say(f"{len(stored.rows):,} of {len(stored.asked):,} runs are finished")
+    if len(stored.rows) < len(stored.requests):
+        say(f"{len(stored.rows):,} of {len(stored.requests):,} runs are finished")
 
 
 def _say_if_any(line: str) -> None:

@@ -10,10 +10,9 @@ from syncline.comm.processes import ProcessGroupCommunicator
 from syncline.comm.shapes import ShapesCommunicator
 from syncline.comm.shared_memory import CarriedCollective, SharedMemory
 from syncline.comm.signs import PackedSigns
-from syncline.comm.simulated import SimulatedCommunicator, stack
+from syncline.comm.simulated import SimulatedCommunicator
 from syncline.comm.sparse import SparsePairs
-from syncline.comm.transport import Transport
-from syncline.comm.wire import BF16, DENSE, FP16, WIRE_FORMATS, Cast, Dense, WireFormat
+from syncline.comm.wire import BF16, DENSE, FP16, WIRE_FORMATS, WireFormat
 
 __all__ = [
     "BF16",
@@ -24,9 +23,7 @@ __all__ = [
     "WIRE_FORMATS",
     "Absence",
     "CarriedCollective",
-    "Cast",
     "Communicator",
-    "Dense",
     "Details",
     "Handle",
     "Ledger",
@@ -39,7 +36,6 @@ __all__ = [
     "SharedMemory",
     "SimulatedCommunicator",
     "SparsePairs",
-    "Transport",
     "WireFormat",
     "as_one_copy",
     "as_own_copies",
@@ -50,6 +46,5 @@ __all__ = [
     "for_all",
     "for_rows",
     "is_one_copy",
-    "stack",
     "the_copy",
 ]

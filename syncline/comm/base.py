@@ -1,14 +1,14 @@
-"""The protocol of communicators: the collectives that methods call.
+"""Communicators: the collectives that methods call, which are the same in every world.
 
 Every tensor that differs between workers has a leading *worker axis* of length ``R``, the rows that live in this
-process. The annotations name axes: ``R`` rows, ``M`` workers in the group. Methods call only this protocol, and so they
-run unchanged in the simulator, on real processes and on shapes.
+process. The annotations name axes: ``R`` rows, ``M`` workers in the group. Methods call only these collectives, and so
+they run unchanged in the simulator, on real processes and on shapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from jaxtyping import Shaped
 from torch import Tensor
@@ -46,30 +46,24 @@ class Handle:
         return self._result
 
 
-@runtime_checkable
-class Communicator(Protocol):
+class Communicator:
     """A group of ``M`` workers; the rows of this process's tensors are some of them.
 
-    Every collective notes one call in ``ledger``. ``label`` says what was sent, for human readers. ``details`` holds
-    what a clock needs and the communicator cannot know.
+    Every collective checks its arguments and notes one call in ``ledger``; the worlds define how values travel.
+    ``label`` says what was sent, for human readers. ``details`` holds what a clock needs and the communicator cannot
+    know.
+
+    Attributes:
+        ledger: the calls so far.
+        world_size: M, number of workers in the group.
+        local_workers: the worker of each row, R numbers.
+        replicas: number of independent repetitions of the group along the worker axis (1 in processes).
     """
 
     ledger: Ledger
-
-    @property
-    def world_size(self) -> int:
-        """Return M, the number of workers in the group."""
-        ...
-
-    @property
-    def local_workers(self) -> Sequence[int]:
-        """Return the worker of each row; ``len(local_workers) == R``."""
-        ...
-
-    @property
-    def replicas(self) -> int:
-        """Return the number of independent repetitions of the group along the worker axis (1 in processes)."""
-        ...
+    world_size: int
+    local_workers: Sequence[int]
+    replicas: int = 1
 
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
@@ -83,41 +77,68 @@ class Communicator(Protocol):
         return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
     def all_reduce_coalesced(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,
-    ) -> list[Tensor]:
+    ) -> list[Tensor]:  # fmt: skip
         """Reduce several tensors in one call, which costs one latency."""
-        ...
+        check_op(op, xs)
+        self._note("all_reduce", xs, wire, label, details, op)
+        return self._reduce(xs, op, wire)
+
+    def start_all_reduce(
+        self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
+        details: Details = PLAIN,
+    ) -> Handle:  # fmt: skip
+        """Start ``all_reduce_coalesced`` and return at once; the tensors must not change before ``wait``."""
+        check_op(op, xs)
+        self._note("all_reduce", xs, wire, label, details, op)
+        return Handle(self._start_reduce(xs, op, wire))
+
+    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
+        """Return the largest of one scalar per worker, for a trigger on which all workers must agree."""
+        return self.all_reduce(flag, op="max", label=label, details=details)
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Return every worker's tensor, on every worker; it may be a read-only view."""
-        ...
+        self._note("all_gather", [x], wire, label, details)
+        return self._gather_all(x, wire)
+
+    def start_all_gather(
+        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
+    ) -> Handle:
+        """Start ``all_gather`` and return at once; ``wait`` returns a list of one tensor."""
+        self._note("all_gather", [x], wire, label, details)
+        finish = self._start_gather_all(x, wire)
+        return Handle(lambda: [finish()])
 
     def gather(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerPeer:
         """Return every worker's tensor, on the root; the other workers' rows hold zeros and must not be read."""
-        ...
+        check_root(root, self.world_size)
+        self._note("gather", [x], wire, label, details)
+        return self._gather_on(x, root, wire)
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Exchange blocks: worker i's block j becomes worker j's block i."""
-        ...
+        self._note("all_to_all", [x], wire, label, details)
+        return self._exchange(x, wire)
 
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         """Reduce the blocks j of all workers and give the result to worker j."""
-        ...
+        check_op(op, [x])
+        self._note("reduce_scatter", [x], wire, label, details)
+        return self._reduce_blocks(x, op, wire)
 
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         """Return the root's tensor, on every worker; it may be a read-only view."""
-        ...
+        check_root(root, self.world_size)
+        self._note("broadcast", [x], wire, label, details)
+        return self._copy_from(x, root, wire)
 
     def mean_within(
         self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
@@ -126,43 +147,131 @@ class Communicator(Protocol):
 
         Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
-        ...
+        check_blocks(size, self.world_size)
+        self._note_parts("all_reduce", xs, wire, range(size), label, details)
+        return self._mean_of_blocks(xs, size, wire) if size > 1 else list(xs)
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
         """Gather from the workers at the same position of each block of ``size`` neighbours, ``(R, M/size, *s)``.
 
         Each position runs its own all-gather; all positions run at once. With one block, nothing is sent.
         """
-        ...
+        check_blocks(size, self.world_size)
+        return self._all_gather_parts(x, range(0, self.world_size, size), label, details)
 
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
         """Gather the tensors of each block of ``size`` neighbours on its workers, ``(R, size, *s)``, all at once."""
-        ...
+        check_blocks(size, self.world_size)
+        return self._all_gather_parts(x, range(size), label, details)
 
-    def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """Return the largest of one scalar per worker, for a trigger on which all workers must agree."""
-        return self.all_reduce(flag, op="max", label=label, details=details)
+    def _all_gather_parts(self, x: Tensor, part: range, label: str, details: Details) -> Tensor:
+        self._note_parts("all_gather", [x], DENSE, part, label, details)
+        return self._gather_parts(x, part) if len(part) > 1 else x.unsqueeze(1)
 
-    def start_all_reduce(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> Handle:
-        """Start ``all_reduce_coalesced`` and return at once; the tensors must not change before ``wait``."""
-        done = [
-            x.clone() for x in self.all_reduce_coalesced(xs, op, wire, label, details)
-        ]  # copies of the present values
-        return Handle(lambda: done)
+    def _note(
+        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details,
+        op: ReduceOp | None = None,
+    ) -> None:  # fmt: skip
+        """Check the arguments of a collective of all workers, and note it in the ledger.
 
-    def start_all_gather(
-        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> Handle:
-        """Start ``all_gather`` and return at once; ``wait`` returns a list of one tensor."""
-        done = self.all_gather(x, wire, label, details).clone()
-        return Handle(lambda: [done])
+        Raises:
+            SpecError: an argument of another kind than the collective takes.
+        """
+        self._check(xs, wire, details)
+        self._append(collective, xs, wire, self._participants(collective, op), label, details)
+
+    def _note_parts(
+        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
+    ) -> None:
+        """Check and note the collectives of all parts that are like ``part``, unless a part has only one worker."""
+        self._check(xs, wire, details)
+        for group in groups_like(part, self.world_size) if len(part) > 1 else ():
+            self._append(collective, xs, wire, group, label, details)
+
+    def _append(
+        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
+    ) -> None:
+        """Note one worker's part of a collective: its payload bytes and the bytes that are encoded to make them."""
+        encoded_bytes = details.encoded_bytes
+        if encoded_bytes is None:
+            encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
+        self.ledger.append(
+            Call(
+                self.ledger.step,
+                collective,
+                sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs),
+                group,
+                encoded_bytes=encoded_bytes,
+                wait_steps=details.wait_steps,
+                in_backward=details.in_backward,
+                label=label,
+                spans=details.spans,
+            )
+        )
+
+    def _participants(self, collective: str, op: ReduceOp | None) -> Ranks:
+        """Return the workers of a collective in the ledger's step, all of them unless some are absent."""
+        return range(self.world_size)
+
+    def _check(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
+        """Refuse arguments of a collective that have the wrong type, and tensors without a row per local worker."""
+        check_tensors(xs)
+        if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
+            raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
+        if not isinstance(details, Details):
+            raise SpecError("details", details, "syncline.comm.Details")
+        rows = len(self.local_workers)
+        for x in xs:
+            if x.dim() == 0 or x.shape[0] != rows:
+                raise SpecError("worker axis", tuple(x.shape), f"{rows} rows, a row per local worker")
+
+    # How values travel in a world, after the checks and the note.
+
+    def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
+        """Return the reductions of several tensors."""
+        raise NotImplementedError
+
+    def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
+        """Start the reductions; return the function that waits for them."""
+        reduced = [x.clone() for x in self._reduce(xs, op, wire)]  # copies of the present values
+        return lambda: reduced
+
+    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
+        """Return all workers' tensors on every worker, ``(R, M, *s)``."""
+        raise NotImplementedError
+
+    def _start_gather_all(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
+        """Start to gather; return the function that waits for the result."""
+        gathered = self._gather_all(x, wire).clone()
+        return lambda: gathered
+
+    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        """Return all workers' tensors on the root and zeros on the others, ``(R, M, *s)``."""
+        raise NotImplementedError
+
+    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+        """Return the blocks that the workers have for each other, ``(R, M, *s)``, after an all-to-all."""
+        raise NotImplementedError
+
+    def _reduce_blocks(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
+        """Return the reduction of each worker's blocks: an exchange and a local reduction move the bytes of a ring."""
+        return reduce_rows(self._exchange(x, wire), 1, op).squeeze(1)
+
+    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        """Return the root's tensor on every worker."""
+        raise NotImplementedError
+
+    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+        """Return the means over blocks of ``size`` neighbouring workers."""
+        raise NotImplementedError
+
+    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+        """Return the tensors of each worker's part, ``(R, len(part), *s)``; the group consists of parts like ``part``.
+
+        A part is a block of neighbours, ``range(size)``, or the workers at one position of all blocks,
+        ``range(0, M, size)``.
+        """
+        raise NotImplementedError
 
 
 def elements_per_row(x: Tensor) -> int:
@@ -183,44 +292,6 @@ def encoded_from(*xs: Tensor) -> Details:
     return Details(encoded_bytes=fp32_bytes(*xs))
 
 
-def note(
-    ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
-) -> None:
-    """Note one worker's part of a collective in the ledger: its payload bytes and the bytes encoded to make them.
-
-    Raises:
-        SpecError: an argument of another kind than the collective takes.
-    """
-    check_call(xs, wire, details)
-    nbytes = sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs)
-    encoded_bytes = details.encoded_bytes
-    if encoded_bytes is None:
-        encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
-    ledger.append(
-        Call(
-            ledger.step,
-            collective,
-            nbytes,
-            group,
-            encoded_bytes=encoded_bytes,
-            wait_steps=details.wait_steps,
-            in_backward=details.in_backward,
-            label=label,
-            spans=details.spans,
-        )
-    )
-
-
-def note_parts(
-    ledger: Ledger, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, workers: int, label: str,
-    details: Details,
-) -> None:  # fmt: skip
-    """Note the collectives of all parts that are like ``part``, unless a part has only one worker."""
-    check_call(xs, wire, details)
-    for group in groups_like(part, workers) if len(part) > 1 else ():
-        note(ledger, collective, xs, wire, group, label, details)
-
-
 def check_count(field: str, value: int) -> None:
     """Refuse a value that is no number of workers."""
     if not is_whole(value) or value < 1:
@@ -231,15 +302,6 @@ def check_tensors(xs: Sequence[Tensor]) -> None:
     """Refuse anything but a list or tuple of tensors."""
     if not isinstance(xs, list | tuple) or not all(isinstance(x, Tensor) for x in xs):
         raise SpecError("tensors", xs, "tensors with the workers in the first dimension")
-
-
-def check_call(xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
-    """Refuse arguments of a collective that have the wrong type."""
-    check_tensors(xs)
-    if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
-        raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
-    if not isinstance(details, Details):
-        raise SpecError("details", details, "syncline.comm.Details")
 
 
 def check_blocks(size: int, workers: int) -> None:
@@ -266,7 +328,6 @@ def check_root(root: int, workers: int) -> None:
 
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
     """Reduce ``x`` along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
-    check_op(op, [x])
     if x.shape[dim] == 1:  # a single row is its mean, sum and maximum
         return x
     if op == "mean":

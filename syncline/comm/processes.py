@@ -4,36 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import (
-    Communicator,
-    Handle,
-    PerPeer,
-    PerWorker,
-    ReduceOp,
-    check_blocks,
-    check_count,
-    check_op,
-    check_root,
-    check_tensors,
-    elements_per_row,
-    flat,
-    note,
-    note_parts,
-    reduce_rows,
-)
-from syncline.comm.ledger import PLAIN, Details, Ledger
+from syncline.comm.base import Communicator, ReduceOp, check_count, elements_per_row, flat, reduce_rows
+from syncline.comm.ledger import Ledger
 from syncline.comm.membership import Membership
-from syncline.comm.transport import Completion, Transport
+from syncline.comm.transport import TorchTransport, Transport
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.costmodel.traffic.call import groups_like
-from syncline.errors import SpecError, SynclineError
+from syncline.errors import SpecError
 
 
 class ProcessGroupCommunicator(Communicator):
@@ -58,8 +41,6 @@ class ProcessGroupCommunicator(Communicator):
         SynclineError: if ``torch.distributed`` is not initialised.
     """
 
-    replicas = 1
-
     def __init__(
         self,
         workers_per_process: int = 1,
@@ -70,36 +51,17 @@ class ProcessGroupCommunicator(Communicator):
         transport: Transport | None = None,
     ) -> None:
         if membership is not None:
-            raise SpecError(
-                "membership", "given", "none: only the simulated world has workers that leave and come back"
-            )
+            expected = "none: only the simulated world has workers that leave and come back"
+            raise SpecError("membership", "given", expected)
         check_count("workers_per_process", workers_per_process)
         self.ledger = Ledger()
         self._transport = transport or TorchTransport(group)
         self._reproducible = reproducible
         self._rows = workers_per_process
         self._processes, self._rank = self._transport.processes, self._transport.rank
-        self._group = range(self.world_size)
+        self.world_size = self._processes * workers_per_process
+        self.local_workers = range(self._rank * workers_per_process, (self._rank + 1) * workers_per_process)
         self._parts: dict[range, ProcessGroupCommunicator] = {}
-
-    @property
-    def world_size(self) -> int:
-        """Return M, the number of workers in the group."""
-        return self._processes * self._rows
-
-    @property
-    def local_workers(self) -> Sequence[int]:
-        """Return the worker of each row."""
-        return range(self._rank * self._rows, (self._rank + 1) * self._rows)
-
-    def _check(self, xs: Sequence[Tensor]) -> None:
-        check_tensors(xs)
-        for x in xs:
-            if x.dim() == 0 or x.shape[0] != self._rows:
-                raise SpecError("worker axis", tuple(x.shape), f"{self._rows} rows in the first dimension")
-
-    def _note(self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
-        note(self.ledger, collective, xs, wire, self._group, label, details)
 
     # Tensors travel as bytes, so that every element type passes through every backend.
 
@@ -128,32 +90,15 @@ class ProcessGroupCommunicator(Communicator):
 
         return finish
 
-    def _start_exact(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
-        """Start one all-reduce per element type of the concatenated local partial reductions."""
-        partial: ReduceOp = "max" if op == "max" else "sum"
+    def _start_by_type(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
+        """Start one exact reduction per element type of the concatenated tensors."""
         pending = []
         for _, run in groupby(xs, key=lambda x: x.dtype):
             tensors = list(run)
-            flat = torch.cat([reduce_rows(x, 0, partial).flatten() for x in tensors])
-            pending.append((tensors, flat, self._transport.all_reduce(flat, op == "max")))
-
-        def finish() -> list[Tensor]:
-            out: list[Tensor] = []
-            for tensors, flat, wait in pending:
-                wait()
-                reduced = flat / self.world_size if op == "mean" else flat
-                parts = reduced.split([elements_per_row(x) for x in tensors])
-                out += [part.view(1, *x.shape[1:]).expand_as(x) for part, x in zip(parts, tensors, strict=True)]
-            return out
-
-        return finish
-
-    def _start_end_to_end(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
-        """Start one block-wise reduction per element type of the concatenated tensors."""
-        pending = []
-        for _, run in groupby(xs, key=lambda x: x.dtype):
-            tensors = list(run)
-            pending.append((tensors, self._start_encoded(torch.cat([flat(x) for x in tensors], 1), op, DENSE)))
+            joined = torch.cat([flat(x) for x in tensors], 1)
+            in_blocks = self._reproducible
+            reduced = self._start_encoded(joined, op, DENSE) if in_blocks else self._start_exact(joined, op)
+            pending.append((tensors, reduced))
 
         def finish() -> list[Tensor]:
             out: list[Tensor] = []
@@ -161,6 +106,17 @@ class ProcessGroupCommunicator(Communicator):
                 parts = reduced().split([elements_per_row(x) for x in tensors], dim=1)
                 out += [part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True)]
             return out
+
+        return finish
+
+    def _start_exact(self, x: Tensor, op: ReduceOp) -> Callable[[], Tensor]:
+        """Start one all-reduce of the processes' partial reductions of ``(R, n)``, whose memory it may overwrite."""
+        partial = reduce_rows(x, 0, "max" if op == "max" else "sum").flatten()
+        wait = self._transport.all_reduce(partial, op == "max")
+
+        def finish() -> Tensor:
+            wait()
+            return (partial / self.world_size if op == "mean" else partial).expand_as(x)
 
         return finish
 
@@ -179,100 +135,71 @@ class ProcessGroupCommunicator(Communicator):
 
         return finish
 
+    @override
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
-        check_op(op, xs)
-        self._check(xs)
-        if wire.exact_dtype and not self._reproducible:
-            return self._start_exact(xs, op)
         if wire.exact_dtype:
-            return self._start_end_to_end(xs, op)
+            return self._start_by_type(xs, op)
         started = [self._start_encoded(x, op, wire) for x in xs]
         return lambda: [finish() for finish in started]
 
-    # The protocol.
+    @override
+    def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
+        return self._start_reduce(xs, op, wire)()
 
     @override
-    def all_reduce_coalesced(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> list[Tensor]:
-        return self.start_all_reduce(xs, op, wire, label, details).wait()
-
-    @override
-    def start_all_reduce(
-        self,
-        xs: Sequence[Tensor],
-        op: ReduceOp = "mean",
-        wire: WireFormat = DENSE,
-        label: str = "",
-        details: Details = PLAIN,
-    ) -> Handle:
-        finish = self._start_reduce(xs, op, wire)
-        self._note("all_reduce", xs, wire, label, details)
-        return Handle(finish)
-
-    @override
-    def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        return self.start_all_gather(x, wire, label, details).wait()[0]
-
-    @override
-    def start_all_gather(
-        self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> Handle:
-        self._check([x])
-        self._note("all_gather", [x], wire, label, details)
+    def _start_gather_all(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
         gather = self._start_gather(wire.encode(x))
-        return Handle(lambda: [wire.decode(gather(), x.dtype)])
+        return lambda: wire.decode(gather(), x.dtype)
 
     @override
-    def mean_within(
-        self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> list[Tensor]:
-        check_blocks(size, self.world_size)
-        self._check(xs)
-        note_parts(self.ledger, "all_reduce", xs, wire, range(size), self.world_size, label, details)
-        if size == 1:
-            return list(xs)
+    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
+        return self._start_gather_all(x, wire)()
+
+    @override
+    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        process, row = divmod(root, self._rows)
+        sent = wire.encode(x).contiguous()
+        gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
+        parts = [torch.empty_like(sent) for _ in range(self._processes)] if process == self._rank else []
+        self._transport.gather(_bytes(sent), [_bytes(part) for part in parts], process)
+        if parts:
+            gathered[row] = wire.decode(torch.cat(parts), x.dtype)
+        return gathered
+
+    @override
+    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+        return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
+
+    @override
+    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        process, row = divmod(root, self._rows)
+        sent = wire.encode(x)[row].contiguous().clone()
+        self._transport.broadcast(_bytes(sent), process)
+        return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
+
+    @override
+    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
         part = self._part(range(size))
         if part is not None:
             return part.all_reduce_coalesced(xs, wire=wire)
-        return [self._own_block(x, size, wire) for x in xs]
-
-    def _own_block(self, x: Tensor, size: int, wire: WireFormat) -> Tensor:
-        """Return the mean of each row's block from an all-gather of all rows, for blocks that are no process groups."""
-        gathered = wire.decode(self._start_gather(wire.encode(x))(), x.dtype)[0].unflatten(0, (-1, size))
-        means = wire.decode(wire.encode(reduce_rows(gathered, 1, "mean").squeeze(1)), x.dtype)
-        return means[[worker // size for worker in self.local_workers]]
-
-    @override
-    def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        check_blocks(size, self.world_size)
-        self._check([x])
-        places = range(0, self.world_size, size)
-        note_parts(self.ledger, "all_gather", [x], DENSE, places, self.world_size, label, details)
-        if len(places) == 1:
-            return x.unsqueeze(1)
-        part = self._part(places)
-        if part is not None:
-            return part.all_gather(x)
-        by_place = self._start_gather(x)()[0].unflatten(0, (-1, size)).transpose(0, 1)
-        return by_place[[worker % size for worker in self.local_workers]]
+        means = []
+        for x in xs:  # blocks that are no process groups: all rows come here
+            blocks = self._gather_all(x, wire)[0].unflatten(0, (-1, size))
+            decoded = wire.decode(wire.encode(reduce_rows(blocks, 1, "mean").squeeze(1)), x.dtype)
+            means.append(decoded[[worker // size for worker in self.local_workers]])
+        return means
 
     @override
-    def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        check_blocks(size, self.world_size)
-        self._check([x])
-        note_parts(self.ledger, "all_gather", [x], DENSE, range(size), self.world_size, label, details)
-        if size == 1:
-            return x.unsqueeze(1)
-        part = self._part(range(size))
-        if part is not None:
-            return part.all_gather(x)
-        return self._start_gather(x)()[0].unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
+    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+        group = self._part(part)
+        if group is not None:
+            return group.all_gather(x)
+        gathered = self._start_gather(x)()[0]
+        if part.step == 1:  # a block of neighbours
+            size = len(part)
+            return gathered.unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
+        by_place = gathered.unflatten(0, (-1, part.step)).transpose(0, 1)
+        return by_place[[worker % part.step for worker in self.local_workers]]
 
     def _part(self, part: range) -> ProcessGroupCommunicator | None:
         """Return the communicator of this process's part, among the parts of the group that are like ``part``.
@@ -288,101 +215,6 @@ class ProcessGroupCommunicator(Communicator):
                 if self._rank in ranks:
                     self._parts[part] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)
         return self._parts[part]
-
-    @override
-    def gather(
-        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerPeer:
-        check_root(root, self.world_size)
-        self._check([x])
-        self._note("gather", [x], wire, label, details)
-        process, row = divmod(root, self._rows)
-        sent = wire.encode(x).contiguous()
-        gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
-        parts = [torch.empty_like(sent) for _ in range(self._processes)] if process == self._rank else []
-        self._transport.gather(_bytes(sent), [_bytes(part) for part in parts], process)
-        if parts:
-            gathered[row] = wire.decode(torch.cat(parts), x.dtype)
-        return gathered
-
-    @override
-    def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        self._check([x])
-        self._note("all_to_all", [x], wire, label, details)
-        return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
-
-    @override
-    def reduce_scatter(
-        self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        # An all-to-all of blocks and a local reduction move the bytes of a ring.
-        check_op(op, [x])
-        self._check([x])
-        self._note("reduce_scatter", [x], wire, label, details)
-        return reduce_rows(wire.decode(self._start_exchange(wire.encode(x))(), x.dtype), 1, op).squeeze(1)
-
-    @override
-    def broadcast(
-        self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
-    ) -> PerWorker:
-        check_root(root, self.world_size)
-        self._check([x])
-        self._note("broadcast", [x], wire, label, details)
-        process, row = divmod(root, self._rows)
-        sent = wire.encode(x)[row].contiguous().clone()
-        self._transport.broadcast(_bytes(sent), process)
-        return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
-
-
-def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
-    """Return the rank in the default group of a rank in ``group``; torch takes ranks of a group since 2.6 only."""
-    return rank if group is None else dist.get_global_rank(group, rank)
-
-
-class TorchTransport(Transport):
-    """The collectives of a ``torch.distributed`` group.
-
-    Args:
-        group: the default group if none.
-
-    Raises:
-        SynclineError: if ``torch.distributed`` is not initialised.
-    """
-
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        if not (dist.is_available() and dist.is_initialized()):
-            raise SynclineError("torch.distributed is not initialised; call init_process_group first (or use torchrun)")
-        self._group = group
-        self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
-
-    def part(self, ranks: Sequence[int]) -> Any:
-        """Create a group of some of the processes, by their ranks in this group; every process must call this."""
-        return dist.new_group([global_rank(self._group, rank) for rank in ranks])
-
-    @override
-    def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
-        op = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
-        return dist.all_reduce(x, op, group=self._group, async_op=True).wait
-
-    @override
-    def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
-        return dist.all_to_all_single(received, sent, group=self._group, async_op=True).wait
-
-    @override
-    def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
-        return _all_gather_single(gathered, sent, group=self._group, async_op=True).wait
-
-    @override
-    def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        dist.gather(sent, list(parts) or None, global_rank(self._group, root), group=self._group)
-
-    @override
-    def broadcast(self, x: Tensor, root: int) -> None:
-        dist.broadcast(x, global_rank(self._group, root), group=self._group)
-
-
-# torch 2.13 renamed all_gather_into_tensor; older versions have only the old name.
-_all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
 def _bytes(x: Tensor) -> Tensor:

@@ -10,9 +10,11 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
+from syncline.costmodel.prices import PRICES
 from syncline.costmodel.reliability.rates import FAILURE_RATES
+from syncline.costmodel.scaling.published import loss_fits
 from syncline.errors import SpecError, error_text
-from syncline.methods import METHOD_KINDS, METHODS, MethodBase, load_plugins, method_of
+from syncline.methods import METHOD_KINDS, METHODS, load_plugins, method_of
 from syncline.planner.projection.memory import memory_of
 from syncline.registry import Registry
 from syncline.specs import (
@@ -61,19 +63,15 @@ def network_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def cluster_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of clusters: number of workers, their hardware, and the network that joins them."""
-    clusters = {name: named_cluster(file) for name, file in bundled_clusters().items()}
-    return [
-        {
-            "name": name,
-            "workers": cluster.workers,
-            "hardware": cluster.hardware and cluster.hardware.name,
-            "links": cluster.network.describe(),
-            "fields": network_fields(cluster.network),
-            "description": cluster.description,
-            "source": cluster.source,
-        }
-        for name, cluster in clusters.items()
-    ]
+    rows = []
+    for name, file in bundled_clusters().items():
+        cluster = named_cluster(file)
+        rows.append({
+            "name": name, "workers": cluster.workers, "hardware": cluster.hardware and cluster.hardware.name,
+            "links": cluster.network.describe(), "fields": network_fields(cluster.network),
+            "description": cluster.description, "source": cluster.source,
+        })  # fmt: skip
+    return rows
 
 
 def hardware_rows(report: Tell = _ignore_line) -> CatalogueRows:
@@ -108,20 +106,14 @@ def model_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of pipeline schedules."""
-    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind
+    from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind  # only here: a quick list loads no simulator
 
     def row(name: str) -> dict[str, Any]:
         kind = schedule_kind(name)
         described = kind.build.__doc__ or sys.modules[kind.build.__module__].__doc__ or ""
-        return {
-            "description": first_line(described),
-            "takes": [
-                option
-                for option, is_taken in (("chunks", kind.takes_chunks), ("max_in_flight", kind.takes_limits))
-                if is_taken
-            ],
-            "source": SCHEDULES.origin(name),
-        }
+        options = {"chunks": kind.takes_chunks, "max_in_flight": kind.takes_limits}
+        takes = [option for option, is_taken in options.items() if is_taken]
+        return {"description": first_line(described), "takes": takes, "source": SCHEDULES.origin(name)}
 
     return _rows_of(SCHEDULES, row, report)
 
@@ -156,6 +148,7 @@ def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], repo
 
 
 def _unusable(name: str, error: Exception) -> str:
+    """Return a line with the reason why a name of an installed package cannot be used."""
     if isinstance(error, SpecError) and error.value == name:
         return f"{name} cannot be used; expected {error.expected}"
     return f"{name} cannot be used: {error if isinstance(error, SpecError) else error_text(error)}"
@@ -168,33 +161,29 @@ def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, report: Tel
         report(_unusable(name, error))
     specs = {name: method_of(name) for name in METHODS}
     for name, spec in sorted(specs.items(), key=lambda item: (item[1].family, item[0])):
+        compressor = getattr(spec, "compressor", None)
         try:
-            rows.append(_method_row(name, spec, shape, workers))
+            num_kept = spec.kept_elements(shape.tensors, workers)
+            rows.append({
+                "name": name,
+                "kind": spec.kind,
+                "family": spec.family,
+                "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
+                "bytes_per_worker_and_step": spec.traffic_formula(workers),
+                "model": shape.name,
+                "workers": workers,
+                "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
+                "state_per_parameter": num_kept / shape.parameters,
+                "state_bytes": 4 * num_kept,
+                "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
+                "description": first_line(type(spec).__doc__ or ""),
+                "defaults": spec.model_dump(mode="json", exclude={"label", "kind"}),
+            })  # fmt: skip
         except Exception as error:  # any error of an installed package, as above
             if not METHOD_KINDS.origin(spec.kind):
                 raise
             report(_unusable(name, error))
     return rows
-
-
-def _method_row(name: str, spec: MethodBase, shape: Model, workers: int) -> dict[str, Any]:
-    compressor = getattr(spec, "compressor", None)
-    num_kept = spec.kept_elements(shape.tensors, workers)
-    return {
-        "name": name,
-        "kind": spec.kind,
-        "family": spec.family,
-        "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
-        "bytes_per_worker_and_step": spec.traffic_formula(workers),
-        "model": shape.name,
-        "workers": workers,
-        "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
-        "state_per_parameter": num_kept / shape.parameters,
-        "state_bytes": 4 * num_kept,
-        "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
-        "description": first_line(type(spec).__doc__ or ""),
-        "defaults": spec.model_dump(mode="json", exclude_defaults=False, exclude={"label", "kind"}),
-    }
 
 
 def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
@@ -203,10 +192,8 @@ def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
     def row(name: str) -> dict[str, Any]:
         problem: Any = PROBLEMS[name]
-        known_fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
-        defaults = {
-            field.name: None if field.default is dataclasses.MISSING else field.default for field in known_fields
-        }
+        fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
+        defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in fields}
         return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
 
     return _rows_of(PROBLEMS, row, report)
@@ -214,7 +201,6 @@ def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of bundled specs with the command that takes each."""
-
     rows = []
     for name, path in bundled().items():
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -225,8 +211,6 @@ def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
-    from syncline.costmodel.scaling.published import loss_fits
-
     return [
         {
             "name": name,
@@ -245,14 +229,11 @@ def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 def price_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published price lists, with their dates."""
-    from syncline.costmodel.prices import PRICES
-
     return [dataclasses.asdict(prices) for prices in PRICES.values()]
 
 
 def failure_rows(report: Tell = _ignore_line) -> CatalogueRows:
     """Return rows of published failure rates, one for each kind of failure."""
-
     return [
         {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}
         | {"description": published.description, "source": published.source}

@@ -6,8 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
@@ -16,7 +15,7 @@ from typing import Any
 
 from syncline.errors import error_text
 from syncline.files import temporary_folder
-from syncline.runs.folders.folder import PACKAGES
+from syncline.runs.folders.folder import PACKAGES, installed_version
 from syncline.runs.folders.path_lock import PathLock
 from syncline.runs.training.limits import memory_bytes
 from syncline.units import format_bytes
@@ -40,7 +39,7 @@ EXTRAS = {
 }  # fmt: skip
 """Packages of each extra in pyproject.toml that show whether it is installed."""
 
-FOR = {
+CONSEQUENCES = {
     "chakra": "'syncline chakra' is refused",
     "dask": "'syncline sweep --dask' is refused",
     "docs": "the documentation's site is not built",
@@ -52,7 +51,7 @@ FOR = {
 }
 """Consequence of a missing extra."""
 
-OFFERS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
+ENTRY_POINTS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
 """Entry points of other packages, as ``syncline.NAME``."""
 
 
@@ -75,16 +74,21 @@ class Finding:
     without: str = ""
 
 
+Answer = tuple[str] | tuple[str, bool, str]
+"""The result of a check without its group and name: ``found``, or ``found``, ``ok`` and ``without``."""
+
+
 def findings() -> list[Finding]:
     """Return the results of all checks; a check that fails is a result too, and never an error."""
-    results: list[Finding] = []
+    results = []
     for group, checks in GROUPS.items():
         for name, check in checks.items():
             try:
-                result = check()
+                answer = check()
             except Exception as error:  # any error of another package or of the system
-                result = Finding(group, name, f"cannot be told ({error_text(error)})", ok=False)
-            results += [result] if isinstance(result, Finding) else result
+                answer = f"cannot be told ({error_text(error)})", False, ""
+            if answer is not None:
+                results.append(Finding(group, name, *answer))
     return results
 
 
@@ -93,44 +97,27 @@ def records(results: Iterable[Finding]) -> list[dict[str, Any]]:
     return [asdict(finding) for finding in results]
 
 
-def _syncline() -> Finding:
-    return Finding("versions", "syncline", version_line())
+def _package(name: str) -> Answer:
+    version = installed_version(name)
+    return version or "none", version is not None, "" if version else f"pip install {name}"
 
 
-def _python() -> Finding:
-    return Finding("versions", "python", f"{platform.python_version()} ({sys.executable})")
-
-
-def _package(name: str) -> Finding:
-    version = _version(name)
-    return Finding("versions", name, version or "none", version is not None, "" if version else f"pip install {name}")
-
-
-def _system() -> Finding:
-    return Finding("machine", "system", f"{platform.system()} {platform.release()}, {platform.machine()}")
-
-
-def _cores() -> Finding:
+def _cores() -> Answer:
     cores = os.cpu_count() or 1
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     threads = os.environ.get("OMP_NUM_THREADS")
     text = f"{mine}" + (f" of {cores}" if mine != cores else "") + (f", OMP_NUM_THREADS={threads}" if threads else "")
     consequence = "trainings run one after another, and launched processes take turns" if mine == 1 else ""
-    return Finding("machine", "cores", text, mine > 1, consequence)
+    return text, mine > 1, consequence
 
 
-def _memory() -> Finding:
+def _memory() -> Answer:
     has = memory_bytes()
-    return Finding("machine", "memory", format_bytes(has) if has is not None else "not told by this system")
+    return (format_bytes(has) if has is not None else "not told by this system",)
 
 
-def _disk() -> Finding:
-    return Finding("machine", "disk", f"{format_bytes(shutil.disk_usage(Path.cwd()).free)} free here")
-
-
-def _folder() -> Finding:
+def _folder() -> Answer:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
-
     try:
         with temporary_folder(Path.cwd()) as place:
             claim = PathLock.acquire(place / "it")
@@ -138,113 +125,99 @@ def _folder() -> Finding:
             if claim is not None:
                 claim.release()
     except OSError as error:
-        without = f"nothing can be written here ({error.strerror}); --out names another folder"
-        return Finding("machine", "this folder", "none", False, without)
+        return "none", False, f"nothing can be written here ({error.strerror}); --out names another folder"
     without = "" if sure else "no locks here: two commands must not write one name at a time"
-    return Finding("machine", "this folder", "can be written to" + (", has locks" if sure else ""), sure, without)
+    return "can be written to" + (", has locks" if sure else ""), sure, without
 
 
-def _gpus() -> Finding:
+def _gpus() -> Answer:
     import torch
 
     if not torch.cuda.is_available():
         built = "torch is built without CUDA" if torch.version.cuda is None else "torch finds none"
-        return Finding("machine", "GPU", "none", False, f"device: cuda is refused, auto means cpu ({built})")
+        return "none", False, f"device: cuda is refused, auto means cpu ({built})"
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return Finding("machine", "GPU", f"{', '.join(names)} (CUDA {torch.version.cuda})")
+    return (f"{', '.join(names)} (CUDA {torch.version.cuda})",)
 
 
-def _gloo() -> Finding:
+def _gloo() -> Answer:
     import torch.distributed as dist
 
-    is_available = dist.is_available() and dist.is_gloo_available()
-    without = (
-        "" if is_available else "no processes on CPUs: launch, calibrate, validate (this torch is built without it)"
-    )
-    return Finding("processes", "gloo", "there" if is_available else "none", is_available, without)
+    if dist.is_available() and dist.is_gloo_available():
+        return ("there",)
+    return "none", False, "no processes on CPUs: launch, calibrate, validate (this torch is built without it)"
 
 
-def _nccl() -> Finding:
+def _nccl() -> Answer:
     import torch
     import torch.distributed as dist
 
     built = dist.is_available() and dist.is_nccl_available()
-    usable = built and torch.cuda.is_available()
+    if built and torch.cuda.is_available():
+        return ("there",)
     why = "no GPU" if built else "this torch is built without it"
-    state = "there" if usable else "built in" if built else "none"
-    return Finding("processes", "nccl", state, usable, "" if usable else f"--backend nccl is refused ({why})")
+    return "built in" if built else "none", False, f"--backend nccl is refused ({why})"
 
 
-def _torchrun() -> Finding:
+def _torchrun() -> Answer:
     neighbour = Path(sys.executable).with_name("torchrun")
     where = str(neighbour) if neighbour.is_file() else shutil.which("torchrun")
-    without = "" if where else "start processes by 'python -m torch.distributed.run' instead"
-    return Finding("processes", "torchrun", where or "none", where is not None, without)
+    return (where,) if where else ("none", False, "start processes by 'python -m torch.distributed.run' instead")
 
 
-def _namespaces() -> Finding:
-    lacks = [
-        requirement
-        for requirement, is_present in (
-            ("Linux", sys.platform == "linux"),
-            ("root", os.geteuid() == 0),
-            ("the command ip", shutil.which("ip")),
-            ("/dev/net/tun", Path("/dev/net/tun").exists()),
-            ("a C compiler", os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang")))),
-        )
-        if not is_present
-    ]
-    without = f"'python -m benchmarks.shaped' is skipped (it lacks {', '.join(lacks)})" if lacks else ""
-    return Finding("processes", "network namespaces", "none" if lacks else "there", not lacks, without)
+def _namespaces() -> Answer:
+    has = {
+        "Linux": sys.platform == "linux",
+        "root": os.geteuid() == 0,
+        "the command ip": shutil.which("ip"),
+        "/dev/net/tun": Path("/dev/net/tun").exists(),
+        "a C compiler": os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang"))),
+    }
+    lacks = ", ".join(requirement for requirement, is_present in has.items() if not is_present)
+    return ("none", False, f"'python -m benchmarks.shaped' is skipped (it lacks {lacks})") if lacks else ("there",)
 
 
-def _extra(name: str) -> Finding:
-    lacks = [package for package in EXTRAS[name] if _version(package) is None]
-    installed = [f"{package} {_version(package)}" for package in EXTRAS[name] if package not in lacks]
-    if not lacks:
-        return Finding("extras", name, ", ".join(installed) if len(installed) == 1 else f"{len(installed)} packages")
-    without = f"{FOR[name]}: pip install 'syncline[{name}]'" + (f" (lacks {', '.join(lacks)})" if installed else "")
-    return Finding("extras", name, "none", False, without)
+def _extra(name: str) -> Answer:
+    versions = {package: installed_version(package) for package in EXTRAS[name]}
+    lacks = [package for package, version in versions.items() if version is None]
+    if lacks:
+        some = f" (lacks {', '.join(lacks)})" if len(lacks) < len(versions) else ""
+        return "none", False, f"{CONSEQUENCES[name]}: pip install 'syncline[{name}]'{some}"
+    texts = [f"{package} {version}" for package, version in versions.items()]
+    return (texts[0] if len(texts) == 1 else f"{len(texts)} packages",)
 
 
-def _offered() -> list[Finding]:
-    """Return the names that other packages add."""
-    return [Finding("extras", f"{kind} of others", ", ".join(names)) for kind in OFFERS if (names := _names(kind))]
-
-
-def _names(kind: str) -> list[str]:
-    return sorted(point.name for point in metadata.entry_points(group=f"syncline.{kind}"))
-
-
-def _browser() -> Finding:
+def _browser() -> Answer:
     names = ("xdg-open", "open", "firefox", "chromium", "google-chrome")
     where = next(filter(None, map(shutil.which, names)), None)
-    without = "" if where else "open trace.json in ui.perfetto.dev, and figures, on another machine"
-    return Finding("extras", "browser", where or "none", where is not None, without)
+    return (where,) if where else ("none", False, "open trace.json in ui.perfetto.dev, and figures, on another machine")
 
 
-def _version(package: str) -> str | None:
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return None
+def _offered(kind: str) -> Answer | None:
+    """Return the names that other packages add; None without any."""
+    names = ", ".join(sorted(point.name for point in metadata.entry_points(group=f"syncline.{kind}")))
+    return (names,) if names else None
 
 
-Check = Callable[[], "Finding | list[Finding]"]
-
-
-def _versions() -> Iterator[tuple[str, Check]]:
-    yield "syncline", _syncline
-    yield "python", _python
-    for name in (*PACKAGES, "pandas", "scipy"):
-        yield name, partial(_package, name)
-
-
-GROUPS: dict[str, dict[str, Check]] = {
-    "versions": dict(_versions()),
+GROUPS: dict[str, dict[str, Callable[[], Answer | None]]] = {
+    "versions": {
+        "syncline": lambda: (version_line(),),
+        "python": lambda: (f"{platform.python_version()} ({sys.executable})",),
+        **{name: partial(_package, name) for name in (*PACKAGES, "pandas", "scipy")},
+    },
     "machine": {
-        "system": _system, "cores": _cores, "memory": _memory, "GPU": _gpus, "disk": _disk, "this folder": _folder,
+        "system": lambda: (f"{platform.system()} {platform.release()}, {platform.machine()}",),
+        "cores": _cores,
+        "memory": _memory,
+        "GPU": _gpus,
+        "disk": lambda: (f"{format_bytes(shutil.disk_usage(Path.cwd()).free)} free here",),
+        "this folder": _folder,
     },
     "processes": {"gloo": _gloo, "nccl": _nccl, "torchrun": _torchrun, "network namespaces": _namespaces},
-    "extras": {**{name: partial(_extra, name) for name in EXTRAS}, "browser": _browser, "others": _offered},
-}  # fmt: skip
-"""Checks, in the order of the output."""
+    "extras": {
+        **{name: partial(_extra, name) for name in EXTRAS},
+        "browser": _browser,
+        **{f"{kind} of others": partial(_offered, kind) for kind in ENTRY_POINTS},
+    },
+}
+"""Checks, in the order of the output; a check without an answer has no row."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
+from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Group
 
+from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
+from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
 from syncline.sim import PipelineReport, Timeline, chrome_trace, report, run_pipeline, task_spans
 from syncline.sim.pipelines.schedules import schedule_kind
-
-if TYPE_CHECKING:
-    from syncline.specs import PipelineSpec
+from syncline.specs import PipelineSpec
+from syncline.specs.study import Record
+from syncline.units import format_bytes
 
 MOST_DRAWN = 1500, 20_000
 """Smallest and largest number of a schedule's tasks in the figure; with many stages enough to reach the last one."""
@@ -26,6 +29,52 @@ MOST_TRACED = 500_000
 
 MOST_STAGES_DRAWN = 256
 """Largest number of rows of the figure; further panels are left out, except for the first."""
+
+
+MOST_STAGES = 16
+"""Largest number of a schedule's stages that are all shown; otherwise half of this number from each end."""
+
+
+def _largest(field: str) -> Callable[[Record], str]:
+    """Return a function from a row to the largest number of a stage in it, as text."""
+    return lambda row: str(max(stage[field] for stage in row["per_stage"]))
+
+
+COLUMNS: list[Column] = [
+    ("schedule", lambda row: row["schedule"]),
+    ("makespan", seconds_of("makespan_s")),
+    ("closed\nform", seconds_of("closed_form_s")),
+    ("bubble", lambda row: f"{row['bubble']:.1%}"),
+    ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
+    ("micro-batches\nper second", lambda row: f"{row['microbatches_per_s']:.4g}"),
+    ("delay,\nup to", _largest("delay_steady")),
+    ("activations,\nup to", _largest("peak_activations")),
+    ("weight\nversions", _largest("weight_versions")),
+]
+FORM_NOTE = "Closed form: the makespan with equal stages, no jitter and free links; '-' where there is none.\n"
+NOTE = (
+    "Bubble: the part of the stages' time in which nothing computes.\n"
+    "Delay, activations, weight versions: of the stage where they are highest, see below."
+)
+
+STAGE_COLUMNS: list[Column] = [
+    ("schedule", lambda row: row["schedule"]),
+    ("stage", lambda row: str(row["stage"])),
+    ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
+    ("delay", lambda row: str(row["delay_steady"])),
+    ("mean\ndelay", lambda row: f"{row['delay_mean']:.2f}"),
+    ("activations", lambda row: str(row["peak_activations"])),
+    ("weight\nversions", lambda row: str(row["weight_versions"])),
+]
+BYTES_COLUMNS: list[Column] = [
+    ("activations\n(bytes)", lambda row: format_bytes(row["activations_bytes"])),
+    ("weights\n(bytes)", lambda row: format_bytes(row["weights_bytes"])),
+]
+STAGE_NOTE = (
+    "Delay: updates of a stage between a micro-batch's forward and the update by its gradient; of the last "
+    "micro-batch, and the mean of all. Activations: most micro-batches (where stages have chunks, in one each) "
+    "between forward and last use. Weight versions: most that are needed at once, by those in flight and the next."
+)
 
 
 class SimulatedSchedule(NamedTuple):
@@ -52,23 +101,18 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     """
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
-        played, rows = [], []
+        simulated, rows = [], []
         for network in spec.links:
             for name in spec.schedules:
                 timeline = run_pipeline(spec.pipeline(name), network)
-                played.append(SimulatedSchedule(name, network.name, timeline))
+                simulated.append(SimulatedSchedule(name, network.name, timeline))
                 result = report(timeline, spec.build_schedule(name), spec.stages)
                 rows.append(schedule_row(spec, name, network.name, result))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
-        folder.table(
-            "timeline",
-            timeline_columns(
-                [(schedule_run.schedule, schedule_run.network, schedule_run.timeline) for schedule_run in played]
-            ),
-        )
-        folder.trace(chrome_trace(*_traced(spec, played)))
+        folder.table("timeline", timeline_columns(simulated))
+        folder.trace(chrome_trace(*_traced(spec, simulated)))
         if figures:
-            _draw(folder, spec, played)
+            _draw(folder, spec, simulated)
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
@@ -77,32 +121,23 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
     chunks = spec.chunks_of(name)
     activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
     return {
-        "schedule": name,
-        "network": network,
-        "stages": spec.stages,
-        "microbatches": spec.microbatches,
-        "chunks": chunks,
-        "replicas": spec.replicas,
-        "makespan_s": report.makespan_s,
+        "schedule": name, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
+        "chunks": chunks, "replicas": spec.replicas, "makespan_s": report.makespan_s,
         "closed_form_s": makespan_closed_form_s(spec, name),
         "bubble": report.bubble,
         "utilisation": sum(stage.utilisation for stage in report.stages) / len(report.stages),
         "microbatches_per_s": report.microbatches_per_s,
         "per_stage": [
             {
-                "stage": number + 1,
-                "utilisation": stage.utilisation,
-                "delay_steady": stage.delay_steady,
-                "delay_mean": sum(stage.delays) / len(stage.delays),
-                "delays": list(stage.delays),
-                "peak_activations": stage.peak_activations,
-                "weight_versions": stage.weight_versions,
+                "stage": number + 1, "utilisation": stage.utilisation, "delay_steady": stage.delay_steady,
+                "delay_mean": sum(stage.delays) / len(stage.delays), "delays": list(stage.delays),
+                "peak_activations": stage.peak_activations, "weight_versions": stage.weight_versions,
                 "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[number],
                 "weights_bytes": weights and stage.weight_versions * weights[number],
             }
             for number, stage in enumerate(report.stages)
         ],
-    }
+    }  # fmt: skip
 
 
 def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
@@ -116,53 +151,44 @@ def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
     if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
         return None
     chunks = spec.chunks_of(name)
-    return float(
-        pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
-    )  # fmt: skip
+    return float(pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks))
 
 
-def _traced(spec: PipelineSpec, played: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
+def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline of all schedules, whose workers are the stages of each, and the workers' names."""
     workers = spec.stages * spec.replicas
-    share = MOST_TRACED / sum(len(schedule_run.timeline) for schedule_run in played)
+    share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
     first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
-    parts = [schedule_run.timeline.head(first).to_columns() for schedule_run in played]
+    parts = [schedule.timeline.head(first).to_columns() for schedule in simulated]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
-    return Timeline.from_columns(columns, workers * len(played)), [
-        ", ".join(
-            [
-                *_title(spec, schedule_run),
-                *([f"replica {replica + 1}"] if spec.replicas > 1 else []),
-                f"stage {stage + 1}",
-            ]
-        )
-        for schedule_run in played
-        for replica in range(spec.replicas)
-        for stage in range(spec.stages)
-    ]
+    names = []
+    for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
+        replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""
+        names.append(f"{_title(spec, schedule)}, {replica_name}stage {stage + 1}")
+    return Timeline.from_columns(columns, workers * len(simulated)), names
 
 
-def _title(spec: PipelineSpec, schedule_run: SimulatedSchedule) -> list[str]:
-    return [schedule_run.schedule, *([schedule_run.network] if len(spec.networks) > 1 else [])]
+def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:
+    """Return the name of a schedule, with its network if there are several."""
+    return f"{schedule.schedule}, {schedule.network}" if len(spec.networks) > 1 else schedule.schedule
 
 
-def _draw(folder: RunFolder, spec: PipelineSpec, played: Sequence[SimulatedSchedule]) -> None:
-    from syncline.analysis import save
+def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> None:
+    """Draw the beginnings of the schedules, those of one network on one time axis."""
+    from syncline.analysis import save  # only here: matplotlib is slow to load
     from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 
     panels = []
-    for network, group in groupby(
-        played[: max(1, MOST_STAGES_DRAWN // spec.stages)], key=lambda schedule_run: schedule_run.network
-    ):
-        drawn = [
-            (schedule_run, schedule_run.timeline[schedule_run.timeline.worker < spec.stages]) for schedule_run in group
-        ]
-        until_s = min(_most_s(timeline, spec.stages) for _, timeline in drawn)
-        for schedule_run, timeline in drawn:
-            shown = task_spans(timeline, spec.build_schedule(schedule_run.schedule), until_s)
+    chosen = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]
+    for network, group in groupby(chosen, key=lambda schedule: schedule.network):
+        schedules = list(group)
+        timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
+        until_s = min(_most_s(timeline, spec.stages) for timeline in timelines)
+        for schedule, timeline in zip(schedules, timelines, strict=True):
+            shown = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
             cut = " (its beginning)" if len(shown) < timeline.computes.sum() else ""
-            panels.append(SchedulePanel(", ".join(_title(spec, schedule_run)) + cut, spec.stages, shown, network))
+            panels.append(SchedulePanel(_title(spec, schedule) + cut, spec.stages, shown, network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
@@ -172,3 +198,39 @@ def _most_s(timeline: Timeline, stages: int) -> float:
     count = min(max(fewest, 2 * stages**2), largest)
     ends_s = timeline.end_s[timeline.computes]
     return float(np.partition(ends_s, count)[count]) if len(ends_s) > count else float("inf")
+
+
+def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
+    """Return a table per network; then the stages, on the first network."""
+    tables = []
+    has_closed_form = any(row["closed_form_s"] is not None for row in rows)
+    columns, note = (COLUMNS, FORM_NOTE + NOTE) if has_closed_form else ([*COLUMNS[:2], *COLUMNS[3:]], NOTE)
+    for network in spec.links:
+        network_rows = [row for row in rows if row["network"] == network.name]
+        tables.append(
+            table(_table_title(network, spec), columns, network_rows, note if network is spec.links[-1] else "")
+        )
+    first = [row for row in rows if row["network"] == spec.links[0].name]
+    hidden = slice(MOST_STAGES // 2, -MOST_STAGES // 2) if spec.stages > MOST_STAGES else slice(0)
+    stages = []
+    for row in first:
+        of_row = [{"schedule": row["schedule"]} | stage for stage in row["per_stage"]]
+        del of_row[hidden]
+        stages += of_row
+    columns = STAGE_COLUMNS + (BYTES_COLUMNS if spec.model else [])
+    title = "Stages" if len(spec.links) == 1 else f"Stages, on {spec.links[0].name}"
+    note = STAGE_NOTE + ("" if len(stages) == len(first) * spec.stages else "\nStages in the middle: --json.")
+    tables.append(table(title, columns, stages, note, section="schedule"))
+    return tables
+
+
+def _table_title(network: Network, spec: PipelineSpec) -> str:
+    """Return the title of a network's table: the work, and the network."""
+    work = f"{spec.stages:,} stages, {spec.microbatches:,} micro-batches"
+    if spec.model is not None and spec.hardware is not None:
+        work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens_per_microbatch:,} tokens"
+    if spec.replicas > 1:
+        work += f", {spec.replicas:,} replicas"
+    if not spec.networks:
+        return f"{work}, free links"
+    return f"{work}; " + (f"{network.name}: " if "," not in network.name else "") + network.describe()

@@ -34,16 +34,14 @@ def check_columns(spec: Experiment, columns: str | None) -> None:
     short = spec.model_copy(update={"steps": 1, "seeds": spec.seeds[:1], "timeline_steps": 0})
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="syncline-columns-") as folder, suppress(SynclineError):
-        rows = _rows(short, Path(folder) / "training")
+        out = Path(folder) / "training"
+        if isinstance(short, CompareSpec):
+            from syncline.runs.compare import compare  # only here: torch is slow to load
+
+            rows = compare(short, out, exact=True, jobs=1, figures=False)["rows"]
+        else:
+            from syncline.runs.run import run
+
+            rows = run(short, out, exact=True, figures=False)["rows"]
     if rows:  # otherwise the training itself reports the error
         chosen_names(rows, columns)
-
-
-def _rows(spec: RunSpec | CompareSpec, out: Path) -> list[dict[str, object]]:
-    if isinstance(spec, CompareSpec):
-        from syncline.runs.compare import compare
-
-        return list(compare(spec, out, exact=True, jobs=1, figures=False)["rows"])
-    from syncline.runs.run import run
-
-    return list(run(spec, out, exact=True, figures=False)["rows"])

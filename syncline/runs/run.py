@@ -7,27 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncline.analysis import save
+from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
-from syncline.runs.processes.shared_progress import run_stoppable, shared_progress
-from syncline.runs.studies import run_study, total_length
-from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
+from syncline.runs.processes.shared_progress import run_stoppable, shared_progress, side_by_side, watched
 from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_training
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import run_records
-from syncline.runs.training.tables import (
-    ledger_columns,
-    metrics_tables,
-    names_of_workers,
-    timeline_columns,
-    write_contributions,
-    write_watched,
-)
-from syncline.runs.training.train_and_time import time_method, train_method, where_trained
+from syncline.runs.training.tables import names_of_workers, timeline_columns, write_contributions, write_measurements
+from syncline.runs.training.train_and_time import time_with_bounds, train_method, where_trained
+from syncline.runs.training.trained import with_measured_step
 from syncline.sim import chrome_trace
-from syncline.specs import Experiment, RunSpec
+from syncline.specs import Experiment, RunSpec, study_of
 
 
 def run(
@@ -65,28 +58,22 @@ def run(
         trained = run_stoppable(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
             raise KeyboardInterrupt  # stopped before the first result
-        folder.long_table("metrics", metrics_tables([trained]))
-        folder.table("ledger", ledger_columns([trained]))
-        write_watched(folder, [trained])
-        timed = time_method(spec, trained, spec.network)
-        rows = run_records(trained, timed, spec.network, spec.workers)
-        bounds: dict[str, Any] = {}
-        if timed:
-            time_again = partial(time_method, spec, trained, spec.network)
-            bounds = bounds_record(timed, *clock_bounds(spec, spec.network, timed, time_again, step_s is not None))
-            rows = [row | bounds for row in rows]
+        write_measurements(folder, [trained])
+        network = spec.network
+        timed = time_with_bounds(spec, trained, network, step_s is not None)
+        bounds = timed.bounds() if timed else {}
+        rows = [row | bounds for row in run_records(trained, timed and timed.clock, network, spec.workers)]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
         if timed:
-            name = spec.network.name
-            key = trained.method, name
-            write_curves(folder, spec, [trained], {key: timed}, {name: spec.network}, bounds={key: bounds})
-            folder.table("timeline", timeline_columns([(trained.method, name, timed.timeline)]))
-            folder.trace(chrome_trace(timed.timeline, names_of_workers(timed.timeline, spec.num_endpoints)))
+            key, clock = (trained.method, network.name), timed.clock
+            write_curves(folder, spec, [trained], {key: clock}, {network.name: network}, bounds={key: bounds})
+            folder.table("timeline", timeline_columns([(*key, clock.timeline)]))
+            folder.trace(chrome_trace(clock.timeline, names_of_workers(clock.timeline, spec.num_endpoints)))
             write_contributions(folder, [trained])
             if figures:
-                run_figures(folder, spec, trained, timed)
+                run_figures(folder, spec, trained, clock)
     result = {"rows": rows, "folder": str(folder.path), "interrupted": trained.history.interrupted}
     return result | {"measured_step_s": step_s}
 
@@ -97,3 +84,69 @@ def steps_of(spec: Experiment) -> int:
     A run makes the steps of its spec. A study makes the steps of all its trainings and votes.
     """
     return spec.steps if isinstance(spec, RunSpec) else total_length(spec)
+
+
+def run_study(
+    spec: Experiment,
+    out: Path,
+    *,
+    exact: bool = False,
+    jobs: int | None = None,
+    figures: bool = True,
+    on_progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Run a study and write its folder: spec, records, rows and figures.
+
+    Args:
+        spec: the study.
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+        jobs: number of processes side by side; the study's own number if None. It changes no number.
+        figures: whether the folder gets figures.
+        on_progress: called now and then with the completed part of ``total_length``.
+
+    Returns:
+        ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of the finished pieces.
+    """
+    study, pieces = study_of(spec), _pieces(spec)
+    own_jobs = study.jobs(spec)
+
+    def report(done: list[int]) -> None:
+        if on_progress:
+            on_progress(sum(done))
+
+    with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, watched(progress, report):
+        folder.spec(spec)
+        records: list[dict[str, Any]] = []
+        calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
+        for new in side_by_side(calls, jobs or own_jobs, progress):
+            records += new
+            if new:  # rewritten after each piece, so that a crash of the next one loses nothing
+                folder.table("metrics", record_columns(records))
+        rows = study.rows(spec, records)
+        interrupted = progress.stopped
+        folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
+        if rows and figures and not is_interrupted():
+            for name, figure in study.figures(spec, records, rows):
+                save(figure, folder.figure(name))
+    return {"rows": rows, "folder": str(folder.path), "interrupted": interrupted}
+
+
+def total_length(spec: Experiment) -> int:
+    """Return the total that the progress of a study counts to."""
+    return sum(piece.length for piece in _pieces(spec))
+
+
+def _pieces(spec: Experiment) -> list[Any]:
+    pieces = study_of(spec).pieces
+    assert pieces is not None, "a study that answers at once"
+    return pieces(spec)
+
+
+def record_columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Return records as sorted columns, because the order in which they finished means nothing."""
+
+    def none_first(record: dict[str, Any]) -> list[tuple[bool, Any]]:
+        return [(value is not None, "" if value is None else value) for value in record.values()]
+
+    ordered = sorted(records, key=none_first)
+    return {name: [record[name] for record in ordered] for name in records[0]}

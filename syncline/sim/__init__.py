@@ -23,9 +23,18 @@ from syncline.sim.program.instructions import Collective, Compute, Instruction, 
 from syncline.sim.program.queued import HostWait, Queued, StreamMark, StreamWait
 from syncline.sim.program.timeline import STREAMS, Span, Timeline
 from syncline.sim.program.trace import chrome_trace
-from syncline.sim.workers.compute import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
+from syncline.sim.workers.compute import (
+    ComputeTime,
+    Disturbance,
+    ExponentialTail,
+    LogNormalJitter,
+    ParetoTail,
+    Pause,
+    PersistentSpeeds,
+    Slowdowns,
+    SlowWorker,
+)
 from syncline.sim.workers.faults import LatencyJitter, SlowLink, with_slow_links
-from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
 __all__ = [
     "SCHEDULES",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from syncline.comm import Membership
-    from syncline.sim.workers.stragglers import Straggler
+    from syncline.sim.workers.compute import Straggler
 
 
 class SlowdownsSpec(Spec):
@@ -54,7 +54,7 @@ class StragglersSpec(Spec):
         return factors
 
     def _parts(self) -> dict[str, Straggler]:
-        from syncline.sim.workers.stragglers import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
+        from syncline.sim.workers.compute import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
         parts: dict[str, Straggler] = {}
         if self.exponential_scale is not None:

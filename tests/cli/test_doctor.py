@@ -19,7 +19,8 @@ def test_extras_are_those_of_the_package():
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     named = {name: {one.split(">")[0] for one in packages} for name, packages in extras.items()}
     assert (
-        named == {name: set(packages) for name, packages in doctor.EXTRAS.items()} and named.keys() == doctor.FOR.keys()
+        named == {name: set(packages) for name, packages in doctor.EXTRAS.items()}
+        and named.keys() == doctor.CONSEQUENCES.keys()
     )
 
 
@@ -49,10 +50,10 @@ def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):
 
 @pytest.mark.parametrize("extra", doctor.EXTRAS)
 def test_without_an_extra_it_is_said_what_is_missed_and_how_to_get_it(extra, monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     (told,) = [one for one in doctor.findings() if one.name == extra]
     assert (told.found, told.ok, told.without) == (
-        "none", False, f"{doctor.FOR[extra]}: pip install 'syncline[{extra}]'",
+        "none", False, f"{doctor.CONSEQUENCES[extra]}: pip install 'syncline[{extra}]'",
     )  # fmt: skip
 
 

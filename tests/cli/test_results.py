@@ -16,8 +16,8 @@ from syncline.api.result import Result
 from syncline.measure.validation.step_times import validate_published
 from syncline.measure.validation.tables import validate_tables
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.path_lock import PathLock
+from syncline.runs.folders.result_files import plain
 from syncline.runs.folders.run_index import run_entries
 from tests.measure.validation.test_step_times import made_up, spec_of, written
 from tests.test_docs import documented

@@ -56,22 +56,21 @@ class Launched(NamedTuple):
 
 
 # Steps in which every phase of every row has begun, see ``enough``; last bits that add up show in more of them.
-OF_FOUR = [
-    pytest.param((4, 1, 12), id="4 processes"),
-    pytest.param((4, 1, 100), id="4 processes for longer", marks=pytest.mark.slow),
-]
-LAUNCHES = [*OF_FOUR, pytest.param((2, 2, 8), id="2 processes of 2 workers")]
-"""The last with reproducible sums alone, which are those of the simulator to the bit."""
+SHORTLY = pytest.param((4, 1, 12), id="4 processes")
+FOR_LONGER = pytest.param((4, 1, 100), id="4 processes for longer", marks=pytest.mark.slow)
+OF_TWO = pytest.param((2, 2, 8), id="2 processes of 2 workers")
+WAYS = {12: (False, True), 100: (False,), 8: (True,)}
+"""Ways of adding up, by the steps. Reproducible sums are those of the simulator to the bit, so that rows whose bits are
+equal after all phases go on equally; of many steps only a transformer has them, where a last bit grows most."""
 
 SETTLED = [name for name, row in METHODS.items() if row.settled and name != "powersgd"]
 """Methods whose path does not depend on the last bits; the others are compared bit for bit alone."""
 
 
-@pytest.fixture(scope="module", params=LAUNCHES)
+@pytest.fixture(scope="module", params=[SHORTLY, FOR_LONGER, OF_TWO])
 def launched(request: pytest.FixtureRequest) -> Launched:
     processes, workers_per_process, steps = request.param
-    ways = (False, True) if workers_per_process == 1 else (True,)
-    found = run_processes(in_process, processes, workers_per_process, steps, ways)
+    found = run_processes(in_process, processes, workers_per_process, steps, WAYS[steps])
     return Launched(steps, workers_per_process, found)
 
 
@@ -81,7 +80,7 @@ def simulated(name: str, steps: int, problem: Digits | TextGPT = DIGITS) -> Outc
     return in_simulator(name, steps=enough(name, steps), problem=problem)
 
 
-@pytest.mark.parametrize("launched", OF_FOUR, indirect=True)
+@pytest.mark.parametrize("launched", [SHORTLY, FOR_LONGER], indirect=True)
 @pytest.mark.parametrize("name", SETTLED)
 def test_all_reduce_of_the_backend_within_rounding(name: str, launched: Launched) -> None:
     got, expected = launched.joined(False, name), simulated(name, launched.steps)
@@ -89,6 +88,7 @@ def test_all_reduce_of_the_backend_within_rounding(name: str, launched: Launched
     assert got.ledger == expected.ledger
 
 
+@pytest.mark.parametrize("launched", [SHORTLY, OF_TWO], indirect=True)
 @pytest.mark.parametrize("name", METHODS)
 def test_reproducible_reduction_bit_for_bit(name: str, launched: Launched) -> None:
     got, expected = launched.joined(True, name), simulated(name, launched.steps)
@@ -117,7 +117,8 @@ def check_bytes(name: str, found: list[dict[bool, dict[str, Outcome]]]) -> None:
             assert of[name].handed_bytes - of[name].padding_bytes == noted > 0
 
 
-SHORT = 20
+SHORT = 14
+"""Steps, more than the phases and periods of the rows."""
 
 GROWING = ("ddp-muon", "ddp-multi-momentum-muon", "one-bit-adam-mean")
 """Muon's iteration multiplies small singular values by up to 3.4, five times; signs of clipped momenta turn."""

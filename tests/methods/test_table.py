@@ -146,12 +146,10 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
     ]
     comm = ShapesCommunicator(8)
     method = spec.build(groups, comm)
-    # Shapes take long to compute: of a small block the first phases and two periods of the last one show the rest, of
-    # one of full size a period.
-    large = model == BLOCK["gpt-160m"]
+    # Shapes take long: the first phases and two periods of the last one show the rest, of large ones a period.
+    large = model != BLOCK["text-gpt"]
     shown = max(max(one.start, one.stop or 0) + (1 if large else 2) * one.period for one in spec.exchanges(tensors, 8))
-    longest = 12 if large else 24
-    steps = min(max(shown, 2), longest) if model in BLOCK.values() else longest
+    steps = min(max(shown, 2), 12 if large else 24)
     for _ in range(steps):
         for group in groups:
             for p in group["params"]:

@@ -385,15 +385,7 @@ class Part(SimulatedCommunicator):
 
     def __init__(self, *workers: int, replicas: int = 1) -> None:
         super().__init__(len(workers), replicas)
-        self._here = list(workers) * replicas
-
-    @property
-    def world_size(self) -> int:
-        return 4
-
-    @property
-    def local_workers(self) -> list[int]:
-        return self._here
+        self.world_size, self.local_workers = 4, list(workers) * replicas
 
 
 def drawn(comm: Part, seeds: tuple[int, ...]) -> torch.Tensor:

@@ -19,7 +19,7 @@ from syncline.comm import (
     SimulatedCommunicator,
     WireFormat,
     flat,
-    processes,
+    transport,
 )
 from syncline.costmodel import Call
 from syncline.problems import Digits, TextGPT
@@ -82,7 +82,7 @@ class Counter:
     def __enter__(self) -> Counter:
         for name, sent in (("all_reduce", 0), ("all_to_all_single", 1), ("broadcast", 0), ("gather", 0)):
             self._patch.setattr(dist, name, self._counting(getattr(dist, name), sent))
-        self._patch.setattr(processes, "_all_gather_single", self._counting(processes._all_gather_single, 1))
+        self._patch.setattr(transport, "_all_gather_single", self._counting(transport._all_gather_single, 1))
         self._patch.setattr(
             ProcessGroupCommunicator, "_start_encoded", self._counting_once(ProcessGroupCommunicator._start_encoded)
         )
@@ -155,10 +155,9 @@ def _phases(fields: Any) -> Iterator[int]:
 
 def in_process(workers_per_process: int, steps: int, ways: tuple[bool, ...]) -> dict[bool, dict[str, Outcome]]:
     """All ways of adding up, in one launch: starting processes takes longer than training in them."""
-    found = {
-        way: {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in METHODS}
-        for way in ways
-    }
+    found: dict[bool, dict[str, Outcome]] = {True: {}}
+    for way in ways:
+        found[way] = {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in METHODS}
     for name in TEXT_ROWS:
         found[True][f"text {name}"] = counted_row(
             name, workers_per_process, True, steps=enough(name, steps), problem=TEXT

@@ -22,7 +22,7 @@ from replication.replications.replicate import replicate
 from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.measure.replaying.trace import trace, whatif
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.sweep.sweep import sweep
 from tests.measure.replaying.records import LINK, SLOW, both
 from tests.replication.replications.small import tiny, tiny_file

@@ -19,7 +19,7 @@ import yaml
 
 import syncline as sl
 from syncline.measure.validation.processes import summarise
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import bundled
 from tests.robustness.mutations import Case, changed, garbled, small, some_options, spec_fields

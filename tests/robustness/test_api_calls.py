@@ -14,10 +14,7 @@ import pytest
 from syncline.errors import SynclineError
 from tests.robustness.api_calls import CALLS, case
 from tests.robustness.hostile import LARGE
-from tests.robustness.test_mutations import BEGINNINGS, CPU_S, Accepted, Hang, begins, bounded
-
-FIRST = int(os.environ.get("SYNCLINE_FIRST_CASE", "0"))
-COUNT = int(os.environ.get("SYNCLINE_CASES", "3000"))
+from tests.robustness.test_mutations import BEGINNINGS, CPU_S, Accepted, Hang, begins, blocks, bounded
 
 STARTS = (
     "syncline.measure.launching.launch.on_local_processes",
@@ -111,10 +108,11 @@ def test_wrong_calls_end_in_a_result_or_in_one_line(tmp_path, unchecked):
 
 
 @pytest.mark.slow
-def test_three_thousand_wrong_calls(tmp_path, unchecked):
+@pytest.mark.parametrize("numbers", blocks(os.environ, range(60, 4000, 11)), ids=lambda numbers: f"from {numbers[0]}")
+def test_many_wrong_calls(numbers, tmp_path, unchecked):
     def fully(number):
         return number % 5 == 0 and not set(case(number).changes.values()) & {*LARGE, "10,000 numbers"}
 
-    counts, failed = tried(range(FIRST, FIRST + COUNT), tmp_path, fully)
+    counts, failed = tried(numbers, tmp_path, fully)
     print(counts)
-    assert not failed, f"{len(failed)} of {COUNT}:\n" + "\n".join(failed[:20])
+    assert not failed, f"{len(failed)} of {len(numbers)}:\n" + "\n".join(failed[:20])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import resource
 import shutil
 import signal
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -28,8 +30,21 @@ CPU_S = 60
 MORE_BYTES = 4 << 30
 """That the process may ask for beside what it has; a case that needs it is a blow-up."""
 
-FIRST = int(os.environ.get("SYNCLINE_FIRST_CASE", "0"))
-COUNT = int(os.environ.get("SYNCLINE_CASES", "12000"))
+BLOCKS = 10
+
+
+def blocks(environment: Mapping[str, str], *sample: range) -> list[list[int]]:
+    """Return the numbers of cases of a slow test, in blocks: this sample of all, or those that the environment names.
+
+    A case is a function of its number, and ``results/robustness.md`` tells of runs of all.
+    """
+    if "SYNCLINE_CASES" in environment:
+        first = int(environment.get("SYNCLINE_FIRST_CASE", "0"))
+        return [list(range(first, first + int(environment["SYNCLINE_CASES"])))]
+    numbers = [number for part in sample for number in part]
+    random.Random(0).shuffle(numbers)  # else one block has all trainings
+    return [numbers[block::BLOCKS] for block in range(BLOCKS)]
+
 
 ENOUGH = 2000
 """Cases from which on half of them are accepted; of a few, chance decides."""
@@ -185,13 +200,18 @@ def test_every_command_has_a_row():
     assert {one.name for one in app.registered_commands} <= set(ROWS)
 
 
+SAMPLE = range(50, FIRST_OF_MORE, 31), range(FIRST_OF_MORE + 20, 12_000, 23), range(FIRST_OF_TABLE, 26_000, 31)
+"""Of each corpus, with cases that are run to their end."""
+
+
 @pytest.mark.slow
-def test_many_command_lines(command, tmp_path):
+@pytest.mark.parametrize("numbers", blocks(os.environ, *SAMPLE), ids=lambda numbers: f"from {numbers[0]}")
+def test_many_command_lines(numbers, command, tmp_path):
     def fully(number):
         return number % 20 == 0 or number >= FIRST_OF_MORE
 
     begun_s = time.monotonic()
-    counts, failed = tried(range(FIRST, FIRST + COUNT), command, tmp_path, fully)
-    print(FIRST, FIRST + COUNT - 1, dict(counts), f"{len(failed)} failed", f"{time.monotonic() - begun_s:.0f} s")
-    assert not failed, f"{len(failed)} of {COUNT}:\n" + "\n\n".join(failed[:20])
-    assert COUNT < ENOUGH or counts["refused"] <= COUNT / 2
+    counts, failed = tried(numbers, command, tmp_path, fully)
+    print(numbers[0], numbers[-1], dict(counts), f"{len(failed)} failed", f"{time.monotonic() - begun_s:.0f} s")
+    assert not failed, f"{len(failed)} of {len(numbers)}:\n" + "\n\n".join(failed[:20])
+    assert len(numbers) < ENOUGH or counts["refused"] <= len(numbers) / 2

@@ -11,19 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.robustness.signals import HANG_S, MARK, Place, case, outcomes
+from tests.robustness.signals import COMMANDS, HANG_S, MARK, Place, case, outcomes
 
 SEED = int(os.environ.get("SYNCLINE_SEED", "0"))
-FIRST = int(os.environ.get("SYNCLINE_FIRST_CASE", "0"))
-COUNT = int(os.environ.get("SYNCLINE_CASES", "200"))
+SIGNALS_EACH = 3
+"""Signals to each command; ``python -m tests.robustness.signals`` sends any number."""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
 
 
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of all cases of this session, in which a command's usual duration is measured once."""
+    path = tmp_path_factory.getbasetemp() / "signals"
+    path.mkdir(exist_ok=True)
+    return path
+
+
 @pytest.mark.slow
-def test_a_random_signal_to_a_random_command_at_a_random_moment(tmp_path: Path) -> None:
-    cases = [case(SEED, number) for number in range(FIRST, FIRST + COUNT)]
-    wrong = [result.line() for result in outcomes(tmp_path, cases) if result.wrong]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_random_signal_to_a_command_at_a_random_moment(command: str, folder: Path) -> None:
+    first = list(COMMANDS).index(command)  # cases take the commands in turn
+    cases = [case(SEED, first + len(COMMANDS) * turn) for turn in range(SIGNALS_EACH)]
+    assert {one.command for one in cases} == {command}
+    wrong = [result.line() for result in outcomes(folder, cases) if result.wrong]
     assert not wrong, "\n".join(wrong)
 
 

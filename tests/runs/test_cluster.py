@@ -15,8 +15,7 @@ from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
 from syncline.planner.projection.projections import Options, projection_rows, variants
 from syncline.planner.projection.thresholds import speedups
-from syncline.runs.training.faults import faulty_clock
-from syncline.runs.training.train_and_time import time_method, train_method
+from syncline.runs.training.train_and_time import faulty_clock, time_method, train_method
 from syncline.sim import Call
 from syncline.specs import ProjectSpec, RunSpec, hardware, load_spec, network
 

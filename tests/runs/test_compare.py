@@ -11,7 +11,7 @@ import pytest
 from syncline.costmodel import ring_all_reduce_s
 from syncline.errors import SpecError
 from syncline.runs.compare import compare, longest_first
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.processes.shared_progress import SharedProgress
 from syncline.runs.run import run
 from syncline.specs import CompareSpec, RunSpec, load_spec

@@ -16,8 +16,7 @@ from syncline.analysis.figures.pipeline import draw_schedules
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, bubble
 from syncline.runs import pipeline as experiment
-from syncline.runs.pipeline import makespan_closed_form_s, pipeline
-from syncline.runs.pipeline_tables import MOST_STAGES
+from syncline.runs.pipeline import MOST_STAGES, makespan_closed_form_s, pipeline
 from syncline.sim import report, run_pipeline
 from syncline.specs import PipelineSpec, load_spec
 

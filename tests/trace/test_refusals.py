@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.measure.recording import watch
 from syncline.measure.recording.ranks import ForeignScript, TraceOptions, traced
 from syncline.measure.recording.record import Started
+from tests.reference import ROOT
 from tests.trace.launched import SCRIPTS
 
 ASKS = SCRIPTS / "asks.py"
@@ -111,11 +114,14 @@ def test_ranks_that_wait_for_each_other_are_named_with_their_lines(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(watch, "STUCK_S", 2.0)
-    error, _ = ended("waits_for_ever", capfd)
+    error, said = ended("waits_for_ever", capfd)
     lines = ASKS.read_text().splitlines()
     first, second = (1 + lines.index(text) for text in (FOR_ALL, FOR_ONE))
     assert error.startswith("no rank has computed anything for 2 s: ")
     assert f"rank 0 waits at {ASKS}:{first}, rank 1 waits at {ASKS}:{second}" in error
+    stacks = said.split("rank 1 of 2 waits:")
+    for line, stack in zip((first, second), stacks, strict=True):
+        assert f'File "{ASKS}", line {line}' in stack.rpartition("Current thread")[2]
 
 
 def of_another(name: str) -> bool:
@@ -131,18 +137,31 @@ def is_mine(path: Path) -> bool:
     return False
 
 
-def test_nothing_outside_is_changed(capfd: pytest.CaptureFixture[str]) -> None:
-    def seen() -> tuple[object, ...]:
-        handlers = [
-            signal.getsignal(one) for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)
-        ]
-        shared = Path("/dev/shm")
-        there = [one for one in shared.iterdir() if not of_another(one.name)] if shared.exists() else []
-        mine = [one for one in there if is_mine(one)]
-        children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-        return dict(os.environ), os.getcwd(), handlers, len(mine), sorted(children)
+def state() -> tuple[object, ...]:
+    """What a launch could change of this process and this machine."""
+    handlers = [
+        signal.getsignal(number) for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)
+    ]
+    shared = Path("/dev/shm")
+    there = [path for path in shared.iterdir() if not of_another(path.name)] if shared.exists() else []
+    mine = [path for path in there if is_mine(path)]
+    children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    return dict(os.environ), os.getcwd(), handlers, len(mine), sorted(children)
 
-    before = seen()
+
+def check_that_nothing_is_changed() -> None:
+    before = state()
     traced(ForeignScript(str(SCRIPTS / "several.py"), ("ddp.py", "workers.py")), 2)
-    ended("fails", capfd)
-    assert seen() == before
+    with pytest.raises(SynclineError, match="rank 1 of 2 exited with code 1"):
+        traced(ForeignScript(str(ASKS), ("fails",)), 2)
+    assert state() == before
+
+
+def test_nothing_outside_is_changed(tmp_path: Path) -> None:
+    """Of a process of its own: once, in one that had run half of all tests, both ranks waited in a layer for ever."""
+    words = "from tests.trace.test_refusals import check_that_nothing_is_changed as check; check()"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-20_000:]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
-from replication.studies.staleness.training import check_device, train_late
 from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
 from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
@@ -93,6 +92,8 @@ def max_processes(spec: StalenessSpec) -> int | None:
     Raises:
         SpecError: the spec has ``device: cuda`` but torch finds no GPU.
     """
+    from replication.studies.staleness.training import check_device  # only here: torch is slow to load
+
     check_device(spec)
     return 1 if spec.device == "cuda" else None
 
@@ -123,13 +124,15 @@ def late_records(
     Returns:
         A record per method, rate, seed and evaluation; after Ctrl-C the existing records, marked as interrupted.
     """
+    from replication.studies.staleness import training  # only here: torch is slow to load
+
     first, records = delayed_methods[0], []
     before, finals = 0, dict[float, float]()
 
     def trained(seeds_spec: StalenessSpec, lr: float) -> History:
         nonlocal before
         start, before = before, before + spec.steps
-        history = train_late(seeds_spec, first, stages, lr=lr, on_step=lambda done: report(start + done))
+        history = training.train_late(seeds_spec, first, stages, lr=lr, on_step=lambda done: report(start + done))
         for delayed_method in delayed_methods:
             records.extend(_records(delayed_method, stages, lr, history))
         return history

@@ -6,17 +6,17 @@ With stashed weights a delay line holds the gradients back; otherwise the traini
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+
+import torch
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
-from syncline.runs.training.delayed_gradients.config import DelayedTraining
-from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
-from syncline.runs.training.delayed_gradients.event_driven import train_by_events
-from syncline.runs.training.sequential_seeds import histories_in_turn
+from syncline.comm import SimulatedCommunicator
+from syncline.comm.devices import training_device
+from syncline.runs.training.delayed_gradients.delay_line import DelayedTraining, delayed_parts
+from syncline.runs.training.delayed_gradients.pipeline_training import train_by_events
+from syncline.runs.training.trained import histories_in_turn
 from syncline.specs import MethodBase
-
-if TYPE_CHECKING:
-    from syncline.training import History
+from syncline.training import History, rows_of, train
 
 
 def check_device(spec: StalenessSpec) -> None:
@@ -25,8 +25,6 @@ def check_device(spec: StalenessSpec) -> None:
     Raises:
         SpecError: the spec has ``device: cuda`` but torch finds no GPU.
     """
-    from syncline.comm.devices import training_device
-
     training_device(spec.device)
 
 
@@ -76,11 +74,6 @@ def train_late(
         seeds: seeds in place of those of the spec.
         on_step: called with the number of completed steps.
     """
-    import torch
-
-    from syncline.comm import SimulatedCommunicator
-    from syncline.training import rows_of, train
-
     torch.set_num_threads(spec.threads)
     chosen_seeds = tuple(spec.seeds if seeds is None else seeds)
     training = late_training(spec, delayed_method, stages, lr)

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.analysis.figures.style import Marker, MethodStyle, figure_style
+from syncline.analysis.figures.style import MethodStyle, figure_style
 from syncline.analysis.statistics.curves import FloatArray
 from syncline.errors import SpecError
 from syncline.files import atomic_path
@@ -41,6 +41,19 @@ CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a c
 MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
 
 
+def panel_grid(fig: Figure, count: int, across: int, shared: bool = True) -> list[Axes]:
+    """Return ``count`` axes in rows of ``across``; a place that stays empty is invisible.
+
+    With ``shared`` all have the same limits, and names of values only below and at the left.
+    """
+    axes = fig.subplots(-(-count // across), across, sharex=shared, sharey=shared, squeeze=False).ravel()
+    for place, ax in enumerate(axes):
+        ax.set_visible(place < count)
+        if shared:
+            ax.tick_params(labelbottom=place + across >= count)
+    return list(axes[:count])
+
+
 def new_figure(width_in: float, height_in: float) -> Figure:
     """Create an empty figure on the Agg canvas; pyplot, with its global list of figures, is not involved."""
     fig = Figure(figsize=(width_in, height_in))
@@ -53,10 +66,7 @@ def save(fig: Figure, path: str | Path) -> Path:
 
     Args:
         fig: the figure.
-        path: ends in .pdf, .svg or .png; missing folders are made.
-
-    Returns:
-        the path.
+        path: ends in .pdf, .svg or .png; missing folders are made. The function returns it.
 
     Raises:
         SpecError: the suffix is another one.
@@ -162,20 +172,16 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
 
 
 def _look(style: MethodStyle) -> dict[str, Any]:
+    """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
+    size = float(matplotlib.rcParams["lines.markersize"])
+    if style.marker == "*" or isinstance(style.marker, tuple):
+        size = STAR_SIZE
+    elif style.marker in ("P", "X", "d"):
+        size = CROSS_SIZE
     return {
-        "color": style.color,
-        "linestyle": style.linestyle,
-        "marker": style.marker,
-        "markersize": _marker_size(style.marker),
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.5,
-    }
-
-
-def _marker_size(marker: Marker) -> float:
-    if marker == "*" or isinstance(marker, tuple):
-        return STAR_SIZE
-    return CROSS_SIZE if marker in ("P", "X", "d") else float(matplotlib.rcParams["lines.markersize"])
+        "color": style.color, "linestyle": style.linestyle, "marker": style.marker, "markersize": size,
+        "markeredgecolor": "white", "markeredgewidth": 0.5,
+    }  # fmt: skip
 
 
 def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:

@@ -13,7 +13,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from syncline.analysis.figures.axes import draw_legend, draw_line, line_samples, new_figure, place_ticks, time_ticks
+from syncline.analysis.figures.axes import (
+    draw_legend,
+    draw_line,
+    line_samples,
+    new_figure,
+    panel_grid,
+    place_ticks,
+    time_ticks,
+)  # fmt: skip
 from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
 from syncline.units import format_bytes
@@ -52,9 +60,6 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
         at_nbytes: a size to mark by a thin vertical line; none unless positive.
         title: an optional title above all panels.
 
-    Returns:
-        the figure.
-
     Raises:
         SpecError: there is no panel.
     """
@@ -68,21 +73,26 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
     with figure_style():
         fig = new_figure(max(4.2, 2.5 * across), 0.9 + 2.2 * down)
-        axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-        for place, ax in enumerate(axes.ravel()):
-            if place >= len(panels):
-                ax.set_visible(False)
-                continue
-            _time_scale(ax, lowest / 2, highest * 2)
-            _draw_panel(ax, panels[place], styles, at_nbytes)
-            ax.tick_params(labelbottom=place + across >= len(panels))
+        for ax, panel in zip(panel_grid(fig, len(panels), across), panels, strict=True):
+            ax.set_yscale("log")
+            ax.set_ylim(lowest / 2, highest * 2)
+            place_ticks(ax.yaxis, time_ticks(lowest / 2, highest * 2))
+            ax.yaxis.set_minor_locator(NullLocator())
+            _draw_panel(ax, panel, styles, at_nbytes)
         fig.supxlabel("size", fontsize=8)
         fig.supylabel("time", fontsize=8)
-        draw_legend(fig, [*line_samples(styles), *_marks(panels, at_nbytes)], title)
+        handles = line_samples(styles)
+        if any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers):
+            handles.append(Line2D([], [], label="the fastest changes", **RING))
+        if at_nbytes > 0:
+            handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
+                                  label=format_bytes(at_nbytes)))  # fmt: skip
+        draw_legend(fig, handles, title)
     return fig
 
 
 def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
+    """Draw the lines of a panel, rings where they cross, and the marked size."""
     ax.set_xscale("log")
     ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
     ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
@@ -100,21 +110,3 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     if at_nbytes > 0:
         ax.axvline(at_nbytes, color=ASKED, linewidth=0.8, zorder=1)
     ax.set_title(panel.title, loc="left")
-
-
-def _marks(panels: Sequence[SizePanel], at_nbytes: float) -> list[Line2D]:
-    """Return the legend's entries for the rings and the vertical line."""
-    rings = any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers)
-    handles = [Line2D([], [], label="the fastest changes", **RING)] if rings else []
-    if at_nbytes > 0:
-        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
-                            label=format_bytes(at_nbytes)))  # fmt: skip
-    return handles
-
-
-def _time_scale(ax: Axes, lowest_s: float, highest_s: float) -> None:
-    """Set up a logarithmic time axis whose ticks are round times."""
-    ax.set_yscale("log")
-    ax.set_ylim(lowest_s, highest_s)
-    place_ticks(ax.yaxis, time_ticks(lowest_s, highest_s))
-    ax.yaxis.set_minor_locator(NullLocator())

@@ -47,45 +47,28 @@ class Surface:
     names: tuple[str, str] = ("$x$", "$y$")
 
 
-def distance_over_steps(
-    series: Sequence[SeedSeries],
-    *,
-    label: str = "distance to the optimum",
-    log: bool = True,
-    title: str | None = None,
-    styles: Mapping[str, MethodStyle] | None = None,
-) -> Figure:
-    """Draw a distance over the steps: a line of the median over the seeds, a band of their range, named at the end.
+def distance_over_steps(series: Sequence[SeedSeries], *, log: bool = True) -> Figure:
+    """Draw the distance to the optimum over the steps: lines of the median over the seeds, bands of their range.
 
     Args:
         series: one per method, with values (S, n).
-        label: name of the quantity, with its unit if it has one.
         log: a logarithmic axis of distances (values at or below zero are left out).
-        title: the title; by default it explains line and band.
-        styles: label -> style; by default ``method_styles``.
-
-    Returns:
-        the figure.
 
     Raises:
         SpecError: there is no series.
     """
-    styles = styles or method_styles(run.label for run in series)
+    styles = method_styles(run.label for run in series)
     with figure_style():
         fig = new_figure(5.0, 2.7)
         ax = fig.add_subplot()
-        ends = _draw_distance(ax, series, label, log, styles)
+        ends = _draw_distance(ax, series, log, styles)
         label_ends(fig, ax, [(end, run.label, styles[run.label]) for end, run in zip(ends, series, strict=True)])
-        ax.set_title(_band_title(series) if title is None else title, loc="left")
+        ax.set_title(_band_title(series), loc="left")
     return fig
 
 
 def landscape_convergence(
-    series: Sequence[SeedSeries],
-    landscape: Surface,
-    trajectories: Mapping[str, ArrayLike],
-    *,
-    styles: Mapping[str, MethodStyle] | None = None,
+    series: Sequence[SeedSeries], landscape: Surface, trajectories: Mapping[str, ArrayLike]
 ) -> Figure:
     """Draw the distance to the optimum and, at its right, the trajectories on contours, with one legend.
 
@@ -93,20 +76,16 @@ def landscape_convergence(
         series: one per method, with values (S, n).
         landscape: the function, its start and its optimum.
         trajectories: method -> (n, 2) positions of one seed; the spread of the seeds is in the left panel.
-        styles: label -> style; by default ``method_styles``.
-
-    Returns:
-        the figure.
 
     Raises:
         SpecError: there is no series, or a trajectory is not of shape (n, 2).
     """
     labels = list(dict.fromkeys([*(run.label for run in series), *trajectories]))
-    styles = styles or method_styles(labels)
+    styles = method_styles(labels)
     with figure_style():
         fig = new_figure(7.0, 2.9)
         distance_axes, trajectory_axes = fig.subplots(1, 2, width_ratios=[1.15, 1])
-        _draw_distance(distance_axes, series, "distance to the optimum", True, styles)
+        _draw_distance(distance_axes, series, True, styles)
         distance_axes.set_title(_band_title(series), loc="left")
         _draw_landscape(trajectory_axes, landscape, trajectories, styles)
         trajectory_axes.set_title("Trajectories on contours of $f$", loc="left")
@@ -114,9 +93,7 @@ def landscape_convergence(
     return fig
 
 
-def _draw_distance(
-    ax: Axes, series: Sequence[SeedSeries], label: str, log: bool, styles: Mapping[str, MethodStyle]
-) -> list[float]:
+def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Mapping[str, MethodStyle]) -> list[float]:
     """Draw lines and bands; return the y at which each line ends."""
     if not series:
         raise SpecError("series", [], "at least one series")
@@ -133,7 +110,7 @@ def _draw_distance(
         if len(run.values) > 1:
             ax.fill_between(run.step[shown], low[shown], high[shown], color=style.color, alpha=0.2, linewidth=0)
         ends.append(float(middle[shown[-1]]) if shown.size else float("nan"))
-    ax.set_ylabel(label)
+    ax.set_ylabel("distance to the optimum")
     top = ax.get_ylim()[1]
     return [end if np.isfinite(end) else top for end in ends]
 
@@ -141,8 +118,12 @@ def _draw_distance(
 def _draw_landscape(
     ax: Axes, landscape: Surface, trajectories: Mapping[str, ArrayLike], styles: Mapping[str, MethodStyle]
 ) -> None:
+    """Draw the contours, the trajectories with a mark at the end of each, the start and the optimum."""
     tracks = {name: _trajectory(name, landscape.start, positions) for name, positions in trajectories.items()}
-    x0, x1, y0, y1 = landscape.limits or _limits_of([*tracks.values(), np.array([landscape.optimum, landscape.start])])
+    points = np.concatenate([*tracks.values(), [landscape.optimum, landscape.start]])
+    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
+    dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
+    x0, x1, y0, y1 = landscape.limits or (x0 - dx, x1 + dx, y0 - dy, y1 + dy)
     ax.set_xlim(x0, x1)
     ax.set_ylim(y0, y1)
     x, y = np.meshgrid(np.linspace(x0, x1, GRID), np.linspace(y0, y1, GRID))
@@ -167,6 +148,7 @@ def _draw_landscape(
 
 
 def _mark(ax: Axes, point: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
+    """Draw a named point."""
     ax.plot(*point, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
             markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
     note = ax.annotate(text, point, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",
@@ -183,13 +165,7 @@ def _trajectory(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArra
     return np.concatenate([[start], path[: int(np.argmax(lost))] if lost.any() else path])
 
 
-def _limits_of(paths: Sequence[FloatArray]) -> AxisLimits:
-    points = np.concatenate(paths)
-    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
-    dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
-    return float(x0 - dx), float(x1 + dx), float(y0 - dy), float(y1 + dy)
-
-
 def _band_title(series: Sequence[SeedSeries]) -> str:
-    seeds = {len(run.values) for run in series}
-    return f"Median and range of {max(seeds)} seeds" if max(seeds, default=1) > 1 else ""
+    """Return a title that explains line and band; empty for one seed."""
+    seeds = max((len(run.values) for run in series), default=1)
+    return f"Median and range of {seeds} seeds" if seeds > 1 else ""

@@ -48,7 +48,6 @@ def loss_against_steps(
     log_loss: bool = False,
     target: Targets = None,
     title: str = "",
-    styles: Mapping[str, MethodStyle] | None = None,
 ) -> Figure:
     """Draw loss against the number of steps: one line per method, named at its end.
 
@@ -60,26 +59,22 @@ def loss_against_steps(
         log_loss: a logarithmic loss axis.
         target: a loss to mark, or several, with a ring where each method first reaches it.
         title: an optional title.
-        styles: label -> style; by default ``method_styles``.
-
-    Returns:
-        the figure.
 
     Raises:
         SpecError: there is no curve.
     """
-    _need(curves)
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
     targets = _several(target)
     with figure_style():
         fig = new_figure(5.0, 2.7 + _room(curves))
         ax = fig.add_subplot()
         _loss_axis(ax, curves, loss_label, log_loss)
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
-        styles = styles or method_styles(curve.label for curve in curves)
-        ends = [
-            (_draw(ax, curve, curve.step, styles[curve.label], targets), _name(curve), styles[curve.label])
-            for curve in curves
-        ]
+        styles, ends = method_styles(curve.label for curve in curves), []
+        for curve in curves:
+            style = styles[curve.label]
+            ends.append((_draw(ax, curve, curve.step, style, targets), _name(curve), style))
         _target_lines(ax, targets)
         label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")
@@ -111,13 +106,11 @@ def loss_against_clock(
         title: an optional title above all panels.
         styles: label -> style; by default ``method_styles``.
 
-    Returns:
-        the figure.
-
     Raises:
         SpecError: there is no curve or no network, or a curve lacks the clock of a network.
     """
-    _need(curves)
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
     if not networks:
         raise SpecError("networks", dict(networks), "at least one network")
     for curve in curves:
@@ -142,6 +135,7 @@ def loss_against_clock(
 
 
 def _several(target: Targets) -> tuple[float, ...]:
+    """Return the targets as a tuple."""
     return () if target is None else (target,) if isinstance(target, int | float) else tuple(target)
 
 
@@ -207,6 +201,7 @@ def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> Non
 
 
 def _name(curve: Curve) -> str:
+    """Return a curve's label, which says whether the run or some of its seeds diverged."""
     lost, seeds = lost_seeds(curve.loss), len(curve.loss)
     if curve.diverged_at is not None:
         return f"{curve.label} (diverged)"
@@ -235,14 +230,13 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
 
 
 def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
+    """Set up the loss axis; a logarithmic one of less than a decade has round numbers as ticks."""
     ends = loss_limits(curves, logarithmic)
     ax.set_yscale("log" if logarithmic else "linear")
     ax.set_ylim(*ends)
     if logarithmic and ends[1] < 10 * ends[0]:  # where powers of ten would leave one label or none
-        place_ticks(
-            ax.yaxis,
-            [(v, f"{v:g}") for v in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends) if ends[0] <= v <= ends[1]],
-        )
+        values = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends)
+        place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if ends[0] <= value <= ends[1]])
         ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylabel(label)
 
@@ -275,6 +269,7 @@ NAME_TALL, NAME_WIDE = 12.0, 50.0
 
 
 def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
+    """Draw a line with its name at each target within the axes; names at one height stand side by side."""
     low, high = ax.get_ylim()
     tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
     above, across = float("inf"), 0.0
@@ -291,6 +286,7 @@ def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
 
 
 def _describe(network: Network | str) -> str:
+    """Return the bandwidth and latency of a link, the description of another network, or the given text."""
     if isinstance(network, str):
         return network
     if not isinstance(network, Link):
@@ -302,8 +298,3 @@ def _describe(network: Network | str) -> str:
 def _room(curves: Sequence[Curve]) -> float:
     """Return the inches of height beyond those of four lines."""
     return 0.25 * min(max(len(curves) - 4, 0), 4)
-
-
-def _need(curves: Sequence[Curve]) -> None:
-    if not curves:
-        raise SpecError("curves", [], "at least one curve")

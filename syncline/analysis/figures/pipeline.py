@@ -81,7 +81,15 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
             end_s = ends_s[panel.group] or 1.0
             ax.set_xlim(0, end_s)
             _draw(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
-            _time_axis(ax, end_s, labelled=last)
+            unit, unit_s = time_unit(end_s)
+            power = 10.0 ** math.floor(
+                math.log10(end_s / unit_s / 8)
+            )  # a round distance, so that about eight ticks fit
+            tick = next(power * times for times in (1, 2, 5, 10) if power * times >= end_s / unit_s / 8)
+            ax.xaxis.set_major_locator(MultipleLocator(unit_s * tick))
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _, unit_s=unit_s: f"{value / unit_s:g}"))
+            ax.tick_params(axis="x", labelbottom=last)
+            ax.set_xlabel(f"time ({unit})" if last else "")
         kinds = {task.kind for panel in panels for task in panel.tasks}
         names = {"forward": "forward", "backward": "backward", "weight": "weight gradient"}
         handles: list[Artist] = [Patch(color=COLORS[kind], label=name) for kind, name in names.items() if kind in kinds]
@@ -93,22 +101,8 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     return fig
 
 
-def _time_axis(ax: Axes, end_s: float, *, labelled: bool) -> None:
-    unit, length_s = time_unit(end_s)
-    ax.xaxis.set_major_locator(MultipleLocator(length_s * _tick(end_s / length_s)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / length_s:g}"))
-    ax.tick_params(axis="x", labelbottom=labelled)
-    if labelled:
-        ax.set_xlabel(f"time ({unit})")
-
-
-def _tick(length: float) -> float:
-    """Return a round distance of ticks such that about eight fit."""
-    power = 10.0 ** math.floor(math.log10(length / 8))
-    return next(power * times for times in (1, 2, 5, 10) if power * times >= length / 8)
-
-
 def _draw(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
+    """Draw tasks as boxes, their numbers where they fit, and the updates; an inch is ``inch_s`` seconds."""
     shades = [(name, later) for later in (False, True) for name in COLORS]
     for name, later in shades:
         mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]

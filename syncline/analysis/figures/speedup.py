@@ -7,16 +7,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from syncline.analysis.figures.axes import draw_line, legend_above, new_figure
-from syncline.analysis.figures.bandwidth import bandwidth_axis, mark_bandwidths, multiple_axis
+from syncline.analysis.figures.axes import draw_line, legend_above, new_figure, panel_grid
 from syncline.analysis.figures.style import figure_style, method_styles
 from syncline.errors import SpecError
+from syncline.units import format_bandwidth
 
 PANELS_PER_ROW = 3
 PANEL_IN = 2.7
+LETTER_IN = 0.046
+"""Width in inches of a letter of a mark's name."""
 
 
 class SpeedupPanel(NamedTuple):
@@ -63,12 +67,7 @@ def speedup_over_bandwidth(
     lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
     with figure_style():
         fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
-        axes = fig.subplots(down, across, sharex=True, sharey=True, squeeze=False)
-        for place, ax in enumerate(axes.ravel()):
-            if place >= len(panels):
-                ax.set_visible(False)
-                continue
-            panel = panels[place]
+        for place, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), across), panels, strict=True)):
             bandwidth_axis(ax, float(bandwidths[0]), float(bandwidths[-1]), "")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
@@ -81,9 +80,54 @@ def speedup_over_bandwidth(
                         color=styles[name].color, markersize=4.5,
                         markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
             ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
-            below = place + across >= len(panels)
-            ax.tick_params(labelbottom=below)
-            ax.set_xlabel("bandwidth" if below else "")
+            ax.set_xlabel("bandwidth" if place + across >= len(panels) else "")
             ax.set_ylabel(label if place % across == 0 else "")
         legend_above(fig, styles, title)
     return fig
+
+
+def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwidth") -> None:
+    """Set up a logarithmic x axis of bytes per second with a label per power of ten of bits per second.
+
+    Of many powers it labels every second or third.
+    """
+    ax.set_xscale("log")
+    ax.set_xlim(lowest, highest)
+    decades = np.log10(highest / lowest)
+    every = 1 if decades <= 3.5 else 2 if decades <= 6 else 3
+    powers = np.arange(np.ceil(np.log10(8 * lowest) - 1e-9), np.floor(np.log10(8 * highest) + 1e-9) + 1)
+    major = [10.0**power / 8 for power in powers if power % every == 0]
+    ax.set_xticks(major, [format_bandwidth(value) for value in major])
+    ax.set_xticks([10.0**power / 8 for power in powers], minor=True)
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel(label)
+
+
+def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> None:
+    """Draw thin lines at these bandwidths, named above the axes; a line whose name would cover another is omitted.
+
+    Args:
+        ax: axes whose x axis is logarithmic and has its limits.
+        marks: name -> bytes per second, the most important first.
+        width_in: approximate width of the axes in inches.
+    """
+    low, high = np.log(ax.get_xlim())
+    named: list[tuple[float, float]] = []
+    for name, value in marks.items():
+        place, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
+        if not 0 <= place <= 1 or any(abs(place - other) < half + other_half for other, other_half in named):
+            continue
+        named.append((place, half))
+        ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
+        ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
+                color="#555555")  # fmt: skip
+
+
+def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
+    """Set up a logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
+    ax.set_yscale("log")
+    ax.set_ylim(lowest, highest)
+    subs = (1, 2, 5) if highest / lowest < 300 else (1,)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}x" if value >= 1 else f"{value:g}x"))
+    ax.yaxis.set_minor_formatter(NullFormatter())

@@ -126,6 +126,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
 
 
 def _of_family(family: MethodFamily, place: int) -> MethodStyle:
+    """Return the style at a place of a family."""
     lap, index = divmod(place, len(family.shades))
     # Each family begins with other dashes: of two overlapping lines, the lower one shows through the upper one.
     begins = list(METHOD_FAMILIES.values()).index(family)
@@ -134,6 +135,7 @@ def _of_family(family: MethodFamily, place: int) -> MethodStyle:
 
 
 def _of_cycle(place: int) -> MethodStyle:
+    """Return the style at a place of the cycle."""
     lap, index = divmod(place, len(CYCLE))
     line = CYCLE[(index + lap) % len(CYCLE)]
     return MethodStyle(CYCLE[index].color, line.linestyle, line.marker)

@@ -30,11 +30,7 @@ MOST_SPANS = 50_000
 
 
 def timeline_strip(
-    timeline: Mapping[str, ArrayLike],
-    *,
-    first_s: float = 0.0,
-    last_s: float | None = None,
-    title: str = "",
+    timeline: Mapping[str, ArrayLike], *, first_s: float = 0.0, last_s: float | None = None, title: str = ""
 ) -> Figure:
     """Draw one row per worker: its compute stream above (computing or waiting), its network activity below.
 
@@ -47,9 +43,6 @@ def timeline_strip(
         first_s: start of the shown time.
         last_s: its end; by default the last end in the timeline.
         title: an optional title.
-
-    Returns:
-        the figure.
 
     Raises:
         SpecError: a column is missing, the columns differ in length, or nothing lies in the shown time.
@@ -80,12 +73,17 @@ def timeline_strip(
         ax.set_xlabel(f"time ({unit})")
         ax.xaxis.set_major_locator(MaxNLocator(8))
         ax.set_title(title, loc="left")
-        fig.legend(handles=[_patch(name) for name in KINDS if (kind == name).any()], loc="outside upper right",
-                   ncols=len(KINDS), handlelength=1.6)  # fmt: skip
+        handles = [
+            Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=name)
+            for name, (_, _, face, hatch, edge) in KINDS.items()
+            if (kind == name).any()
+        ]
+        fig.legend(handles=handles, loc="outside upper right", ncols=len(KINDS), handlelength=1.6)
     return fig
 
 
 def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    """Return the checked columns of a timeline as arrays."""
     missing = [name for name in COLUMNS if name not in timeline]
     if missing:
         raise SpecError("timeline", sorted(timeline), f"the columns {', '.join(COLUMNS)}; {missing[0]!r} is missing")
@@ -96,6 +94,7 @@ def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
 
 
 def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
+    """Draw the spans of one kind as bars in the rows of their workers."""
     below, height, face, hatch, edge = KINDS[kind]
     # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
     hairline = 0.4 if np.unique(row).size <= MOST_NAMED_WORKERS and start.size < 1000 else 0.0
@@ -104,6 +103,7 @@ def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], len
 
 
 def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> None:
+    """Name the rows, and write the share of computing at the right of each."""
     every = -(-workers.size // MOST_NAMED_WORKERS)
     rows = np.arange(0, workers.size, every)
     ax.set_ylim(workers.size, 0)
@@ -115,8 +115,3 @@ def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> Non
         ax.text(1.01, i + 0.5, f"{computing[i]:.0%}", transform=ax.get_yaxis_transform(), va="center", fontsize=7)
     ax.annotate("computes", (1.01, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points",
                 fontsize=7, color="#444444")  # fmt: skip
-
-
-def _patch(kind: str) -> Patch:
-    _, _, face, hatch, edge = KINDS[kind]
-    return Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=kind)

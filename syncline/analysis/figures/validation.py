@@ -24,13 +24,12 @@ NARROW_GAP = 0.24
 BAND = 0.1
 """Relative errors within which the scatter is shaded."""
 
+Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""Measured and predicted seconds by kind of point."""
+
 
 def predicted_against_measured(
-    points: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    errors: Mapping[str, Mapping[str, Sequence[float]]],
-    *,
-    title: str = "",
-    measured: str = "step time",
+    points: Points, errors: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "", measured: str = "step time"
 ) -> Figure:
     """Draw times over each other with a 10 % band, errors of every kind of point, and a panel per grouping.
 
@@ -54,17 +53,14 @@ def predicted_against_measured(
         letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
         panel_in = max(1.8, 0.8 + LETTER_IN * letters)
         fig = new_figure(5.0 + panel_in * across, 3.2 if down == 1 else 4.4)
-        parts = fig.subfigures(
-            1, 2 if errors else 1, width_ratios=[5.0, panel_in * across][: 2 if errors else 1], squeeze=False
-        )
+        ratios = [5.0, panel_in * across] if errors else [5.0]
+        parts = fig.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)
         first, second = parts[0, 0].subplots(1, 2, width_ratios=[2.2, 1])
         _scatter(first, points, styles, measured)
         _by_kind(second, points, styles)
         panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
-        largest = max(
-            (abs(e) for groups in errors.values() for group_errors in groups.values() for e in group_errors),
-            default=0.0,
-        )
+        all_errors = (error for groups in errors.values() for group in groups.values() for error in group)
+        largest = max(map(abs, all_errors), default=0.0)
         for place, (name, groups) in enumerate(errors.items()):
             row, column = divmod(place, across)
             _errors(panels[row, column], name, groups, largest, labelled=column == 0)
@@ -76,12 +72,8 @@ def predicted_against_measured(
     return fig
 
 
-def _scatter(
-    ax: Axes,
-    points: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    styles: Mapping[str, MethodStyle],
-    time_name: str,
-) -> None:
+def _scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_name: str) -> None:
+    """Draw predicted over measured times, the line on which they are equal, and the band around it."""
     times = np.concatenate([np.concatenate(pair) for pair in points.values()])
     low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
     ends = np.array([low, high])
@@ -103,9 +95,7 @@ def _scatter(
     ax.set_title(f"{time_name}; band: {BAND:.0%}", loc="left")
 
 
-def _by_kind(
-    ax: Axes, points: Mapping[str, tuple[Sequence[float], Sequence[float]]], styles: Mapping[str, MethodStyle]
-) -> None:
+def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> None:
     """Draw the errors of every kind of point, side by side."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     largest = 0.0
@@ -141,18 +131,11 @@ def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
 
 
 def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool) -> None:
+    """Draw the errors of each group of a grouping, and their median."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     for place, group_errors in enumerate(groups.values()):
-        ax.plot(
-            place + _aside(len(group_errors)),
-            group_errors,
-            linestyle="none",
-            marker="o",
-            markersize=1.8,
-            color="#0072B2",
-            alpha=0.6,
-            zorder=2,
-        )
+        ax.plot(place + _aside(len(group_errors)), group_errors, linestyle="none", marker="o", markersize=1.8,
+                color="#0072B2", alpha=0.6, zorder=2)  # fmt: skip
         ax.hlines(float(np.median(group_errors)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
     ax.set_xlim(-0.6, len(groups) - 0.4)
     _error_axis(ax, largest)

@@ -1,1 +1,1 @@
-"""Statistics of curves and of ranks, from plain arrays."""
+"""Statistics of curves, from plain arrays."""

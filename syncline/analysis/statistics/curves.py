@@ -163,6 +163,7 @@ def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> floa
 
 
 def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArray[Any]:
+    """Return a row of finite numbers that increase; refuse any other."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
         raise SpecError(path, f"array of shape {array.shape}", "a non-empty row of finite numbers")
@@ -176,6 +177,7 @@ def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArr
 
 
 def _as_seeds(path: str, values: ArrayLike, points: int) -> FloatArray:
+    """Return values of shape (S, n) from (n,) or (S, n); refuse other shapes."""
     array = np.atleast_2d(np.asarray(values, dtype=float))
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != points:
         raise SpecError(path, np.shape(values), f"shape ({points},) or (seeds, {points}), one value per step")

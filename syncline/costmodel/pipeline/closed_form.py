@@ -70,7 +70,7 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
     """Return the fraction of time that a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
-    `syncline.sim.pipelines.schedules.interleaved`.
+    `syncline.sim.pipelines.schedules.kinds.interleaved`.
 
     >>> f"{bubble(4, 8):.4f}, {bubble(4, 8, chunks=2):.4f}"
     '0.2727, 0.1579'

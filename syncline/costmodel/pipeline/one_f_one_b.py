@@ -42,7 +42,7 @@ def one_f_one_b_s(
     Raises:
         SpecError: no stage, no micro-batch, different shapes, or a negative time.
 
-    Source: see `syncline.sim.pipelines.schedules.one_f_one_b`.
+    Source: see `syncline.sim.pipelines.schedules.kinds.one_f_one_b`.
 
     >>> one_f_one_b_s([1.0, 1.0], [2.0, 2.0], microbatches=3)  # the first stage ends at (M + K - 1)(F + B)
     array([12., 10.])

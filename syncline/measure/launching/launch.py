@@ -27,10 +27,10 @@ from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, run_records
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.runs.training.train_and_time import time_method
+from syncline.runs.training.trained import with_measured_step
 from syncline.sim import Clock, Timeline, chrome_trace
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.specs.problem import check_available

@@ -24,7 +24,7 @@ from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns,
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.measure.processes.watchdog import START_S
 from syncline.problems import Task
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.training.train_and_time import optimizer_s
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import PipelineSpec, RunSpec

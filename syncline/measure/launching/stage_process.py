@@ -19,7 +19,7 @@ from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, clock_offset_ns, group, join_store
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.problems import Rows, cut
-from syncline.runs.training.stage_optimizer import stage_optimizer
+from syncline.runs.training.delayed_gradients.pipeline_training import stage_optimizer
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.specs import PipelineSpec
 

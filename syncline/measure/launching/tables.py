@@ -15,7 +15,7 @@ from syncline.planner.tables.display import (
     seconds_of,
     table,
 )
-from syncline.runs.pipeline_tables import COLUMNS, NOTE
+from syncline.runs.pipeline import COLUMNS, NOTE
 from syncline.runs.training.records import failure_record
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec

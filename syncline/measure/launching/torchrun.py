@@ -35,7 +35,7 @@ from syncline.measure.processes.progress import COUNT, PROGRESS_WORDS, Progress
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
 from syncline.measure.processes.watchdog import GRACE_S, START_S, Failure
 from syncline.runs.folders.folder import RunFolder
-from syncline.runs.training.measured_step import with_measured_step, with_seconds
+from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.specs import RunSpec
 
 PIECE = 4 * 2**20

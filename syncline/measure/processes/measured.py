@@ -36,21 +36,7 @@ class MeasuredCommunicator(Communicator):
     ) -> None:
         self._comm, self._watch, self._on_done = comm, watch, on_done
         self.ledger: Ledger = comm.ledger
-
-    @property
-    def world_size(self) -> int:
-        """Return M, the number of workers in the group."""
-        return self._comm.world_size
-
-    @property
-    def local_workers(self) -> Sequence[int]:
-        """Return the index of the worker that each local row belongs to."""
-        return self._comm.local_workers
-
-    @property
-    def replicas(self) -> int:
-        """Return the number of independent repetitions of the group."""
-        return self._comm.replicas
+        self.world_size, self.local_workers, self.replicas = comm.world_size, comm.local_workers, comm.replicas
 
     def _noted(self, collective: Callable[[], T]) -> tuple[T, Call | None]:
         """Return the result of a collective and the call that it added to the ledger, or None if it added no call."""

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from syncline.comm.processes import global_rank
+from syncline.comm.transport import global_rank
 from syncline.errors import SpecError
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.sim.pipelines.gradients import PipelineMath

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
+import multiprocessing.process
 import os
 import random
 import signal
@@ -18,7 +20,9 @@ HARD = 2
 def fork_process() -> int:
     """Fork this process after ending OpenMP's threads, which a child would wait for but does not have.
 
-    The child ends with this process.
+    The child ends with this process. Objects and processes of this process stay this process's: the child's garbage
+    collector skips the objects, because a finalizer may wait for a thread that the child does not have (a client of
+    dask, an executor); and when the child ends, it neither ends nor joins the processes, such as those of a pool.
 
     Returns:
         The process id of the child; 0 in the child.
@@ -31,6 +35,8 @@ def fork_process() -> int:
     parent = os.getpid()
     pid = os.fork()
     if not pid:
+        gc.freeze()
+        multiprocessing.process._children.clear()  # type: ignore[attr-defined]
         end_with_parent(parent)
     return pid
 

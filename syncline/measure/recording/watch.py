@@ -31,7 +31,7 @@ IDLE = 0.01
 """CPU seconds per second and rank below which the ranks count as idle; waiting threads poll now and then."""
 
 WHERE = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-"""The signal that makes a rank write its stack; scripts rarely use it."""
+"""The signal that makes a rank write its stacks; scripts rarely use it."""
 
 
 def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None = None) -> None:
@@ -121,25 +121,29 @@ def end_ranks(running: dict[int, int]) -> None:
 class Idleness:
     """A timer of the seconds in which ranks and their children have computed nothing.
 
+    A pause of the machine, in which this process does not run either, counts as at most two readings.
+
     Args:
-        limit_s: seconds without computation after which `long` returns True.
+        limit_s: seconds without computation after which `is_over_limit` returns True.
     """
 
     def __init__(self, limit_s: float) -> None:
-        self.limit_s = limit_s
-        self.looked_s = self.since_s = time.monotonic()
-        self.cpu_s = 0.0
+        self.limit_s, self.look_s = limit_s, min(LOOK_S, limit_s / 4)
+        self.looked_s = time.monotonic()
+        self.idle_s = self.cpu_s = 0.0
 
     def is_over_limit(self, running: dict[int, int]) -> bool:
         """Return whether the ranks have been idle for longer than the limit; False if CPU times are unavailable."""
-        now_s = time.monotonic()
-        if now_s < self.looked_s + min(LOOK_S, self.limit_s / 4):
+        passed_s = time.monotonic() - self.looked_s
+        if passed_s < self.look_s:
             return False
         cpu_s = cpu_of(list(running))
-        if cpu_s is None or abs(cpu_s - self.cpu_s) > IDLE * len(running) * (now_s - self.looked_s):
-            self.since_s = now_s
-        self.looked_s, self.cpu_s = now_s, cpu_s or 0.0
-        return now_s - self.since_s > self.limit_s
+        if cpu_s is None or abs(cpu_s - self.cpu_s) > IDLE * len(running) * passed_s:
+            self.idle_s = 0.0
+        else:
+            self.idle_s += min(passed_s, 2 * self.look_s)
+        self.looked_s, self.cpu_s = self.looked_s + passed_s, cpu_s or 0.0
+        return self.idle_s > self.limit_s
 
 
 def cpu_of(pids: list[int]) -> float | None:
@@ -166,32 +170,32 @@ def cpu_of(pids: list[int]) -> float | None:
 
 
 def register_stack_signal(folder: Path, rank: int) -> Any:
-    """Let this process write its stack to a file when it receives the signal ``WHERE``.
+    """Let this process write the stacks of its threads to a file when it receives the signal ``WHERE``.
 
     Returns:
         The file, which the caller must keep open.
     """
     file = (folder / f"where-{rank}").open("w")
-    faulthandler.register(WHERE, file, all_threads=False)
+    faulthandler.register(WHERE, file)
     return file
 
 
 def waiting_lines(running: dict[int, int], workers: int, folder: Path) -> str:
-    """Return a sentence with the line at which each rank waits."""
+    """Return a sentence with the line at which each rank waits, and write the stacks of its threads to stderr."""
     for pid in running:
         os.kill(pid, WHERE)
     time.sleep(0.5)
-    lines = {rank: f"waits at {line_in(folder / f'where-{rank}')}" for rank in running.values()}
+    lines = {}
+    for rank in running.values():
+        stacks = (folder / f"where-{rank}").read_text() if (folder / f"where-{rank}").exists() else ""
+        sys.stderr.write(f"rank {rank} of {workers} waits:\n{stacks}")
+        lines[rank] = f"waits at {line_in(stacks)}"
     return ", ".join(f"rank {rank} {lines.get(rank, 'has ended')}" for rank in range(workers))
 
 
-def line_in(file: Path) -> str:
-    """Return the innermost line of a stack that belongs to the user's files, not to a library."""
-    try:
-        text = file.read_text()
-    except OSError:
-        text = ""
-    for line in text.splitlines():
+def line_in(stacks: str) -> str:
+    """Return the innermost line of the current thread's stack that belongs to the user's files, not to a library."""
+    for line in stacks.rpartition("Current thread")[2].splitlines():
         name, _, rest = line.strip().removeprefix('File "').partition('", line ')
         if rest and not name.startswith("<") and not is_library(name):
             return f"{name}:{rest.partition(' ')[0]}"

@@ -61,7 +61,7 @@ def write_replays(
     folder.trace(side_by_side_trace(timelines))
     if any(np.isfinite(losses_by_step(record)).any() for record in records):
         from syncline.analysis import save
-        from syncline.runs.curve_figure import figure_of_file
+        from syncline.runs.training.curves import figure_of_file
 
         save(figure_of_file(folder.working), folder.figure("loss_against_clock"))
 

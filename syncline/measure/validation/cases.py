@@ -32,7 +32,7 @@ from syncline.measure.processes.measured import MeasuredCommunicator
 from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec
 from syncline.specs.cluster.links import parse_link

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from html import escape
 from typing import Any
 
 import yaml
@@ -16,7 +15,7 @@ from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.verdict import compared
 from syncline.planner.advice.words import layout_words, method_words
-from syncline.planner.explore.markup import bulleted, paragraph
+from syncline.planner.explore.markup import filled
 from syncline.planner.explore.settings import BY_NAME, OWN, PageSettings
 from syncline.planner.explore.settings_spec import failure_options, failures_of_settings, network_of
 from syncline.planner.explore.words import duration_text, percent
@@ -98,68 +97,54 @@ def search_notice() -> str:
 
 def advice_part(settings: PageSettings, advice: Advice) -> str:
     """Return the lists of plans, the reasons for their order, and the equivalent command."""
-    parts = ["<h2>All plans</h2>"]
-    parts += [paragraph(line) for line in advice.verdict]
+    lists = []
     if advice.ranked:
-        parts.append(_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
-    else:
-        parts.append(paragraph("No plan whose loss is known can be."))
+        lists.append(_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
     if advice.loss_unknown:
         period = advice.question.compared_period
         title = (
             f"Loss unknown: by time for the tokens, the fastest of each kind, methods with a period at {period} steps"
         )
-        parts.append(_list(title, advice.loss_unknown, compared(advice.question, advice.loss_unknown)))
-    if advice.infeasible:
-        parts.append(_refused(advice.infeasible))
-    for title, lines in (
+        lists.append(_list(title, advice.loss_unknown, compared(advice.question, advice.loss_unknown)))
+    num_hidden = len(advice.infeasible) - MOST_SHOWN
+    refused = [
+        f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in advice.infeasible[:MOST_SHOWN]
+    ]
+    reasons = [
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
         ("What nobody knows", advice.unknown),
-    ):
-        if lines:
-            parts.append(f"<h3>{title}</h3>{bulleted(lines, 'bullets')}")
-    parts.append(f'<h3>As a command</h3><pre tabindex="0">{escape(advise_line(settings))}</pre>')
-    return "".join(parts)
+    ]
+    refused += [f"{num_hidden} more"] if num_hidden > 0 else []
+    return filled("advice_part", advice, lists, refused, reasons, advise_line(settings))
 
 
-def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> str:
+def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the first chosen rows of a list, each with its place among all rows."""
     shown = list(chosen)[:MOST_SHOWN]
-    heads = {"": "place", "plan": "", "time": "number", "waits": "number"}
-    heads |= {"goodput": "number"} if rows[0]["goodput"] is not None else {}
-    heads |= dict.fromkeys(("memory", "energy"), "number rest")
-    head = "".join(f'<th scope="col" class="{kind}">{entry}</th>' for entry, kind in heads.items())
-    body = "".join(_row(row, 1 + next(place for place, entry in enumerate(rows) if entry is row)) for row in shown)
-    remaining = len(rows) - len(shown)
-    more = f'<p class="caveat">{remaining} more are in the command\'s --json.</p>' if remaining else ""
-    table = f'<table class="ranking plans"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-    return f"<h3>{title}</h3>{table}{more}"
+    heads = [("", "place"), ("plan", ""), ("time", "number"), ("waits", "number")]
+    heads += [("goodput", "number")] if rows[0]["goodput"] is not None else []
+    heads += [("memory", "number rest"), ("energy", "number rest")]
+    cells = [_cells(row, 1 + next(place for place, other in enumerate(rows) if other is row)) for row in shown]
+    return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
 
 
-def _row(row: dict[str, Any], place: int) -> str:
+def _cells(row: dict[str, Any], place: int) -> dict[str, Any]:
+    """Return the texts of a plan's row."""
     low, high = row["low_s"], row["high_s"]
-    between = (
-        "unknown"
-        if low is None
-        else f"{duration_text(low)} {'or more' if high is None else f'to {duration_text(high)}'}"
-    )
-    tie = ' <span class="tie">tie</span>' if row["tied"] else ""
-    name = f"{escape(method_words(row))}{tie}<small>{escape(layout_words(row))}</small>"
+    between = "unknown"
+    if low is not None:
+        between = f"{duration_text(low)} {'or more' if high is None else f'to {duration_text(high)}'}"
+    others = [("number", percent(1 - row["compute_s"] / row["step_time_s"]))]
+    others += [] if row["goodput"] is None else [("number", percent(row["goodput"]))]
     energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g} MWh"
-    cells = (
-        ("place", str(place)),
-        ("plan", name),
-        ("number", f'<b data-seconds="{row["time_s"]!r}">{duration_text(row["time_s"])}</b><small>{between}</small>'),
-        ("number", percent(1 - row["compute_s"] / row["step_time_s"])),
-        *([] if row["goodput"] is None else [("number", percent(row["goodput"]))]),
-        ("number rest", format_bytes(row["memory_bytes"])),
-        ("number rest", energy),
-    )
-    shown = "".join(f'<td class="{kind}">{text}</td>' for kind, text in cells)
-    return f"<tr>{shown}</tr>"
-
-
-def _refused(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in rows[:MOST_SHOWN]]
-    more = [f"{len(rows) - MOST_SHOWN} more"] if len(rows) > MOST_SHOWN else []
-    return f"<h3>Cannot be</h3>{bulleted([*lines, *more], 'bullets')}"
+    return {
+        "place": place,
+        "method": method_words(row),
+        "tied": row["tied"],
+        "layout": layout_words(row),
+        "seconds": repr(row["time_s"]),
+        "time": duration_text(row["time_s"]),
+        "between": between,
+        "others": [*others, ("number rest", format_bytes(row["memory_bytes"])), ("number rest", energy)],
+    }

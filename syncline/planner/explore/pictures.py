@@ -13,6 +13,7 @@ import numpy as np
 from syncline.planner.explore.answers import Curves
 from syncline.planner.explore.settings import BASELINE, OFFERED
 from syncline.planner.explore.words import duration_text, percent
+from syncline.planner.pages import DARK, LIGHT
 from syncline.planner.projection.sync_round import ActivitySpan, MethodRound
 from syncline.units import format_bandwidth
 
@@ -20,9 +21,6 @@ HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a33
 """Okabe and Ito's colours without yellow and black, which are visible on a white and on a dark ground."""
 
 DASHES = ("", "7 3", "2 3")
-
-LIGHT = {"--ink": "#1b1f24", "--quiet": "#59636e", "--rule": "#d8dee4", "--ground": "#ffffff", "--wait": "#9aa4ae"}
-DARK = {"--ink": "#e6e9ec", "--quiet": "#9aa5b1", "--rule": "#343b43", "--ground": "#14181c", "--wait": "#77828d"}
 
 STYLE = """
 .plot text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:var(--quiet)}
@@ -342,7 +340,8 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
         lines: lines below the title.
         dark: use a dark ground.
     """
-    colors = ";".join(f"{name}:{value}" for name, value in (DARK if dark else LIGHT).items())
+    palette = DARK | {"wait": "#77828d"} if dark else LIGHT | {"wait": "#9aa4ae"}
+    colors = ";".join(f"--{name}:{value}" for name, value in palette.items())
     width, y, parts = 760, 34.0, []
     for line in textwrap.wrap(title, LETTERS, break_on_hyphens=False):
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:16px">{escape(line)}</text>')

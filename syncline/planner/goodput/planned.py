@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
+from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import MOST_IN_VAIN
-from syncline.sim.failures.reforms import play_reforms
-from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.specs.failures import FailuresSpec, Recovery, check_workers, fault_tolerant_group, has_closed_form
 from syncline.units import format_seconds
@@ -85,10 +85,11 @@ def simulated_goodput(
             )
             endless = SavedSteps(steps * training.copies + MOST_IN_VAIN, equal_step_ends(training.step_s), saving)
             hit = copy_outages(outages, copy_workers)
-            played = play_reforms(group, steps, lambda _, work=endless: work, hit, period=training.exchanges_every)  # type: ignore[misc]
+            period = training.exchanges_every
+            played = ElasticTraining(group, steps, lambda _, work=endless: work, hit, period=period).simulate()  # type: ignore[misc]
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
-            played = play_restarts(failures.failing_group(training.workers), work, outages)
+            played = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
         if played.stuck is not None:
             return 0.0, played.stuck
         goodputs.append(played.goodput)

@@ -10,10 +10,10 @@ from typing import Any
 from syncline.fields import MANY
 from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.planner.goodput.question import GoodputQuestion
-from syncline.sim.failures.independent import play_independent_workers
+from syncline.sim.failures.elastic import ElasticTraining
+from syncline.sim.failures.independent import simulate_independent_workers
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.reforms import play_reforms
-from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.specs.failures import FailuresSpec, check_workers, fault_tolerant_group
 
@@ -39,11 +39,14 @@ def simulate_training(
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
-        return play_independent_workers(group, steps, question.step_s, question.period, saving.join_s, outages, until_s)
+        return simulate_independent_workers(
+            group, steps, question.step_s, question.period, saving.join_s, outages, until_s
+        )
     if recovery == "elastic":
         endless = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
-        return play_reforms(group, steps, lambda _: endless, outages, until_s, period=question.period)
-    return play_restarts(group, SavedSteps(steps, equal_step_ends(question.step_s), saving), outages, until_s)
+        return ElasticTraining(group, steps, lambda _: endless, outages, until_s, period=question.period).simulate()
+    work = SavedSteps(steps, equal_step_ends(question.step_s), saving)
+    return RestartedTraining(group, work, outages, until_s).simulate()
 
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -21,14 +24,19 @@ from pydantic import BaseModel
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.runs.folders import streams
-from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import write_manifest
 from syncline.runs.folders.path_lock import free_path, lock_path
-from syncline.runs.folders.processor import processor_record
+from syncline.runs.folders.result_files import json_text
 from syncline.version import __version__, git_commit
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")
 """Packages whose version can change a result, or its format."""
+
+CODE_PATH_SETTINGS = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+"""Environment variables that limit or fix the instructions that torch and MKL use."""
+
+INSTRUCTION_SETS = ("avx512f", "avx2", "avx", "sse4_2")
+"""Processor flags of Linux, the widest instructions first."""
 
 
 class RunFolder:
@@ -64,9 +72,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
             if kind is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows
@@ -74,9 +80,8 @@ class RunFolder:
                 self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
                 self.working.rename(self.path)
             else:
-                phrase = (
-                    self._abandon() if issubclass(kind, SynclineError | KeyboardInterrupt) else _kept_in(self.working)
-                )
+                expected = issubclass(kind, SynclineError | KeyboardInterrupt)
+                phrase = self._abandon() if expected else _kept_in(self.working)
                 if error is not None and phrase:
                     error.add_note(phrase)
         except OSError as failure:  # from the manifest, or from the renaming
@@ -112,7 +117,7 @@ class RunFolder:
 
     def json(self, name: str, value: Any) -> None:
         """Write ``NAME.json``; numbers that JSON does not have become null."""
-        self._text(f"{name}.json", json.dumps(plain(value), indent=1) + "\n")
+        self._text(f"{name}.json", json_text(value))
 
     def trace(self, trace: Mapping[str, Any]) -> None:
         """Write ``trace.json``, compactly: it can be large."""
@@ -140,7 +145,39 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "processor": processor_record(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: installed_version(name) for name in PACKAGES},
+    }
+
+
+def installed_version(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return None
+
+
+def processor_record() -> dict[str, Any]:
+    """Return the processor and the code paths of torch and MKL on it, on which the last bits of a sum depend.
+
+    ``model`` and ``instructions`` (the widest set) are the processor's, ``aten`` is the set that torch has chosen,
+    ``mkl`` the version of MKL, ``settings`` the environment variables that limit them. ``aten`` and ``mkl`` are null if
+    torch is not loaded, because a command that does not compute with torch must not load it for this. MKL does not
+    report its code path: it follows from its version, the model and the settings.
+    """
+    cpuinfo = ""
+    with suppress(OSError):
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    flags = re.search(r"^flags\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    present = set(flags[1].split()) if flags else set()
+    torch = sys.modules.get("torch")
+    mkl = torch and re.search(r"Math Kernel Library Version (\S+)", torch.__config__.show())
+    return {
+        "model": model[1] if model else platform.processor() or None,
+        "instructions": next((name for name in INSTRUCTION_SETS if name in present), None),
+        "aten": torch and torch.backends.cpu.get_cpu_capability(),
+        "mkl": mkl[1] if mkl else None,
+        "settings": {name: os.environ[name] for name in CODE_PATH_SETTINGS if name in os.environ},
     }
 
 
@@ -158,7 +195,7 @@ def _worth_keeping(working: Path) -> bool:
 
 
 def _keep(leftover: Path, path: Path) -> None:
-    """Give the folder of a dead process a visible name; remove it if it has no results."""
+    """Rename the folder that a dead process left to ``NAME-killed``; remove it if it has no results."""
     if not leftover.is_dir():
         leftover.unlink()
     elif not _worth_keeping(leftover):
@@ -168,10 +205,3 @@ def _keep(leftover: Path, path: Path) -> None:
         target = free_path(path.with_name(f"{path.name}-killed"))
         leftover.rename(target)
         print(f"warning: a run that was killed left its results: they are in {target}", file=sys.stderr)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

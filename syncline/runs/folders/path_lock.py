@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from syncline.errors import SpecError
@@ -30,26 +32,18 @@ class PathLock:
     def acquire(cls, path: Path) -> PathLock | None:
         """Return the lock on a name; None if another process has it."""
         with Deferral():
-            return cls._acquire(path)
-
-    @classmethod
-    def _acquire(cls, path: Path) -> PathLock | None:
-        while True:
-            lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                return None
-            except OSError:  # a file system without locks: only the working names differ
-                os.close(lock)
-                return cls(path, None)
-            try:
-                if os.path.samestat(os.fstat(lock), os.stat(_lock_of(path))):
-                    return cls(path, lock)
-            except FileNotFoundError:
-                pass
-            os.close(lock)  # its last owner removed the file between the two calls: our lock has no name any more
+            while True:
+                lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    os.close(lock)
+                    # On a file system without locks only the working names differ.
+                    return None if isinstance(error, BlockingIOError) else cls(path, None)
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(lock), os.stat(_lock_of(path))):
+                        return cls(path, lock)
+                os.close(lock)  # its last owner removed the file between the two calls: our lock has no name any more
 
     @property
     def is_sure(self) -> bool:
@@ -89,17 +83,12 @@ def is_locked(path: Path, pid: int | None = None) -> bool:
         pid: id of a process; it is checked if the file system has no locks.
     """
     try:
-        lock = os.open(_lock_of(path), os.O_RDWR)
-    except OSError:
-        return pid is not None and is_alive(pid)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _lock_of(path).open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except OSError:  # no lock, or a file system without locks
         return pid is not None and is_alive(pid)
-    finally:
-        os.close(lock)
     return False
 
 
@@ -107,12 +96,10 @@ def is_alive(pid: int) -> bool:
     """Return whether a process with this id exists on this machine."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # the process belongs to another user
         return True
-    except OverflowError:
-        return False
     return True
 
 
@@ -146,11 +133,9 @@ def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLo
 
 def numbered(path: Path, suffix: str = "") -> Iterator[Path]:
     """Yield ``path``, ``path-2``, ``path-3``, ...; the number is before the suffix."""
-    number, name = 1, path
-    while True:
-        yield name
-        number += 1
-        name = path.with_name(f"{path.name.removesuffix(suffix)}-{number}{suffix}")
+    yield path
+    for number in itertools.count(2):
+        yield path.with_name(f"{path.name.removesuffix(suffix)}-{number}{suffix}")
 
 
 def free_path(path: Path) -> Path:

@@ -1,13 +1,14 @@
-"""Readers of the files of a folder of results, which refuse in one line any content that no command writes.
+"""Files of results in JSON and Parquet: values as JSON has them, and readers that refuse what no command writes.
 
-A folder may be cut off by a full disk, edited, or made by another version. Each reader here checks that a file exists,
-can be read, and has the columns and the types that the code behind it needs.
+A folder may be cut off by a full disk, edited, or made by another version. Each reader checks that a file exists, can
+be read, and has the columns and types that the calling code needs; otherwise it raises an error of one line.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column.
+    """The type of a column in JSON rows and in Parquet.
 
     Attributes:
         name: name in an error line.
@@ -123,6 +124,24 @@ EVERY_ROW: ColumnTypes = {
     "loss": NUMBER_OR_NONE, "speedup": NUMBER_OR_NONE,
 }  # fmt: skip
 """The types of columns that have one meaning in the rows of all commands of `ROWS`, if a row has them."""
+
+
+def plain(value: Any) -> Any:
+    """Return nested results with NumPy numbers as Python's, and with None for numbers that are not finite."""
+    if hasattr(value, "as_plain"):  # rows that are stored as columns
+        return value.as_plain()
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_text(value: Any) -> str:
+    """Return the text of a JSON file with a result; numbers that JSON does not have become null."""
+    return json.dumps(plain(value), indent=1) + "\n"
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -1,20 +1,26 @@
-"""The folders of runs: their kind, their state, and their removal."""
+"""The folders of runs: their kind and state, the table of ``syncline runs``, and their removal."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from rich.console import Group
+
 from syncline.errors import SpecError, one_of
 from syncline.files import read_json
+from syncline.planner.tables.columns import Column, table
 from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
 from syncline.runs.folders.result_files import read_noted
+from syncline.runs.processes.progress import rough
+from syncline.units import format_bytes
 from syncline.yamls import parse_yaml
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
@@ -91,10 +97,8 @@ def run_entries(folder: Path) -> list[RunEntry]:
         inside = list(folder.iterdir())
     except OSError as error:  # no folder, or one that must not be read
         raise SpecError("folder", str(folder), f"a folder that has run folders ({error.strerror})") from None
-    entries = (run_entry(path) for path in inside)
-    return sorted(
-        (entry for entry in entries if entry is not None), key=lambda entry: (-entry.written_s, entry.path.name)
-    )
+    entries = [entry for entry in map(run_entry, inside) if entry is not None]
+    return sorted(entries, key=lambda entry: (-entry.written_s, entry.path.name))
 
 
 def run_entry(path: Path) -> RunEntry | None:
@@ -105,23 +109,64 @@ def run_entry(path: Path) -> RunEntry | None:
     state = _state(path, noted, swept)
     if state is None:
         return None
-    spec = _spec_in(path)
+    spec = _object_in(path / "spec.yaml") or {}
     rows = [row for row in _rows(noted or swept) if isinstance(row, dict)]
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     sizes = [file.stat() for file in files]
     marks = [file.stat() for file in (path / "run.json", path / "sweep.json") if file.is_file()] or sizes
+    if swept is not None:
+        kind = "sweep"
+    elif noted is not None and "launch" in noted:
+        kind = "launch"
+    elif noted is not None and "specs" in noted and "summary" in noted:
+        kind = "validate"
+    else:
+        kind = str(spec.get("kind") or (noted or {}).get("command") or "-")
+    workers = [row.get("workers", spec.get("workers")) for row in rows or [{}]]
     return RunEntry(
         path=path,
-        kind="sweep" if swept is not None else _kind(noted, spec),
+        kind=kind,
         state=state,
         written_s=max((stat.st_mtime for stat in marks), default=path.stat().st_mtime),
         methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
         networks=_named(spec, "network") or _values(rows, "network"),
-        workers=_common_int(row.get("workers", spec.get("workers")) for row in rows or [{}]),
+        workers=workers[0] if len(set(map(repr, workers))) == 1 and isinstance(workers[0], int) else None,
         rows=len(rows),
         files=len(files),
         nbytes=sum(stat.st_size for stat in sizes),
     )
+
+
+MOST_NAMES = 3
+"""Largest number of methods or networks that the table shows by name."""
+
+NOTE = (
+    "Whole: finished. Interrupted: by Ctrl-C, with what it had. Failed: a real process died. Killed, partial: left "
+    "by a process that was killed. Running: being written.\nTables again: syncline show NAME"
+)
+
+
+def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
+    """Return a row per folder, the latest first."""
+
+    def few(names: list[str]) -> str:
+        more = f", {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        return ", ".join(names[:MOST_NAMES]) + more
+
+    now_s = time.time()
+    rows = [entry.record() | {"age": rough(now_s - entry.written_s)} for entry in entries]
+    columns: list[Column] = [
+        ("name", lambda row: row["name"]),
+        ("kind", lambda row: row["kind"]),
+        ("state", lambda row: row["state"]),
+        ("age", lambda row: row["age"]),
+        (
+            "methods on networks",
+            lambda row: (few(row["methods"]) or "-") + (f" on {few(row['networks'])}" if row["networks"] else ""),
+        ),
+        ("size", lambda row: format_bytes(row["size_bytes"])),
+    ]
+    return table(f"{folder}/", columns, rows, NOTE, text_columns=(0, 1, 2, 4))
 
 
 def find_run(name: str, folder: Path) -> RunEntry:
@@ -167,10 +212,7 @@ def remove_run(entry: RunEntry) -> None:
         try:
             if partial and not claim.is_sure and is_alive(int(partial[2])):
                 raise SpecError("run", str(path), "a folder that no process is writing")
-            going = path if partial else claim.working()
-            if going != path:
-                path.rename(going)
-            shutil.rmtree(going)
+            shutil.rmtree(path if partial else path.rename(claim.working()))
         finally:
             claim.release()
     except OSError as error:
@@ -197,56 +239,36 @@ def _has_beginnings(path: Path) -> bool:
 
 
 def _object_in(path: Path) -> Noted | None:
+    """Return the object in a JSON or YAML file; None if the file has none that can be read."""
     try:
-        content = read_json(path)
+        content = read_json(path) if path.suffix == ".json" else parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
 
 
-def _spec_in(path: Path) -> Noted:
-    """Return the fields of the spec, if they can be read."""
-    try:
-        fields = parse_yaml((path / "spec.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
-
-
 def _rows(noted: Noted | None) -> Sequence[Any]:
+    """Return the rows of a ``run.json`` or ``sweep.json``; a run of a sweep has one row."""
     if noted is None:
         return ()
     rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
     return rows if isinstance(rows, list) else ()
 
 
-def _kind(noted: Noted | None, spec: Noted) -> str:
-    if noted is not None and "launch" in noted:
-        return "launch"
-    if noted is not None and "specs" in noted and "summary" in noted:
-        return "validate"
-    return str(spec.get("kind") or (noted or {}).get("command") or "-")
-
-
 def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
+    """Return the distinct values of a field of rows, in their order."""
     return tuple(dict.fromkeys(str(row[name]) for row in rows if row.get(name) is not None))
 
 
 def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
     """Return the names of a spec's methods or networks."""
-    values: list[Any] = []
+    names: list[str] = []
     for field in fields:
         several = spec.get(f"{field}s")
-        values += several if isinstance(several, list) else [spec[field]] if field in spec else []
-    return tuple(name for name in map(_name_of, values) if name)
-
-
-def _name_of(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(value.get("label") or value.get("name") or value.get("preset") or value.get("kind") or "")
-    return value if isinstance(value, str) else ""
-
-
-def _common_int(values: Iterable[Any]) -> int | None:
-    distinct = set(map(repr, items := list(values)))
-    return items[0] if len(distinct) == 1 and isinstance(items[0], int) else None
+        for value in several if isinstance(several, list) else [spec[field]] if field in spec else []:
+            if isinstance(value, str):
+                names.append(value)
+            elif isinstance(value, dict):
+                keys = ("label", "name", "preset", "kind")
+                names.append(next((str(value[key]) for key in keys if value.get(key)), ""))
+    return tuple(filter(None, names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ UNREAD = ("trace.json", "manifest.json")
 """Files that are made from other files of a folder."""
 
 SPEC = "spec.yaml"
-
-LOSS = "loss"
 
 MOST_ROWS = 30
 """Largest number of rows of the printed table; ``--json`` has all."""
@@ -120,83 +118,62 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
         opened_a, opened_b = _opened(a / name), _opened(b / name)
         is_spec = Path(name).name == SPEC
         skipped += [f"{name}: {column}" for column in sorted(opened_a.skipped | opened_b.skipped)]
-        lines = _unmatched(name, opened_a, opened_b, a, b)
-        for column in opened_a.columns:
-            if column not in opened_b.columns:
-                continue
+        lines = [f"{name}: {column} is in {a} alone" for column in opened_a.columns if column not in opened_b.columns]
+        lines += [f"{name}: {column} is in {b} alone" for column in opened_b.columns if column not in opened_a.columns]
+        for column, kind in opened_a.types.items():
+            if kind != opened_b.types.get(column, kind):
+                lines.append(f"{name}: {column} has the type {kind} in {a} and {opened_b.types[column]} in {b}")
+        for column in (column for column in opened_a.columns if column in opened_b.columns):
             values, others = opened_a.read(column), opened_b.read(column)
             if len(values) != len(others):
                 lines.append(f"{name}: {column} has {len(values):,} rows in {a} and {len(others):,} in {b}")
             count = min(len(values), len(others))
+            cells += 0 if is_spec else count
             difference = _difference(name, column, values[:count], others[:count])
-            if is_spec:
-                lines += (
-                    [f"{name}: {column} is {_short(difference.a)} and {_short(difference.b)}"] if difference else []
-                )
+            if difference is None:
                 continue
-            cells += count
-            if difference is not None:
-                steps = opened_a.read("step") if "step" in opened_a.columns else None
-                differences.append(difference if steps is None else _at_step(difference, steps))
+            if is_spec:
+                lines.append(f"{name}: {column} is {_short(difference.a)} and {_short(difference.b)}")
+                continue
+            steps = opened_a.read("step") if "step" in opened_a.columns else ()
+            step = steps[difference.row] if difference.row < len(steps) else None
+            if step is not None and not math.isnan(step):
+                difference = replace(difference, step=int(step))
+            differences.append(difference)
         (specs if is_spec else unmatched).extend(lines)
-    differences.sort(key=lambda item: (LOSS not in item.column, item.file, item.column))
+    differences.sort(key=lambda item: ("loss" not in item.column, item.file, item.column))
     return FolderComparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
-
-
-def _unmatched(name: str, opened_a: _Opened, opened_b: _Opened, a: Path, b: Path) -> list[str]:
-    """Return a line for each column of a file that only one folder has, or that has another type in each."""
-    lines = [f"{name}: {column} is in {a} alone" for column in opened_a.columns if column not in opened_b.columns]
-    lines += [f"{name}: {column} is in {b} alone" for column in opened_b.columns if column not in opened_a.columns]
-    for column, kind in opened_a.types.items():
-        if kind != opened_b.types.get(column, kind):
-            lines.append(f"{name}: {column} has the type {kind} in {a} and {opened_b.types[column]} in {b}")
-    return lines
 
 
 def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
     """Return the object that ``syncline same --json`` prints."""
-    rows = [
-        vars(difference)
-        | {"a": _plain(difference.a), "b": _plain(difference.b), "within": difference.within(tolerance)}
-        for difference in comparison.differences
-    ]
+    rows = []
+    for difference in comparison.differences:
+        row = vars(difference) | {"within": difference.within(tolerance)}
+        rows.append({name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()})
     return {
-        "a": str(a),
-        "b": str(b),
-        "tolerance": tolerance,
-        "verdict": comparison.verdict(tolerance),
-        "files": comparison.files,
-        "cells": comparison.cells,
-        "rows": rows,
-        "unmatched": comparison.unmatched,
-        "specs": comparison.specs,
-        "not_compared": comparison.skipped,
-    }
+        "a": str(a), "b": str(b), "tolerance": tolerance, "verdict": comparison.verdict(tolerance),
+        "files": comparison.files, "cells": comparison.cells, "rows": rows, "unmatched": comparison.unmatched,
+        "specs": comparison.specs, "not_compared": comparison.skipped,
+    }  # fmt: skip
 
 
-def comparison_table(comparison: FolderComparison, tolerance: float) -> Group:
+def comparison_table(comparison: FolderComparison) -> Group:
     """Return the columns that differ as a table, losses first."""
-    shown = [
-        vars(difference) | {"within": difference.within(tolerance)} for difference in comparison.differences[:MOST_ROWS]
-    ]
+    shown = [vars(difference) for difference in comparison.differences[:MOST_ROWS]]
     columns: list[Column] = [
         ("file", lambda row: row["file"]),
         ("column", lambda row: row["column"]),
         ("different", lambda row: f"{row['different']:,} of {row['cells']:,}"),
-        ("absolute", lambda row: _size(row["absolute"])),
-        ("relative", lambda row: _size(row["relative"])),
+        ("absolute", lambda row: "-" if row["absolute"] is None else f"{row['absolute']:.2e}"),
+        ("relative", lambda row: "-" if row["relative"] is None else f"{row['relative']:.2e}"),
         ("first at", lambda row: f"row {row['row']}" + ("" if row["step"] is None else f", step {row['step']}")),
         ("there", lambda row: f"{_short(row['a'])} and {_short(row['b'])}"),
     ]
     note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
     num_hidden = len(comparison.differences) - len(shown)
-    return table(
-        "",
-        columns,
-        shown,
-        note + (f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""),
-        text_columns=(0, 1, 5, 6),
-    )
+    note += f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""
+    return table("", columns, shown, note, text_columns=(0, 1, 5, 6))
 
 
 @dataclass(frozen=True)
@@ -210,6 +187,7 @@ class _Opened:
 
 
 def _files(folder: Path) -> set[str]:
+    """Return the paths of the tables, JSON files and specs in a folder that are compared."""
     paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
     return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in UNREAD}
 
@@ -236,6 +214,7 @@ def _opened(path: Path) -> _Opened:
 
 
 def _read(path: Path, column: str) -> np.ndarray:
+    """Return a column of a Parquet file: numbers as numbers, with nan for missing ones; everything else as objects."""
     try:
         values = pq.read_table(path, columns=[column]).column(0)
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -277,6 +256,7 @@ def _array(values: list[Any]) -> np.ndarray:
 
 def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
     """Return the difference of two columns of one length; None if they are equal to the bit."""
+    absolute = largest = None
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -285,37 +265,22 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
             gap[unequal & ~np.isfinite(gap)] = math.inf
             size = np.maximum(np.abs(x), np.abs(y))
             relative = np.where(np.isfinite(gap), gap / np.where(size > 0, size, 1.0), math.inf)
-        largest: tuple[float | None, float | None] = (
-            float(gap[unequal].max(initial=0.0)),
-            float(relative[unequal].max(initial=0.0)),
-        )
+        absolute, largest = (float(sizes[unequal].max(initial=0.0)) for sizes in (gap, relative))
     else:
         unequal = np.array([not _equal(value_a, value_b) for value_a, value_b in zip(a, b, strict=True)], dtype=bool)
-        largest = None, None
     if not unequal.any():
         return None
     row = int(unequal.argmax())
-    return Difference(file, column, len(a), int(unequal.sum()), *largest, row, None, a[row], b[row])
+    return Difference(file, column, len(a), int(unequal.sum()), absolute, largest, row, None, a[row], b[row])
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Return whether two values of one type are equal; nan equals nan."""
     both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     return both_nan or (type(a) is type(b) and bool(a == b))
 
 
-def _at_step(difference: Difference, steps: np.ndarray) -> Difference:
-    step = steps[difference.row] if difference.row < len(steps) else None
-    return difference if step is None or math.isnan(step) else Difference(**vars(difference) | {"step": int(step)})
-
-
-def _size(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}"
-
-
 def _short(value: Any) -> str:
+    """Return a value as text of at most 24 characters."""
     text = f"{value:.9g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from syncline.costmodel.traffic.call import columns_of
 from syncline.files import atomic_path
-from syncline.runs.folders.part_tables import ledger_part, metrics_part
 
 if TYPE_CHECKING:
     from syncline.comm import Ledger
-    from syncline.training import Recorder
+    from syncline.training import History, Recorder
 
 FOLDER = "streams"
 """Their folder in a working folder: ``0-metrics.arrows``, ``0-ledger.arrows`` of the first method, and so on."""
@@ -41,21 +42,18 @@ class TrainingStream:
     def __init__(self, folder: Path, number: int, method: str) -> None:
         self.method = method
         (folder / FOLDER).mkdir(exist_ok=True)
-        self._metrics, self._ledger = (folder / FOLDER / f"{number}-{kind}.arrows" for kind in ("metrics", "ledger"))
-
-    def of_seeds(self, seeds: tuple[int, ...], recorder: Recorder, ledger: Ledger | None) -> SeedStream:
-        """Return the stream of these seeds; only the first seeds have a ledger, because all send the same."""
-        return SeedStream(self, seeds, recorder, ledger)
-
-    def write(self, metrics: pa.Table, ledger: Mapping[str, Sequence[Any]]) -> None:
-        """Append rows to the files."""
-        append(self._metrics, metrics)
-        if ledger:
-            append(self._ledger, ledger)
+        self.metrics, self.ledger = (folder / FOLDER / f"{number}-{kind}.arrows" for kind in ("metrics", "ledger"))
 
 
 class SeedStream:
-    """The new results of seeds that train side by side, written at intervals."""
+    """The new results of seeds that train side by side, written at intervals.
+
+    Args:
+        stream: the files of the training.
+        seeds: seeds that train side by side.
+        recorder: the seeds' losses and metrics so far.
+        ledger: their calls; None for all but the first seeds of a training, because all send the same.
+    """
 
     def __init__(
         self, stream: TrainingStream, seeds: tuple[int, ...], recorder: Recorder, ledger: Ledger | None
@@ -78,13 +76,76 @@ class SeedStream:
             self._write(len(self._recorder.losses) + 1)
 
     def _write(self, rows: int) -> None:
-        calls = self._ledger.records if self._ledger is not None else []
-        num_calls = len(calls)
-        self._stream.write(
-            metrics_part(self._stream.method, self._recorder.part(self._seeds, self._rows, rows), self._rows),
-            ledger_part(self._stream.method, calls[self._calls : num_calls]),
-        )
-        self._rows, self._calls = rows, num_calls
+        """Write the rows before ``rows`` that are not written yet, and the calls since the last time."""
+        first, method = self._rows, self._stream.method
+        history = self._recorder.part(self._seeds, first, rows)
+        schema, end = metrics_schema([history]), first + history.steps + (first == 0)
+        parts = [metrics_table(method, history, s, schema, first, end, first) for s in range(len(history.seeds))]
+        append(self._stream.metrics, pa.concat_tables(parts))
+        calls = self._ledger.records[self._calls :] if self._ledger is not None else []
+        if calls:
+            append(self._stream.ledger, {"method": [method] * len(calls)} | columns_of(calls))
+        self._rows, self._calls = rows, self._calls + len(calls)
+
+
+def metrics_schema(histories: Iterable[History]) -> pa.Schema:
+    """Return the schema: names, seeds and steps, then all quantities that any of the histories has measured."""
+    kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
+
+    def add(column: str, values: np.ndarray) -> None:
+        kind = {"i": pa.int64(), "u": pa.int64(), "b": pa.bool_()}.get(values.dtype.kind, pa.float64())
+        kinds.setdefault(column, kind)
+
+    for history in histories:
+        kinds.setdefault("train_loss", pa.float64())
+        for name, values in history.evaluation.items():
+            add(f"eval_{name}", values)
+        for name, values in history.trace.items():
+            for column in trace_columns(name, values):
+                add(column, values)
+    return pa.schema(list(kinds.items()))
+
+
+def trace_columns(name: str, values: np.ndarray) -> list[str]:
+    """Return the column names of a trace ``(T, S, ...)``: one for each number of a step and seed."""
+    return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
+
+
+def metrics_table(
+    method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
+) -> pa.Table:
+    """Return the rows of completed steps ``begin`` to ``end - 1`` of seed number ``s``.
+
+    The history begins at step ``first``; row 0 is the one before the first step.
+    """
+    count, before = end - begin, int(begin == 0)
+    after = slice(begin + before - max(first, 1), end - max(first, 1))
+    columns: dict[str, Any] = {
+        "method": pa.repeat(pa.scalar(method, pa.string()), count),
+        "seed": np.full(count, history.seeds[s]),
+        "step": np.arange(begin, end),
+    }
+
+    def later(values: np.ndarray) -> pa.Array:
+        column = np.zeros(count, dtype=values.dtype)
+        column[before:] = values[after]
+        return pa.array(column, mask=np.arange(count) < before)
+
+    columns["train_loss"] = later(history.loss[:, s])
+    for name, values in history.evaluation.items():
+        steps = history.eval_step[: len(values)]
+        chosen = (steps >= begin) & (steps < end)
+        column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
+        column[steps[chosen] - begin], unknown[steps[chosen] - begin] = values[: len(steps), s][chosen], False
+        columns[f"eval_{name}"] = pa.array(column, mask=unknown)
+    for name, values in history.trace.items():
+        flat = values[:, s].reshape(history.steps, -1)
+        columns |= {column: later(flat[:, i]) for i, column in enumerate(trace_columns(name, values))}
+    arrays = [
+        pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema=schema)
 
 
 def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
@@ -117,16 +178,16 @@ def merge(folder: Path) -> None:
     for kind in ("metrics", "ledger"):
         paths = sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=lambda path: int(path.name.split("-")[0]))
         parts = [table for table in map(read, paths) if table is not None]
+        if kind == "metrics":
+            parts = [
+                table.filter(pc.equal(table["seed"], seed))
+                for table in parts
+                for seed in table["seed"].unique().to_pylist()
+            ]
         if parts:
-            ordered = [_by_seed(table) if kind == "metrics" else table for table in parts]
             with atomic_path(folder / f"{kind}.parquet") as target:
-                pq.write_table(pa.concat_tables(ordered, promote_options="permissive"), target)
+                pq.write_table(pa.concat_tables(parts, promote_options="permissive"), target)
     merged = folder / f".{FOLDER}.merged"  # renamed at once, so that the tables are never made from half of the streams
     if (folder / FOLDER).is_dir():
         (folder / FOLDER).replace(merged)
     shutil.rmtree(merged, ignore_errors=True)
-
-
-def _by_seed(table: pa.Table) -> pa.Table:
-    seeds = table["seed"].unique().to_pylist()
-    return pa.concat_tables([table.filter(pc.equal(table["seed"], seed)) for seed in seeds])

@@ -1,8 +1,9 @@
-"""Processes for trainings: forked, with everything imported, from a server that does nothing else.
+"""Calls in other processes: forked, with everything imported, from a server that does nothing else.
 
 Importing torch takes seconds of a core for every process that starts by itself. A server imports it once, while the
 calling process does its own imports, and each training's process is a copy of the server. The server has no threads
-when it is copied; the calling process, with its libraries, watchers and notebooks, may have threads.
+when it is copied; the calling process, with its libraries, watchers and notebooks, may have threads. Objects that
+several calls have in common are written to a file once, and read once by each process.
 
 Source: multiprocessing's start method forkserver; on systems other than Linux each process starts by itself (spawn).
 """
@@ -13,12 +14,14 @@ import os
 import pickle
 import shutil
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
+from io import BytesIO
 from multiprocessing import active_children, forkserver, get_context
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
@@ -33,36 +36,38 @@ T = TypeVar("T")
 PRELOADED = ("cloudpickle", "syncline.runs.training.train_and_time", "syncline.comm.devices", "syncline.training")
 
 
+IS_FORKED = sys.platform == "linux"
+
+LARGE_BYTES = 100_000
+"""Size in bytes below which a shared object is sent with each call."""
+
+
 def start_server() -> None:
     """Start the imports of the server, if it has not started: call this as soon as processes will be needed."""
-    if not _is_forked():
-        return
-    fork_server(PRELOADED)
-    with children_without_signals():
-        forkserver.ensure_running()
+    if IS_FORKED:
+        fork_server(PRELOADED)
+        with children_without_signals():
+            forkserver.ensure_running()
 
 
-def _is_forked() -> bool:
-    return sys.platform == "linux"
-
-
-def call_results(calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None) -> Iterator[T]:
+def call_results(
+    calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None, shared: Iterable[Any] = ()
+) -> Iterator[T]:
     """Return the results of the calls from this number of processes, as they finish; the first calls begin first.
 
     Args:
         calls: functions that cloudpickle can send, as well as their results.
         jobs: number of processes at once.
-        folder: a temporary folder, which the processes remove if this process is killed.
+        folder: a temporary folder for large shared objects, which the processes remove if this process is killed.
+        shared: objects that several of the calls hold, such as a problem with its data.
 
     Raises:
         BrokenProcessPool: a process was killed from outside; the others end with it.
         Exception: the exception of a call.
     """
-    import cloudpickle
-
     start_server()
-    context = get_context("forkserver" if _is_forked() else "spawn")
-    sent, all_are_sent = [cloudpickle.dumps(call) for call in calls], context.Event()
+    context = get_context("forkserver" if IS_FORKED else "spawn")
+    sent, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
     settings = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
     others = set(active_children())
     pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, settings)
@@ -82,6 +87,7 @@ _left: list[ProcessPoolExecutor] = []
 
 
 def _finished(pool: ProcessPoolExecutor, futures: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
+    """Yield the results as they finish; after an error end the processes without waiting for them."""
     import cloudpickle
 
     try:
@@ -132,11 +138,49 @@ def _settle(
 
 
 def _answer(call: bytes) -> bytes:
-    """Return the result or exception of a call as bytes, because this process may lack classes of the main script."""
+    """Return the result or exception of a call as bytes, because the calling process may lack classes of its script."""
     import cloudpickle
 
     try:
-        return cloudpickle.dumps((pickle.loads(call)(), None, ""))
+        return cloudpickle.dumps((unpickle_call(call)(), None, ""))
     except Exception as error:
         where = traceback.format_exc()
         return cloudpickle.dumps((None, error.with_traceback(None), where))
+
+
+def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], folder: Path | None) -> list[bytes]:
+    """Return each call as bytes, in which files in ``folder`` stand for the large shared objects."""
+    import cloudpickle
+
+    file_of: dict[int, str] = {}
+    for number, shared_object in enumerate({id(shared_object): shared_object for shared_object in shared}.values()):
+        content = cloudpickle.dumps(shared_object)
+        if len(content) >= LARGE_BYTES:
+            file = Path(tempfile.mkdtemp(dir=folder)) / str(number)
+            file.write_bytes(content)
+            file_of[id(shared_object)] = str(file)
+
+    class Pickler(cloudpickle.Pickler):
+        def persistent_id(self, obj: Any) -> str | None:
+            return file_of.get(id(obj))
+
+    written = [BytesIO() for _ in calls]
+    for call, target in zip(calls, written, strict=True):
+        Pickler(target).dump(call)
+    return [target.getvalue() for target in written]
+
+
+def unpickle_call(call: bytes) -> Callable[[], Any]:
+    """Return the call that `pickle_calls` made bytes of."""
+    return _Unpickler(BytesIO(call)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def persistent_load(self, pid: str) -> Any:
+        return _read(pid)
+
+
+@lru_cache(maxsize=1)
+def _read(file: str) -> Any:
+    """Return a shared object; the last one stays in memory for the next call."""
+    return pickle.loads(Path(file).read_bytes())

@@ -25,19 +25,20 @@ Update = Callable[[list[int]], None]
 @contextmanager
 def progress(console: Console, names: Sequence[str], steps: int, unit_name: str = "steps") -> Iterator[Update]:
     """Show a bar per training, or lines at intervals, and yield the function that receives the counts."""
-    # Without colours, no escape sequences: a bar is redrawn by moving the cursor.
-    shown = _bars if console.is_terminal and console.color_system is not None else _lines
-    with shown(console, names, steps, unit_name) as update:
+    with (_bars if has_bars(console) else _lines)(console, names, steps, unit_name) as update:
         yield update
+
+
+def has_bars(console: Console) -> bool:
+    """Return whether a console can redraw a bar: a terminal that takes escape sequences, so has colours."""
+    return console.is_terminal and console.color_system is not None
 
 
 @contextmanager
 def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn(unit_name),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bars:
+    """Show a bar per training."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TextColumn(unit_name), TimeElapsedColumn(), console=console, transient=True) as bars:
         tasks = [bars.add_task(name, total=steps) for name in names]
 
         def update(done: list[int]) -> None:
@@ -49,7 +50,7 @@ def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) ->
 
 @contextmanager
 def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
-    """Write lines from a thread, so that a step of minutes is reported too."""
+    """Write lines such as "12% after 20 s: ddp-adam 120, diloco 96 of 500 steps" from a thread, also during a step."""
     latest, is_over, pace = [0] * len(names), threading.Event(), Pace()
 
     def update(done: list[int]) -> None:
@@ -57,9 +58,9 @@ def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -
 
     def write() -> None:
         while not is_over.wait(pace.wait_s()):
-            share = sum(latest) / max(steps * len(names), 1)
-            line = f"{pace.progress_text(share)}: {_counted(names, latest, steps, unit_name)}"
-            print(line, file=console.file, flush=True)
+            progress_text = pace.progress_text(sum(latest) / max(steps * len(names), 1))
+            counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, latest, strict=True))
+            print(f"{progress_text}: {counts} of {steps:,} {unit_name}", file=console.file, flush=True)
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
@@ -68,12 +69,6 @@ def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -
     finally:
         is_over.set()
         writer.join()
-
-
-def _counted(names: Sequence[str], done: Sequence[int], steps: int, unit_name: str) -> str:
-    """Return a text such as ``ddp-adam 120, diloco 96 of 500 steps``."""
-    counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, done, strict=True))
-    return f"{counts} of {steps:,} {unit_name}"
 
 
 class Pace:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -18,7 +17,6 @@ from syncline.errors import SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import confirm, raise_in_main_thread, stopped_by_signal
 from syncline.runs.processes.forked import call_results
-from syncline.runs.processes.shared_pickle import pickle_calls
 
 T = TypeVar("T")
 
@@ -29,19 +27,18 @@ class SharedProgress:
     A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
 
     Attributes:
-        owner: the process that made it and that the others train for.
         heard: whether a training in this process has seen the flag; it changes under the lock ``hearing``.
     """
 
-    def __init__(self, path: Path, trainings: int, owner: int | None = None) -> None:
-        self.path, self.trainings, self.owner = path, trainings, owner or os.getpid()
+    def __init__(self, path: Path, trainings: int) -> None:
+        self.path, self.trainings = path, trainings
         self.heard, self.hearing = False, threading.Lock()
         if not path.exists():
             np.zeros(trainings + 1, dtype=np.int64).tofile(path)
         self._words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
 
-    def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int, int]]:
-        return SharedProgress, (self.path, self.trainings, self.owner)
+    def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int]]:
+        return SharedProgress, (self.path, self.trainings)
 
     def report(self, training: int, done: int) -> None:
         """Record that a training has completed ``done`` steps.
@@ -91,72 +88,78 @@ def side_by_side(
 ) -> Iterator[T]:
     """Yield the results of the calls, as they finish, from this number of processes; one per core if None.
 
-    With more than one job, cloudpickle must be able to send calls and results to another process. Calls that were
-    stopped before they had a result are left out. If one raises, the others are asked to stop. Objects in ``shared``,
-    which the calls have in common, are sent once to each process.
+    See `stoppable_results`.
 
     Raises:
         SynclineError: a process was killed from outside.
     """
-    jobs = min(jobs or cpu_count(), len(calls))
     try:
-        if jobs == 1:
-            results: Iterable[T | None] = (run_stoppable(call, progress) for call in calls)
-        else:
-            results = in_processes(calls, jobs, progress, shared)
-        yield from (result for result in results if result is not None)
+        yield from stoppable_results(calls, min(jobs or cpu_count(), len(calls)), progress, shared)
     except BrokenProcessPool:
         progress.stop()
         raise SynclineError(
             "a process that trained was ended from outside, as a system does that is out of memory; "
             "with fewer --jobs less is needed at a time"
         ) from None
+
+
+def stoppable_results(
+    calls: Sequence[Callable[[], T | None]], jobs: int, progress: SharedProgress, shared: Sequence[Any] = ()
+) -> Iterator[T]:
+    """Yield the results of the calls, as they finish: in this process if ``jobs`` is 1, else in so many others.
+
+    For other processes cloudpickle must be able to send calls and results; objects in ``shared``, which the calls have
+    in common, are sent once to each process. Calls that were stopped before they had a result are left out. If a call
+    raises, the others are asked to stop.
+
+    Raises:
+        BrokenProcessPool: a process was killed from outside.
+    """
+    stoppable = [partial(run_stoppable, call, progress) for call in calls]
+    try:
+        if jobs == 1:
+            results: Iterable[T | None] = (call() for call in stoppable)
+        else:
+            results = call_results(stoppable, jobs, progress.path.parent, shared)
+        yield from (result for result in results if result is not None)
+        confirm()
+    except BrokenProcessPool:
+        raise
     except BaseException:
         progress.stop()
         raise
 
 
-def in_processes(
-    calls: Sequence[Callable[[], T]], jobs: int, progress: SharedProgress, shared: Sequence[Any]
-) -> Iterator[T | None]:
-    """Yield the results of the calls from this number of other processes, as they finish; see `side_by_side`."""
-    sent = pickle_calls(calls, shared, progress.path.parent)
-    yield from call_results([partial(run_stoppable, call, progress) for call in sent], jobs, progress.path.parent)
-    confirm()
+@contextmanager
+def watched(progress: SharedProgress, call: Callable[[list[int]], None] | None) -> Iterator[None]:
+    """Call a function with the completed steps about ten times a second from a thread, and at the end of the block."""
+    if call is None:
+        yield
+        return
+    is_over = threading.Event()
 
+    def watch() -> None:
+        while not is_over.wait(POLL_S):
+            call(progress.steps_done())
 
-class Watched:
-    """A thread that calls a function with the completed steps about ten times a second."""
-
-    def __init__(self, progress: SharedProgress, call: Callable[[list[int]], None] | None) -> None:
-        self._progress, self._call, self._over = progress, call, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.1):
-            self._report_progress()
-
-    def _report_progress(self) -> None:
-        if self._call:
-            self._call(self._progress.steps_done())
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._report_progress()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        call(progress.steps_done())
 
 
 POLL_S = 0.1
-
+"""Seconds between two looks at the counts, or at the flag."""
 
 PATIENCE_S = 1.0
 """Seconds that a training may take to its next report after a stop; in a longer step it is interrupted."""
 
 
-def run_stoppable(call: Callable[[], T], progress: SharedProgress) -> T | None:
+def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T | None:
     """Return the result of a training; None if it was stopped before it had any."""
     if progress.stopped:
         return None
@@ -164,7 +167,7 @@ def run_stoppable(call: Callable[[], T], progress: SharedProgress) -> T | None:
         return call()
     is_over = threading.Event()
     threading.Thread(target=_interrupt, args=(progress, is_over), daemon=True).start()
-    result = None
+    result: T | None = None
     try:
         result = call()
     except KeyboardInterrupt:  # during the set-up; a training that has started returns its results

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from rich.console import Console, Group
+from rich.constrain import Constrain
+from rich.text import Text
 
 from syncline.errors import SpecError
 from syncline.files import atomic_path, refuse_changed_files
-from syncline.runs.folders.json_values import plain
-from syncline.runs.report.cells import drawn_table
-from syncline.runs.report.placement import placement_chart
-from syncline.runs.report.provenance import provenance_of
-from syncline.runs.report.reported import Reported
-from syncline.runs.report.series import loss_lines, named_lines, swatches
+from syncline.planner.pages import templates
+from syncline.planner.tables.columns import RowsTable
+from syncline.planner.tables.layout import Sheet
+from syncline.runs.folders.result_files import plain
+from syncline.runs.report.reported import Reported, provenance_of
+from syncline.runs.report.series import loss_lines, named_lines
 from syncline.runs.report.shares import ranges_of, time_shares
-from syncline.runs.report.spans import spans_chart
-from syncline.runs.report.themes import sheet
-from syncline.runs.report.warnings import caveats_of, warnings_of
-from syncline.runs.report.words import summary_of_result
+from syncline.runs.report.spans import placement_chart, spans_chart
+from syncline.runs.report.themes import sheet, styles_of
+from syncline.runs.report.words import caveats_of, summary_of_result, warnings_of
 from syncline.version import __version__
 
 GENERATOR = "syncline report"
@@ -32,6 +34,9 @@ SCRIPTS = ("scales.js", "plot.js", "lines.js", "spans.js", "placement.js", "page
 """Scripts in their order in the page."""
 
 HERE = Path(__file__).parent
+
+TEXT_WIDTH = 120
+"""Characters per line of an output that is not a table of rows, for example a tree."""
 
 
 def report_page(results: Sequence[Reported], title: str = "") -> str:
@@ -48,26 +53,26 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     for result in results:
         with refuse_changed_files(_where(result)):
             lines |= dict.fromkeys(named_lines(result))
-    styles = swatches(lines)
-    names = [style["name"] for style in styles]
+    styles = [{"name": name, **style} for name, style in styles_of(lines).items()]
+    names, titles = list(lines), [result.title for result in results]
     charts: dict[str, Any] = {}
     sections = []
     for number, result in enumerate(results, start=1):
         with refuse_changed_files(_where(result)):
             sections.append(_section(number, result, names, charts))
-    environment = Environment(
-        loader=PackageLoader("syncline.runs.report", "."),
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    return environment.get_template("report.html").render(
-        title=title or _title(results),
-        generator=f"{GENERATOR} {__version__}",
-        style=Markup(sheet(styles) + _read("report.css")),
-        script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
-        data=in_a_script(
-            {"styles": [{"name": style["name"], "dash": style["dash"]} for style in styles], "charts": charts}
-        ),
-        sections=sections,
+    return (
+        templates("syncline.runs.report")
+        .get_template("report.html")
+        .render(
+            title=title or (titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"),
+            generator=f"{GENERATOR} {__version__}",
+            style=Markup(sheet(styles) + _read("report.css")),
+            script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
+            data=in_a_script(
+                {"styles": [{key: style[key] for key in ("name", "dash")} for style in styles], "charts": charts}
+            ),
+            sections=sections,
+        )
     )
 
 
@@ -102,10 +107,12 @@ def in_a_script(value: Any) -> Markup:
 
 
 def _where(result: Reported) -> Path:
+    """Return the folder that an error about changed files names."""
     return result.folder if result.folder is not None else Path(result.title)
 
 
 def _section(number: int, result: Reported, names: Sequence[str], charts: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a result's section in the template, and add its charts to ``charts``."""
     section_id = f"r{number}"
 
     def placed(name: str, chart: dict[str, Any] | None) -> str:
@@ -119,10 +126,11 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
     timeline, ledger = result.file("timeline.parquet"), result.file("ledger.parquet")
     stages = any("makespan_s" in row for row in result.rows)
     spans = spans_chart(timeline, "stage" if stages else "worker") if timeline is not None else None
-    drawn = {
-        "losses": lines is not None, "timeline": spans is not None,
-        "ledger": ledger is not None and not stages,
+    present = {
+        "losses over the steps": lines is not None, "a timeline": spans is not None,
+        "a ledger of collectives": ledger is not None and not stages,
     }  # fmt: skip
+    lacking = ", ".join(name for name, is_present in present.items() if not is_present)
     return {
         "id": section_id,
         "title": result.title,
@@ -145,22 +153,32 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
             "title": "The schedules" if stages else "A round",
         },
         "placement": placed("placement", placement_chart(ledger, names)) if ledger is not None else "",
-        "missing": _missing(result, drawn),
+        "missing": f"Not in this result: {lacking}." if lacking else "",
         "origin": provenance_of(result),
     }  # fmt: skip
 
 
-def _missing(result: Reported, drawn: Mapping[str, bool]) -> str:
-    """Return a sentence about the parts that a result of this kind does not have."""
-    kinds = {"losses": "losses over the steps", "timeline": "a timeline", "ledger": "a ledger of collectives"}
-    lacking = [kinds[name] for name, is_drawn in drawn.items() if not is_drawn]
-    return f"Not in this result: {', '.join(lacking)}." if lacking else ""
-
-
-def _title(results: Sequence[Reported]) -> str:
-    titles = [result.title for result in results]
-    return titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"
-
-
 def _read(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8").strip()
+
+
+def drawn_table(table: Group) -> dict[str, Any]:
+    """Return the title, the headings, the rows and the notes; for an output that is not a table of rows its text."""
+    if not isinstance(table, RowsTable):
+        written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
+        written.print(table)
+        return {"title": "", "text": written.file.getvalue().strip("\n")}  # type: ignore[attr-defined]
+    content: dict[str, Any] = {"title": table.title, "headings": [], "rows": [], "left": (), "notes": []}
+    for part in table.renderables:
+        if isinstance(part, Sheet):
+            content |= {
+                "headings": [heading.replace("\n", " ") for heading in part.headings],
+                "rows": [list(row) for row in part.cells],
+                "left": tuple(part.left),
+            }
+        elif isinstance(part, Constrain) and isinstance(part.renderable, Text):
+            # A page has no options, so that notes about them are left out.
+            of_the_shell = ("More: --columns", "Everything about them: syncline")
+            lines = part.renderable.plain.split("\n")
+            content["notes"] += [line for line in lines if line and not line.startswith(of_the_shell)]
+    return content

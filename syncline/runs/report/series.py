@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from syncline.analysis.figures.axes import thinned
 from syncline.analysis.figures.loss import LOG_TIME_RATIO, loss_limits, spans_differ
 from syncline.analysis.statistics.curves import Curve, FloatArray, lost_seeds, median_and_range
-from syncline.runs.curve_figure import FileCurves, read_curves
 from syncline.runs.folders.result_files import FINALS, NETWORKS, SWEEP_METRICS, TEXT, read_parquet
 from syncline.runs.report.reported import Reported
-from syncline.runs.report.themes import styles_of
 from syncline.runs.sweep.ranking import ranked
+from syncline.runs.training.curves import FileCurves, read_curves
 
 MOST_CONFIGURATIONS = 12
 """Largest number of lines of a sweep."""
@@ -34,13 +33,12 @@ DIGITS = 5
 """Number of significant digits on the page, more than a reader can see."""
 
 
-def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINTS) -> dict[str, Any]:
+def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
     """Return the medians over the seeds and their range, at the evaluations.
 
     Args:
         read: a folder's curves.
         styles: the page's methods, in the order of their colours.
-        limit: largest number of points of a line.
 
     Returns:
         ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
@@ -52,13 +50,12 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
     for curve in read.curves:
         middle, low, high = median_and_range(curve.loss)
         shown = np.flatnonzero(curve.shown)
-        points = shown[thinned(shown.size, limit)]
-        lost = lost_seeds(curve.loss)
+        points = shown[thinned(shown.size, MOST_POINTS)]
         series.append({
             "name": curve.label,
             "style": styles.index(curve.label),
             "seeds": len(curve.loss),
-            "lost": lost,
+            "lost": lost_seeds(curve.loss),
             "diverged": curve.diverged_at,
             "y": columns.place(middle[points]),
             **({"low": columns.place(low[points]), "high": columns.place(high[points])} if len(curve.loss) > 1 else {}),
@@ -74,26 +71,15 @@ def lines_chart(read: FileCurves, styles: Sequence[str], limit: int = MOST_POINT
     if totals:
         is_log = max(totals) > LOG_TIME_RATIO * min(totals)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
-    panels += [
-        {
-            "x": f"on {name}",
-            "title": f"Time on {name}",
-            "told": _network_note(name, read),
-            "kind": "seconds",
-            "log": far,
-        }
-        for name in networks
-    ]
+    for name in networks:
+        description = "" if read.networks[name] == name else read.networks[name]
+        panel = {"x": f"on {name}", "title": f"Time on {name}", "told": description, "kind": "seconds", "log": far}
+        panels.append(panel)
     limits = loss_limits(read.curves)
     return {
         "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
         "limits": [shortened(value) for value in limits], "target": read.target,
     }  # fmt: skip
-
-
-def _network_note(name: str, read: FileCurves) -> str:
-    """Return the description of a network, if it differs from its name."""
-    return "" if read.networks[name] == name else read.networks[name]
 
 
 def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
@@ -209,15 +195,6 @@ class _Columns:
         key = np.asarray(values, dtype=float).tobytes()
         if key not in self._places:
             self._places[key] = len(self.kept)
-            self.kept.append([_short(float(value)) for value in values])
+            near = [shortened(float(value)) for value in values]
+            self.kept.append([int(value) if value.is_integer() and abs(value) < 1e15 else value for value in near])
         return self._places[key]
-
-
-def _short(value: float) -> float | int:
-    near = shortened(value)
-    return int(near) if near.is_integer() and abs(near) < 1e15 else near
-
-
-def swatches(methods: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the style of each method of a page, by number."""
-    return [{"name": name, **style} for name, style in styles_of(methods).items()]

@@ -52,11 +52,13 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a row's step in percent, and the communication that computing hides."""
     step_s = row["step_time_s"]
     seconds = {kind: row.get(field) or 0.0 for kind, (field, _) in PARTS.items()}
     rest = step_s - sum(seconds.values())
     seconds |= {"rest": rest} if rest > LEAST * step_s else {}
-    hidden = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
+    hidden_s = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
+    hidden = {"share": min(100.0, 100 * hidden_s / step_s), "text": format_seconds(hidden_s)}
     return {
         "name": name,
         "step": format_seconds(step_s),
@@ -65,9 +67,7 @@ def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
             for kind, value in seconds.items()
             if value > LEAST * step_s
         ],
-        "hidden": {"share": min(100.0, 100 * hidden / step_s), "text": format_seconds(hidden)}
-        if hidden > LEAST * step_s
-        else None,
+        "hidden": hidden if hidden_s > LEAST * step_s else None,
     }
 
 
@@ -79,6 +79,15 @@ class ValueRange(NamedTuple):
     high: float
 
 
+COLUMNS: tuple[tuple[str, tuple[str, str, str], Callable[[float], str], float | None], ...] = (
+    ("step time", ("step_time_low_s", "step_time_s", "step_time_high_s"), format_seconds, None),
+    ("speedup", ("speedup_low", "speedup", "speedup_high"), lambda value: f"{value:.3g}x", 1.0),
+    ("loss over the seeds", ("loss_min", "loss", "loss_max"), four_digits, None),
+    ("difference", ("difference_min", "difference", "difference_max"), lambda value: f"{value:+.3g}", 0.0),
+)
+"""Title of a column of ranges, the fields of its lower end, value and upper end, its format, and a value to mark."""
+
+
 def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return for each network and method the step time and speedup with bounds, loss and difference with their range.
 
@@ -86,28 +95,20 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     groups = []
     for title, named in _grouped(rows):
-        columns = [
-            _column("step time", _ranges(named, "step_time{}_s", "_low", "_high"), format_seconds),
-            _column("speedup", _ranges(named, "speedup{}", "_low", "_high"), lambda value: f"{value:.3g}x", mark=1.0),
-            _column("loss over the seeds", _ranges(named, "loss{}", "_min", "_max"), four_digits),
-            _column(
-                "difference", _ranges(named, "difference{}", "_min", "_max"), lambda value: f"{value:+.3g}", mark=0.0
-            ),
-        ]
+        columns = (
+            _column(name, [_range(row, fields) for _, row in named], show, mark) for name, fields, show, mark in COLUMNS
+        )
         present = [column for column in columns if column is not None]
         if present:
             groups.append({"title": title, "names": [name for name, _ in named], "columns": present})
     return groups
 
 
-def _ranges(named: Sequence[tuple[str, Mapping[str, Any]]], field: str, low: str, high: str) -> list[ValueRange | None]:
-    """Return the range of each row; None if it lacks one of the three numbers."""
-    ranges = []
-    for _, row in named:
-        values = [row.get(field.format(end)) for end in (low, "", high)]
-        finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
-        ranges.append(ValueRange(*finite) if len(finite) == 3 else None)
-    return ranges
+def _range(row: Mapping[str, Any], fields: Iterable[str]) -> ValueRange | None:
+    """Return the range of a row; None if it lacks one of the three numbers."""
+    values = [row.get(field) for field in fields]
+    finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
+    return ValueRange(*finite) if len(finite) == 3 else None
 
 
 def _column(
@@ -142,14 +143,11 @@ def _column(
 def _grouped(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
     """Return the rows grouped by network, and by model and hardware; each with its name, once."""
     groups = []
-    for title, group in groupby(rows, key=_title):
+    for title, group in groupby(
+        rows, key=lambda row: ", ".join(str(row[part]) for part in ("model", "hardware", "network") if row.get(part))
+    ):
         named: dict[str, Mapping[str, Any]] = {}
         for row in group:
             named.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
         groups.append((title, list(named.items())))
     return groups
-
-
-def _title(row: Mapping[str, Any]) -> str:
-    parts = [row.get("model"), row.get("hardware"), row.get("network")]
-    return ", ".join(str(part) for part in parts if part)

@@ -6,25 +6,22 @@ import colorsys
 from collections.abc import Iterable
 from typing import Any
 
-from syncline.analysis.figures.style import Dashes, method_styles
+from syncline.analysis.figures.style import method_styles
+from syncline.planner import pages
 
-LIGHT = {
-    "ink": "#1b1f24", "quiet": "#59636e", "rule": "#d8dee4", "ground": "#ffffff", "page": "#f6f8fa", "link": "#0550ae",
-    "bad": "#a40e26", "band": "0.16", "compute": "#0072b2", "encode": "#7b2d61", "trigger": "#009e73",
-    "optimizer": "#56748f",
-    "inside": "#8a3300", "exposed": "#e69f00", "network": "#e69f00", "wait": "#7d8894", "forward": "#2f7ebd",
-    "backward": "#3f8f4f", "weight": "#b07c10", "on": "#ffffff",
+LIGHT = pages.LIGHT | {
+    "page": "#f6f8fa", "link": "#0550ae", "bad": "#a40e26", "band": "0.16", "compute": "#0072b2", "encode": "#7b2d61",
+    "trigger": "#009e73", "optimizer": "#56748f", "inside": "#8a3300", "exposed": "#e69f00", "network": "#e69f00",
+    "wait": "#7d8894", "forward": "#2f7ebd", "backward": "#3f8f4f", "weight": "#b07c10", "on": "#ffffff",
 }  # fmt: skip
-DARK = {
-    "ink": "#e6e9ec", "quiet": "#9aa5b1", "rule": "#343b43", "ground": "#14181c", "page": "#0d1013", "link": "#6cb6ff",
-    "bad": "#ff9d8a", "band": "0.26", "compute": "#3f9bd6", "encode": "#c983b4", "trigger": "#2fbf95",
-    "optimizer": "#8fb0cc",
-    "inside": "#c9713c", "exposed": "#e69f00", "network": "#e69f00", "wait": "#77828d", "forward": "#5fa8df",
-    "backward": "#6cbf7c", "weight": "#d9a845", "on": "#0d1013",
+DARK = pages.DARK | {
+    "page": "#0d1013", "link": "#6cb6ff", "bad": "#ff9d8a", "band": "0.26", "compute": "#3f9bd6", "encode": "#c983b4",
+    "trigger": "#2fbf95", "optimizer": "#8fb0cc", "inside": "#c9713c", "exposed": "#e69f00", "network": "#e69f00",
+    "wait": "#77828d", "forward": "#5fa8df", "backward": "#6cbf7c", "weight": "#d9a845", "on": "#0d1013",
 }  # fmt: skip
 """Colours by the name of the CSS variable, for example ``--ink``."""
 
-TOLD_APART = 3.0
+MIN_CONTRAST = 3.0
 """Smallest contrast of a graphic with its background, from WCAG 2.2 (1.4.11)."""
 
 
@@ -38,7 +35,7 @@ def contrast(color: str, other: str) -> float:
     return round((lighter + 0.05) / (darker + 0.05), 9)
 
 
-def legible(color: str, ground: str, min_contrast: float = TOLD_APART) -> str:
+def legible(color: str, ground: str) -> str:
     """Return the colour, or one of its hue that is just as much lighter or darker as the background needs.
 
     On a dark background light and dark are swapped first, so that shades of a hue differ as much as they do on white.
@@ -50,7 +47,7 @@ def legible(color: str, ground: str, min_contrast: float = TOLD_APART) -> str:
     dark = _luminance(ground) < 0.2
     light = 1 - light if dark else light
     step = 0.01 if dark else -0.01
-    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < min_contrast:
+    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < MIN_CONTRAST:
         light += step
     return candidate
 
@@ -61,7 +58,9 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
         label: {
             "light": legible(style.color, LIGHT["ground"]),
             "dark": legible(style.color, DARK["ground"]),
-            "dash": _dash(style.linestyle),
+            "dash": ""
+            if isinstance(style.linestyle, str)
+            else " ".join(f"{2 * part:g}" for part in style.linestyle[1]),
         }
         for label, style in method_styles(methods).items()
     }
@@ -80,12 +79,6 @@ def sheet(styles: Iterable[dict[str, Any]]) -> str:
         f'@media screen{{:root[data-theme="dark"]{{color-scheme:dark;{css["dark"]}}}}}'
         f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{color-scheme:dark;{css['dark']}}}}}"
     )
-
-
-def _dash(style: Dashes) -> str:
-    if isinstance(style, str):
-        return ""
-    return " ".join(f"{2 * part:g}" for part in style[1])
 
 
 def _parts(color: str) -> tuple[float, float, float]:

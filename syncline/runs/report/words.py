@@ -1,22 +1,28 @@
-"""The summary of a result in sentences; all their numbers come from its rows."""
+"""The summary of a result, and warnings that a reader needs before trusting it, in sentences made of its rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import Any
 
 from syncline.planner.tables.columns import four_digits
 from syncline.runs.report.reported import Reported
+from syncline.runs.sweep.ranking import ranked
 from syncline.units import format_bytes, format_seconds
+from syncline.version import __version__
 
 ReportedRow = dict[str, Any]
+
+MOST_NAMED = 6
+"""Largest number of methods that a warning names."""
 
 
 def summary_of_result(result: Reported) -> list[str]:
     """Return the summary of a result, the most important sentence first."""
     if not result.rows:
         return ["There are no rows: nothing was finished."]
-    summarize = TOLD.get(result.command, _counted)
+    summarize = SUMMARIES.get(result.command, _counted)
     return summarize(result)
 
 
@@ -28,7 +34,9 @@ def _of_trainings(result: Reported) -> list[str]:
     on_first = [row for row in rows if row["network"] == networks[0] and row.get("loss") is not None]
     if len(on_first) > 1:
         best, *others = sorted(on_first, key=lambda row: row["loss"])
-        reaching = [row["method"] for row in others if _low(row) <= _high(best)]
+        highest = best["loss"] if best.get("loss_max") is None else best["loss_max"]
+        lowest = {row["method"]: row["loss"] if row.get("loss_min") is None else row["loss_min"] for row in others}
+        reaching = [method for method, low in lowest.items() if low <= highest]
         tie = f" Over the seeds it is not told apart from {in_a_sentence(reaching)}." if reaching else ""
         sentences.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
     sentences += [_waits(name, [row for row in rows if row["network"] == name]) for name in networks[-1:]]
@@ -36,9 +44,9 @@ def _of_trainings(result: Reported) -> list[str]:
 
 
 def _first_there(network: str, rows: Sequence[ReportedRow]) -> str:
-    reached = sorted(
-        (row for row in rows if row.get("time_to_target_s") is not None), key=lambda r: r["time_to_target_s"]
-    )
+    """Return a sentence on the method that reaches the target loss first; empty if none does."""
+    timed = [row for row in rows if row.get("time_to_target_s") is not None]
+    reached = sorted(timed, key=lambda row: row["time_to_target_s"])
     if not reached or len(rows) < 2:
         return ""
     first, target = reached[0], four_digits(reached[0]["target_loss"])
@@ -50,14 +58,12 @@ def _first_there(network: str, rows: Sequence[ReportedRow]) -> str:
         more = f", {first['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
     elif first is not baseline:
         more = f"; {baseline['method']} does not get there"
-    return f"On {network} {first['method']} is the first at a loss of {target}: after {_after(first)}{more}."
-
-
-def _after(row: ReportedRow) -> str:
-    return format_seconds(row["time_to_target_s"])
+    after = format_seconds(first["time_to_target_s"])
+    return f"On {network} {first['method']} is the first at a loss of {target}: after {after}{more}."
 
 
 def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
+    """Return a sentence on the methods that wait most and least for the network; empty without times."""
     timed = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
     if not timed:
         return ""
@@ -68,19 +74,16 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
 
 
 def _of_a_run(result: Reported) -> list[str]:
+    """Return sentences on the loss over the seeds, the times and the traffic of one method."""
     rows = result.rows
     if "step_time_s" not in rows[0]:
         return _counted(result)
     losses = sorted(row["loss"] for row in rows if row.get("loss") is not None)
     first, sentences = rows[0], []
     if losses:
-        middle = (losses[(len(losses) - 1) // 2] + losses[len(losses) // 2]) / 2
-        spread = (
-            f" ({four_digits(losses[0])} to {four_digits(losses[-1])} over {len(losses)} seeds)" if losses[1:] else ""
-        )
-        sentences.append(
-            f"{first['method']} ends at a loss of {four_digits(middle)}{spread} after {first['steps']:,} steps."
-        )
+        ends = f" ({four_digits(losses[0])} to {four_digits(losses[-1])} over {len(losses)} seeds)"
+        loss = four_digits(median(losses)) + (ends if len(losses) > 1 else "")
+        sentences.append(f"{first['method']} ends at a loss of {loss} after {first['steps']:,} steps.")
     sentences.append(
         f"On {first['network']} a step takes {format_seconds(first['step_time_s'])} and all of them "
         f"{format_seconds(first['wall_clock_s'])}; a worker sends {format_bytes(first['bytes_per_worker'])} per step."
@@ -89,6 +92,7 @@ def _of_a_run(result: Reported) -> list[str]:
 
 
 def _of_schedules(result: Reported) -> list[str]:
+    """Return sentences on the shortest and the longest schedule on each network."""
     sentences = []
     for network in dict.fromkeys(row["network"] for row in result.rows):
         rows = sorted((row for row in result.rows if row["network"] == network), key=lambda row: row["makespan_s"])
@@ -103,8 +107,7 @@ def _of_schedules(result: Reported) -> list[str]:
 
 
 def _of_a_sweep(result: Reported) -> list[str]:
-    from syncline.runs.sweep.ranking import ranked
-
+    """Return sentences on the best configuration and the number of runs."""
     finished = [row for row in result.rows if row.get("error") is None]
     records = ranked(finished) if finished else []
     sentences = []
@@ -117,28 +120,24 @@ def _of_a_sweep(result: Reported) -> list[str]:
 
 
 def _of_claims(result: Reported) -> list[str]:
+    """Return a sentence on the number of comparisons that hold, fail or are unknown."""
     states = [row["state"] for row in result.rows]
-    counted = in_a_sentence(_so_many(state, states.count(state)) for state in dict.fromkeys(states))
-    if not states[1:]:
-        return [f"One comparison, which {counted.removeprefix('1 ')}."]
-    return [f"Of {len(states)} comparisons {counted}."]
-
-
-def _so_many(state: str, count: int) -> str:
-    """Return the number of comparisons that hold, fail, or are unknown, in the words of a sentence."""
-    verbs = {"holds": "hold", "fails": "fail"}
-    if state in verbs:
-        return f"{count} {state if count == 1 else verbs[state]}"
-    return f"{count} {'is' if count == 1 else 'are'} {state}"
+    parts = []
+    for state in dict.fromkeys(states):
+        count = states.count(state)
+        singular, plural = (state, state[:-1]) if state in ("holds", "fails") else (f"is {state}", f"are {state}")
+        parts.append(f"{count} {singular if count == 1 else plural}")
+    if len(states) == 1:
+        return [f"One comparison, which {parts[0].removeprefix('1 ')}."]
+    return [f"Of {len(states)} comparisons {in_a_sentence(parts)}."]
 
 
 def _counted(result: Reported) -> list[str]:
-    return [
-        f"{len(result.rows):,} rows of {result.command}." if len(result.rows) > 1 else f"One row of {result.command}."
-    ]
+    number = len(result.rows)
+    return [f"{number:,} rows of {result.command}." if number > 1 else f"One row of {result.command}."]
 
 
-TOLD: dict[str, Callable[[Reported], list[str]]] = {
+SUMMARIES: dict[str, Callable[[Reported], list[str]]] = {
     "compare": _of_trainings, "trace": _of_trainings, "whatif": _of_trainings, "run": _of_a_run, "launch": _of_a_run,
     "pipeline": _of_schedules, "sweep": _of_a_sweep, "replicate": _of_claims,
 }  # fmt: skip
@@ -149,9 +148,8 @@ def _setting(result: Reported) -> str:
     first = result.rows[0]
     seeds = result.noted.get("seeds")
     parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in result.rows):,} steps"]
-    parts += (
-        [f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"] if isinstance(seeds, list) and seeds else []
-    )
+    if isinstance(seeds, list) and seeds:
+        parts.append(f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}")
     return f"{', '.join(parts)}."
 
 
@@ -159,14 +157,6 @@ def _loss(row: ReportedRow) -> str:
     if row.get("loss_min") in (None, row.get("loss_max")):
         return four_digits(row["loss"])
     return f"{four_digits(row['loss'])} ({four_digits(row['loss_min'])} to {four_digits(row['loss_max'])})"
-
-
-def _low(row: ReportedRow) -> float:
-    return row["loss"] if row.get("loss_min") is None else row["loss_min"]
-
-
-def _high(row: ReportedRow) -> float:
-    return row["loss"] if row.get("loss_max") is None else row["loss_max"]
 
 
 def in_a_sentence(names: Iterable[str]) -> str:
@@ -177,3 +167,115 @@ def in_a_sentence(names: Iterable[str]) -> str:
     """
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def warnings_of(result: Reported) -> list[str]:
+    """Return the warnings as one sentence each, the most serious first."""
+    return [
+        *_ended(result),
+        *_lost(result),
+        *_unknown(result),
+        *_too_few(result),
+        *_not_told_apart(result),
+        *_made_by(result),
+    ]
+
+
+def caveats_of(result: Reported) -> list[str]:
+    """Return sentences that hold for every result of its kind."""
+    bases = list(dict.fromkeys(str(row["basis"]) for row in result.rows if row.get("basis")))
+    caveats = [f"Bounds of times are where nine of ten measurements are expected; from {basis}." for basis in bases]
+    if result.command in ("compare", "run", "sweep", "replicate") and any(
+        row.get("loss") is not None for row in result.rows
+    ):
+        caveats.append(
+            "Losses are of the problem that was trained, which is small: they show mechanisms and do not predict the "
+            "loss of a large model."
+        )
+    if result.command in ("compare", "run", "sweep", "project", "pipeline", "trace", "whatif"):
+        caveats.append(
+            "Times are simulated, not measured, and are those of this network and this computing time alone."
+        )
+    return caveats
+
+
+def _ended(result: Reported) -> Iterator[str]:
+    """Yield warnings of a failed process, an early end, failed runs, and trainings that are still to be made."""
+    if result.output.get("failed") or result.noted.get("failed"):
+        yield f"A real process failed: {result.output.get('failed') or result.noted['failed']}"
+    if result.output.get("interrupted") or result.noted.get("interrupted"):
+        yield "It was ended before it was finished: these are the results until then."
+    errors = [row for row in result.rows if row.get("error")]
+    if errors:
+        yield f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]['error']}"
+    if result.output.get("left"):
+        yield f"{result.output['left']:,} trainings of the replication are still to be made."
+
+
+def _lost(result: Reported) -> Iterator[str]:
+    """Yield a warning for each method and seed that diverged."""
+    seen = set()
+    for row in result.rows:
+        if row.get("diverged_at") is None or (row.get("method"), row.get("seed")) in seen:
+            continue
+        seen.add((row.get("method"), row.get("seed")))
+        seed_text = f", seed {row['seed']}" if "seed" in row else ""
+        many = f" ({row['diverged_seeds']} seeds)" if row.get("diverged_seeds") else ""
+        yield f"{row.get('method')}{seed_text} diverged at step {row['diverged_at']}{many}."
+
+
+def _unknown(result: Reported) -> Iterator[str]:
+    """Yield warnings of unknown times and losses, memory that does not suffice, and targets that are not reached."""
+    for field, lacking in (("not_timed", "no time"), ("loss_unknown", "no loss")):
+        reasons: dict[str, list[str]] = {}
+        for row in result.rows:
+            if row.get(field):
+                reasons.setdefault(str(row[field]), []).append(str(row.get("method")))
+        for reason, methods in reasons.items():
+            yield f"{_some(methods)}: {lacking}, as {reason}."
+    large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]
+    if large:
+        yield f"{_some(large)}: more than a worker's memory holds."
+    beyond = [str(row.get("method")) for row in result.rows if row.get("extrapolation")]
+    if beyond:
+        yield f"{_some(beyond)}: the loss is extrapolated, as no fit has seen the like."
+    missed: dict[str, list[str]] = {}
+    for row in result.rows:
+        if row.get("target_loss") is not None and row.get("time_to_target_s", 0) is None:
+            missed.setdefault(f"{row['target_loss']:.4g}", []).append(str(row["method"]))
+    for target, methods in missed.items():
+        yield f"{_some(methods)}: a loss of {target} is not reached."
+
+
+def _too_few(result: Reported) -> Iterator[str]:
+    seeds = result.noted.get("seeds")
+    if isinstance(seeds, list) and len(seeds) == 1 and any(row.get("loss") is not None for row in result.rows):
+        yield "One seed: nothing says how far apart losses of equal methods would be."
+
+
+def _not_told_apart(result: Reported) -> Iterator[str]:
+    """Yield a warning for each network on which bounds of a speedup include 1."""
+    equal: dict[str, list[str]] = {}
+    for row in result.rows:
+        low, high = row.get("speedup_low"), row.get("speedup_high")
+        if low is not None and high is not None and low != high and low <= 1 <= high:
+            equal.setdefault(str(row.get("network")), []).append(str(row["method"]))
+    for network, methods in equal.items():
+        yield f"{_some(methods)} on {network}: by its bounds a step may be longer or shorter than the first method's."
+
+
+def _made_by(result: Reported) -> Iterator[str]:
+    """Yield warnings of code that differs from its commit, and of another version."""
+    commit, version = result.noted.get("git_commit"), result.noted.get("syncline")
+    if isinstance(commit, str) and commit.endswith("+"):
+        yield "It was made by code that differs from its commit."
+    if version is not None and version != __version__:
+        yield f"It was made by Syncline {version}, and this page by {__version__}."
+
+
+def _some(methods: list[str]) -> str:
+    """Return the first names as in a sentence, and the number of further ones."""
+    names = list(dict.fromkeys(methods))
+    if len(names) <= MOST_NAMED:
+        return in_a_sentence(names)
+    return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"

@@ -54,7 +54,7 @@ def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: S
 
     sweep_id = uuid.uuid4().hex  # so that the same job of another sweep is a different task
     futures = {
-        client.submit(_carried_out, job, pure=False, key=f"syncline-{job.runs[0].name}-{sweep_id}"): number
+        client.submit(_train, job, pure=False, key=f"syncline-{job[0].name}-{sweep_id}"): number
         for number, job in enumerate(jobs)
     }
     try:
@@ -71,14 +71,13 @@ def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: S
         client.cancel(list(futures), force=True)
 
 
-def _carried_out(job: Job) -> list[Outcome]:
+def _train(job: Job) -> list[Outcome]:
     """Train the runs of a job on a dask worker."""
-    if code_version() != job.runs[0].code:
-        raise SynclineError(
-            f"a dask worker has another version of the code: {code_version()}; here it is {job.runs[0].code}"
-        )
+    code = code_version()
+    if code != job[0].code:
+        raise SynclineError(f"a dask worker has another version of the code: {code}; here it is {job[0].code}")
     with _ONE_AT_A_TIME:
-        results = outcomes(job.runs)
+        results = outcomes(job)
     assert results is not None  # no user interrupts it
     return results
 
@@ -90,7 +89,7 @@ def _written(future: Any, job: Job, folder: Path) -> dict[str, str]:
         raise error
     if error is not None:
         message = DIED if type(error).__name__ == "KilledWorker" else f"dask: {' '.join(str(error).split())}"
-        return {run.name: message for run in job.runs}
+        return {run.name: message for run in job}
     results = future.result()
     for outcome in results:
         write(folder, outcome)

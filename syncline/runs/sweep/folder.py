@@ -1,38 +1,37 @@
-"""The folder of a sweep: the folders of its runs, and the list of requested runs."""
+"""The folder of a sweep: the folders of its runs, the list of requested runs, and their rows."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from syncline.errors import SpecError
 from syncline.files import read_json
-from syncline.runs.folders.json_values import plain
 from syncline.runs.folders.manifest import remove_manifest, write_manifest
 from syncline.runs.folders.path_lock import PathLock, lock_path
-from syncline.runs.folders.result_files import ROWS, SWEEP_RUNS, check_rows, read_noted
-from syncline.runs.sweep.runs import failed_record, read_run
+from syncline.runs.folders.result_files import ROWS, SWEEP_RUNS, TEXT_OR_NONE, check_rows, is_row, json_text, read_noted
+from syncline.runs.sweep.ranking import effort
 from syncline.specs import RunSpec
 
 NAME = "sweep.json"
 
 
 @dataclass(frozen=True)
-class RequestedRun:
-    """A run that a sweep requests.
+class SweptRun:
+    """A run that a sweep requests: one configuration and one seed.
 
     Args:
-        name: name of its folder.
+        name: name of its folder, see `syncline.runs.sweep.identity`.
         configuration: number of the configuration, from 1.
         values: values of the fields of the grids, as tables show them.
         spec: the spec with its single seed.
         training: name of the training; configurations that differ only in the clock's fields share one.
+        code: version of the code that trains.
+        measured: whether the seconds of its steps were measured.
     """
 
     name: str
@@ -40,6 +39,60 @@ class RequestedRun:
     values: Mapping[str, Any]
     spec: RunSpec
     training: str
+    code: str
+    measured: bool = False
+
+    def request(self) -> dict[str, Any]:
+        """Return the entry of the run in ``sweep.json``."""
+        return {
+            "run": self.name, "configuration": self.configuration, "training": self.training,
+            "method": self.spec.method.name, "values": self.values,
+        }  # fmt: skip
+
+    def row_without_result(self) -> dict[str, Any]:
+        """Return the row of the run if it failed."""
+        spec = self.spec
+        return {
+            "method": spec.method.name, "network": spec.network.name, "workers": spec.workers, "seed": spec.seeds[0],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep: the runs that it requests, and the rows of those that are finished or have failed.
+
+    Attributes:
+        name: name of the spec.
+        requests: the requested runs: ``run``, ``configuration``, ``training``, ``method``, ``values`` of each.
+        rows: one row per finished or failed run, in the order of the request.
+        folder: folder of the sweep.
+        repeated: number of requested runs that were finished before.
+        interrupted: whether the sweep was stopped; a second call continues it.
+    """
+
+    name: str
+    requests: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    folder: str
+    repeated: int
+    interrupted: bool
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of the swept fields."""
+        return tuple(dict.fromkeys(path for run in self.requests for path in run["values"]))
+
+    @property
+    def effort(self) -> dict[str, int]:
+        """Return the number of configurations of each method; those that differ only on the clock count once."""
+        return effort(self.requests)
+
+    def json(self) -> dict[str, Any]:
+        """Return the object that ``--json`` prints."""
+        return {
+            "rows": self.rows, "folder": self.folder, "runs": len(self.requests), "repeated": self.repeated,
+            "effort": self.effort, "interrupted": self.interrupted,
+        }  # fmt: skip
 
 
 class SweepFolder:
@@ -75,9 +128,7 @@ class SweepFolder:
     def __enter__(self) -> SweepFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
             if (self.path / NAME).is_file():
                 write_manifest(self.path)
@@ -104,63 +155,35 @@ class SweepFolder:
         """Store the errors of runs that left no folder."""
         self._errors |= errors
 
-    def missing(self, requests: Sequence[RequestedRun]) -> list[RequestedRun]:
+    def missing(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
         """Return the requested runs that are not finished, each once."""
         by_name = {run.name: run for run in requests}
         return [run for run in by_name.values() if read_run(self.runs, run.name) is None]
 
-    def rows(self, requests: Sequence[RequestedRun]) -> list[dict[str, Any]]:
+    def rows(self, requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Return one row for each requested run that is finished or has failed, in the order of the request."""
-        maybe_rows = (self.row(run) for run in requests)
-        return [row for row in maybe_rows if row is not None]
+        return [row for row in map(self.row, requests) if row is not None]
 
-    def row(self, request: RequestedRun) -> dict[str, Any] | None:
+    def row(self, run: SweptRun) -> dict[str, Any] | None:
         """Return the row of one run; None if it has no result yet."""
-        result = read_run(self.runs, request.name)
-        if result is None and request.name in self._errors:
-            result = {"row": failed_record(request.spec), "error": self._errors[request.name]}
-        return result and _row(request.configuration, request.values, request.name, result)
+        result = read_run(self.runs, run.name)
+        if result is None and run.name in self._errors:
+            result = {"row": run.row_without_result(), "error": self._errors[run.name]}
+        return result and _row(run.request(), result)
 
-    def write(self, about: Mapping[str, Any], requests: Sequence[RequestedRun]) -> list[dict[str, Any]]:
+    def write(self, about: Mapping[str, Any], requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
         rows = self.rows(requests)
-        listed = [
-            {
-                "run": run.name, "configuration": run.configuration, "training": run.training,
-                "method": run.spec.method.name, "values": run.values,
-            }
-            for run in requests
-        ]  # fmt: skip
-        content = {**about, "runs": listed, "rows": rows}
+        content = {**about, "runs": [run.request() for run in requests], "rows": rows}
         working = self.path / f".{NAME}.partial"
-        working.write_text(json.dumps(plain(content), indent=1) + "\n", encoding="utf-8")
+        working.write_text(json_text(content), encoding="utf-8")
         if rows:
             _write_table(rows, self.path / "sweep.parquet")
         working.replace(self.path / NAME)
         return rows
 
 
-@dataclass(frozen=True)
-class StoredSweep:
-    """A sweep as its folder stores it.
-
-    Attributes:
-        about: the spec, the grids and so on.
-        asked: the runs requested last: ``run``, ``configuration``, ``training``, ``method``, ``values`` of each.
-        rows: rows of the runs that are finished.
-    """
-
-    about: dict[str, Any]
-    asked: list[dict[str, Any]]
-    rows: list[dict[str, Any]]
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Return the paths of the swept fields."""
-        return tuple(dict.fromkeys(path for run in self.asked for path in run["values"]))
-
-
-def read_sweep(path: Path) -> StoredSweep:
+def read_sweep(path: Path) -> Swept:
     """Return the content of a sweep's folder, also if the sweep is still running or was killed.
 
     Raises:
@@ -169,33 +192,47 @@ def read_sweep(path: Path) -> StoredSweep:
     if not os.path.lexists(path / NAME):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
     about = read_noted(path / NAME)
-    requested, stored = about.pop("runs", None), {row.get("run"): row for row in about.pop("rows")}
-    if not isinstance(requested, list) or not isinstance(about.get("name"), str):
+    requests, stored = about.get("runs"), {row.get("run"): row for row in about["rows"]}
+    if not isinstance(requests, list) or not isinstance(about.get("name"), str):
         raise SpecError("folder", str(path / NAME), "the name of a sweep, and a list of its 'runs'")
-    check_rows(requested, path / NAME, SWEEP_RUNS, "runs")
+    check_rows(requests, path / NAME, SWEEP_RUNS, "runs")
     plain_rows = [{name: value for name, value in row.items() if "." not in name} for row in stored.values()]
     check_rows(plain_rows, path / NAME, ROWS["sweep"])  # without the swept fields, whose values are the user's
     rows = []
-    for request in requested:
+    for request in requests:
         run = read_run(path / "runs", request["run"])
-        row = (
-            _row(request["configuration"], request["values"], request["run"], run)
-            if run
-            else stored.get(request["run"])
-        )
+        row = _row(request, run) if run else stored.get(request["run"])
         if row is not None:
             rows.append(row)
-    return StoredSweep(about, requested, rows)
+    return Swept(about["name"], requests, rows, str(path), len(rows), len(rows) < len(requests))
 
 
-def _row(configuration: int, values: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> dict[str, Any]:
+def read_run(runs: Path, name: str) -> dict[str, Any] | None:
+    """Return the content of ``run.json`` of a finished run; None if damaged or missing, or if ``name`` is a path."""
+    if name == ".." or Path(name).name != name:
+        return None
+    try:
+        content = read_json(runs / name / "run.json")
+    except (OSError, ValueError):
+        return None
+    is_whole = (
+        isinstance(content, dict)
+        and is_row(content.get("row"), ROWS["sweep"])
+        and TEXT_OR_NONE.accepts(content.get("error"))
+    )
+    return content if is_whole else None
+
+
+def _row(request: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row; fields of the run's result replace the requested values (a network's name replaces its fields)."""
-    return {"configuration": configuration, **values, **result["row"], "error": result.get("error"), "run": name}
+    ends = {"error": result.get("error"), "run": request["run"]}
+    return {"configuration": request["configuration"], **request["values"], **result["row"], **ends}
 
 
 def _lock_existing(path: Path) -> PathLock:
-    """Return the lock on an existing sweep's folder, to continue in it."""
-    if not path.is_dir() or not ((path / NAME).is_file() or _is_bare(path)):
+    """Return the lock on an existing sweep's folder, to continue in it; or on one without any finished run."""
+    first_files = (path / "runs", path / f".{NAME}.partial")  # what a sweep writes before its first run
+    if not path.is_dir() or not ((path / NAME).is_file() or all(inside in first_files for inside in path.rglob("*"))):
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
         claim = PathLock.acquire(path.resolve())
@@ -206,27 +243,20 @@ def _lock_existing(path: Path) -> PathLock:
     return claim
 
 
-def _is_bare(path: Path) -> bool:
-    """Return whether a folder is empty or has only the files that a sweep writes before its first run."""
-    return not [inside for inside in path.rglob("*") if inside not in (path / "runs", path / f".{NAME}.partial")]
-
-
 def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write a table whose columns have one type each: numbers if all values are numbers, otherwise text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    def column(values: list[Any]) -> list[Any]:
+        kinds = {type(value) for value in values if value is not None}
+        if len(kinds) <= 1:
+            return values
+        convert = float if kinds <= {int, float} else str
+        return [None if value is None else convert(value) for value in values]
+
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: _column([row.get(name) for row in rows]) for name in names}
+    columns = {name: column([row.get(name) for row in rows]) for name in names}
     working = path.with_suffix(".tmp")
     pq.write_table(pa.table(columns), working)
     working.replace(path)
-
-
-def _column(values: list[Any]) -> list[Any]:
-    """Return values of one type: numbers if all values are numbers, otherwise text."""
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {int, float}:
-        return [value if value is None or kinds == {int} else float(value) for value in values]
-    if len(kinds) == 1:
-        return values
-    return [None if value is None else str(value) for value in values]

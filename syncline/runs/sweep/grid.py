@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,18 @@ class SweptSpec:
             SpecError: the spec is neither a run nor a comparison, or something in it is wrong.
         """
         paths = [*(override.path for override in overrides), *(grid.path for grid in grids)]
-        fields = _fields_of(spec, paths) if isinstance(spec, BaseModel) else read_fields(spec)
+        if isinstance(spec, BaseModel):  # its problem stays an object unless a path sets something in it
+            inside = any(path.startswith("problem.") for path in paths)
+            problem = spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)
+            fields = spec.model_dump(mode="json", exclude={"problem"}) | {"problem": problem}
+        else:
+            fields = read_fields(spec)
+        name = fields.get("name")
+        name = name if isinstance(name, str) and name else "sweep"
         if fields.get("kind") != "compare":
             if fields.get("kind") != "run":
                 load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
-            return cls(fields, list(overrides), name=_name(fields))
+            return cls(fields, list(overrides), name=name)
         set_paths = {grid.path for grid in grids} | {override.path for override in overrides}
         compared = [override for override in overrides if override.path.split(".")[0] not in ("method", "network")]
         checked = load_spec(fields, compared, CompareSpec)
@@ -84,7 +91,7 @@ class SweptSpec:
             fields.pop(path, None)
         default_grids = tuple(grid for grid in (methods, networks) if grid.path not in set_paths)
         rest = [override for override in overrides if override not in compared]
-        return cls(fields | {"kind": "run"}, rest, default_grids, _name(fields))
+        return cls(fields | {"kind": "run"}, rest, default_grids, name)
 
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
         """Return the spec with a value for each grid.
@@ -94,15 +101,12 @@ class SweptSpec:
         """
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
         chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
-        below = [
-            override for override in self.overrides if any(is_below(override.path, grid.path) for grid, _ in settings)
-        ]
+        paths = [grid.path for grid, _ in settings]
+        below = [override for override in self.overrides if any(is_below(override.path, path) for path in paths)]
         others = [override for override in self.overrides if override not in below]
-        all_overrides = [*others, *chosen, *below]
-        if seeds is not None:
-            all_overrides.append(Override("seeds", list(seeds), "--seeds", list(seeds)))
+        of_seeds = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
         try:
-            spec = load_spec(self.fields, all_overrides, RunSpec)
+            spec = load_spec(self.fields, [*others, *chosen, *below, *of_seeds], RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
             # An override below a grid's field is itself the cause.
@@ -127,12 +131,10 @@ class SweptSpec:
                 raise SpecError(override.told, override.written, f"nothing beside the grid over {override.path}")
 
 
-Settings = list[tuple[Grid, int]]
-"""A list with the index of one value for each grid."""
+def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
+    """Yield each combination of the grids' values: every grid with the number of one of its values.
 
-
-def combinations(grids: Sequence[Grid]) -> Iterator[Settings]:
-    """Yield the product of all grids, the last grid fastest; grids for one method come after the others.
+    The last grid changes fastest; grids for one method come after the others.
 
     Raises:
         SpecError: there are too many combinations, or a grid is for a method that no grid over methods has.
@@ -142,10 +144,8 @@ def combinations(grids: Sequence[Grid]) -> Iterator[Settings]:
     names = [str(shown) for shown in methods.shown] if methods is not None else []
     for grid in grids:
         if grid.method and grid.method not in names:
-            expected = (
-                f"{one_of(names, grid.method)}, of the grid over methods" if names else "a grid over methods, too"
-            )
-            raise SpecError(grid.told, grid.method, expected)
+            named = f"{one_of(names, grid.method)}, of the grid over methods"
+            raise SpecError(grid.told, grid.method, named if names else "a grid over methods, too")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
     for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in shared_grids)):
@@ -189,7 +189,7 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
             raise SpecError(grid.told, list(grid.shown), expected)
 
 
-def seeds_of(value: Any, option: str = "--seeds") -> tuple[int, ...] | None:
+def seeds_of(value: Any) -> tuple[int, ...] | None:
     """Return the seeds of a list or of a number: 3 is 0, 1 and 2; None for None.
 
     Raises:
@@ -204,16 +204,4 @@ def seeds_of(value: Any, option: str = "--seeds") -> tuple[int, ...] | None:
         return tuple(range(value))
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         return tuple(value)
-    raise SpecError(option, value, "how many, as in 5, or which, as in [3, 4]")
-
-
-def _fields_of(spec: BaseModel, paths: Iterable[str]) -> dict[str, Any]:
-    """Return a spec's fields; the problem stays an object unless a path sets something in it."""
-    fields: dict[str, Any] = spec.model_dump(mode="json", exclude={"problem"})
-    inside = any(path.startswith("problem.") for path in paths)
-    return fields | ({"problem": spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)})
-
-
-def _name(fields: Mapping[str, Any]) -> str:
-    name = fields.get("name")
-    return name if isinstance(name, str) and name else "sweep"
+    raise SpecError("--seeds", value, "how many, as in 5, or which, as in [3, 4]")

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from syncline import errors
 from syncline.errors import SpecError
 from syncline.registry import is_reference
-from syncline.runs.training.elastic.clock_dependence import goes_by_clock
+from syncline.runs.training.trained import goes_by_clock
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
 
@@ -50,7 +50,7 @@ def code_version() -> str:
         if path.suffix in (".py", ".yaml") and path.is_file():
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     others = [f"{name} {metadata.version(name)}" for name in DECIDING]
-    return ", ".join([f"syncline {digest.hexdigest()[:12]}", _python(), *others])
+    return ", ".join([f"syncline {digest.hexdigest()[:12]}", f"python {platform.python_version()}", *others])
 
 
 def canonical(value: Any) -> str:
@@ -91,7 +91,9 @@ def own_files(spec: RunSpec) -> dict[str, str]:
         files |= {file.resolve(): None for module in modules if (file := _file_of_module(module)) is not None}
         if "__main__" in modules or dumped[name].get("target", "") is None:
             digests[name] = digest
-    return digests | {file.name: _digest(file) for file in sorted(files) if file.is_file()}
+    for file in filter(Path.is_file, sorted(files)):
+        digests[file.name] = _digest(file, file.stat().st_mtime_ns, file.stat().st_size)
+    return digests
 
 
 def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
@@ -100,10 +102,6 @@ def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
 
 def _hashed(*parts: Any) -> str:
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:DIGITS]
-
-
-def _python() -> str:
-    return f"python {platform.python_version()}"
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
@@ -189,6 +187,7 @@ def _file_of_module(name: str) -> Path | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -199,10 +198,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _digest(file: Path) -> str:
-    return _digest_of(file, file.stat().st_mtime_ns, file.stat().st_size)
-
-
 @cache
-def _digest_of(file: Path, changed_ns: int, size: int) -> str:
+def _digest(file: Path, changed_ns: int, size: int) -> str:
+    """Return a digest of a file's content; the time of the last change and the size are keys of the cache."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from syncline.planner.tables.columns import four_digits
-from syncline.runs.processes.progress import Pace, rough
+from syncline.runs.processes.progress import Pace, has_bars, rough
 
 _Row = Mapping[str, Any]
 
@@ -32,21 +32,49 @@ class Listener:
         """Receive the row of a run that is finished or has failed."""
 
 
-class BarOfRuns(Listener):
+MOST_WARNINGS = 10
+"""Largest number of printed warnings; with many configurations further ones repeat the same."""
+
+
+class CountingListener(Listener):
+    """A listener that counts the runs, and prints the warnings.
+
+    Args:
+        say: function that writes a line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.num_runs = self.num_finished = self.num_failed = 0
+
+    def warns(self, lines: Sequence[str]) -> None:
+        """Print the first warnings, and the number of further ones."""
+        for line in lines[:MOST_WARNINGS]:
+            self.say(f"warning: {line}")
+        if len(lines) > MOST_WARNINGS:
+            self.say(f"warning: and {len(lines) - MOST_WARNINGS:,} more")
+
+    def begins(self, runs: int, finished: int) -> None:
+        """Store the number of runs, and of those that an earlier sweep finished."""
+        self.num_runs, self.num_finished = runs, finished
+
+    def finished(self, label: str, row: _Row) -> None:
+        """Count a finished or failed run."""
+        self.num_finished += 1
+        self.num_failed += row["error"] is not None
+
+
+class BarOfRuns(CountingListener):
     """A progress bar with the remaining time."""
 
     def __init__(self, bars: Progress, say: Callable[[str], None]) -> None:
-        self._bars, self._say = bars, say
+        super().__init__(say)
+        self._bars = bars
         self._task: TaskID | None = None
-        self._runs = self._finished = self._failed = 0
-
-    def warns(self, lines: Sequence[str]) -> None:
-        """Print the warnings above the bar."""
-        _warn(self._say, lines)
 
     def begins(self, runs: int, finished: int) -> None:
         """Start the bar at the number of runs that an earlier sweep finished."""
-        self._runs, self._finished = runs, finished
+        super().begins(runs, finished)
         if self._task is None:
             self._task = self._bars.add_task(self._summary(), total=runs, completed=finished)
 
@@ -55,17 +83,12 @@ class BarOfRuns(Listener):
         if self._task is not None:
             self._bars.update(self._task, completed=runs, description=self._summary())
 
-    def finished(self, label: str, row: _Row) -> None:
-        """Count a finished or failed run."""
-        self._finished += 1
-        self._failed += row["error"] is not None
-
     def _summary(self) -> str:
-        failed = f", {self._failed:,} failed" if self._failed else ""
-        return f"{self._finished:,} of {self._runs:,} runs{failed}"
+        failed = f", {self.num_failed:,} failed" if self.num_failed else ""
+        return f"{self.num_finished:,} of {self.num_runs:,} runs{failed}"
 
 
-class LogOfRuns(Listener):
+class LogOfRuns(CountingListener):
     """A log with a line per finished run, and with lines at intervals while runs take long.
 
     Args:
@@ -74,72 +97,47 @@ class LogOfRuns(Listener):
     """
 
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._now = say, now
-        self._runs = self._finished = self._before = 0
-        self._begun_s: float | None = None
+        super().__init__(say)
+        self._now, self._before, self._begun_s = now, 0, 0.0
         self._pace: Pace | None = None
-
-    def warns(self, lines: Sequence[str]) -> None:
-        """Print the warnings before the first run."""
-        _warn(self._say, lines)
 
     def begins(self, runs: int, finished: int) -> None:
         """Print the number of runs that were finished before."""
-        self._runs, self._finished = runs, finished
-        if self._begun_s is None:
+        super().begins(runs, finished)
+        if self._pace is None:
             self._begun_s, self._before, self._pace = self._now(), finished, Pace(self._now)
             if finished:
-                self._say(f"{finished:,} of {runs:,} runs were finished before")
+                self.say(f"{finished:,} of {runs:,} runs were finished before")
 
     def reached(self, runs: float) -> None:
         """Print the progress if no line was printed for long."""
         if self._pace is not None and not self._pace.wait_s():
-            num_done, ahead = runs - self._before, self._runs - self._before
-            progress_text = self._pace.progress_text(num_done / max(ahead, 1))
-            self._say(f"{progress_text}: {self._finished:,} of {self._runs:,} runs are finished")
+            progress_text = self._pace.progress_text((runs - self._before) / max(self.num_runs - self._before, 1))
+            self.say(f"{progress_text}: {self.num_finished:,} of {self.num_runs:,} runs are finished")
 
     def finished(self, label: str, row: _Row) -> None:
         """Print the result of a run, and the expected remaining time."""
-        self._finished += 1
+        super().finished(label, row)
+        if row["error"] is not None:
+            result = f"failed: {row['error']}"
+        elif row.get("diverged_at") is not None:
+            result = f"diverged at step {row['diverged_at']}"
+        else:
+            result = "no loss" if row.get("loss") is None else f"loss {four_digits(row['loss'])}"
+        num_new, num_ahead, remaining = self.num_finished - self._before, self.num_runs - self.num_finished, ""
         if self._pace is not None:
             self._pace.rest()
-        came_out = f"failed: {row['error']}" if row["error"] is not None else _outcome_of(row)
-        self._say(f"{self._finished:,}/{self._runs:,} {label}: {came_out}{self._remaining_text()}")
-
-    def _remaining_text(self) -> str:
-        num_done, ahead = self._finished - self._before, self._runs - self._finished
-        if self._begun_s is None or not ahead or num_done <= 0:
-            return ""
-        return f"; about {rough((self._now() - self._begun_s) * ahead / num_done)} left"
-
-
-MOST_WARNINGS = 10
-"""Largest number of printed warnings; with many configurations further ones repeat the same."""
-
-
-def _warn(say: Callable[[str], None], lines: Sequence[str]) -> None:
-    for line in lines[:MOST_WARNINGS]:
-        say(f"warning: {line}")
-    if len(lines) > MOST_WARNINGS:
-        say(f"warning: and {len(lines) - MOST_WARNINGS:,} more")
-
-
-def _outcome_of(row: _Row) -> str:
-    if row.get("diverged_at") is not None:
-        return f"diverged at step {row['diverged_at']}"
-    loss = row.get("loss")
-    return "no loss" if loss is None else f"loss {four_digits(loss)}"
+            if num_ahead and num_new > 0:
+                remaining = f"; about {rough((self._now() - self._begun_s) * num_ahead / num_new)} left"
+        self.say(f"{self.num_finished:,}/{self.num_runs:,} {label}: {result}{remaining}")
 
 
 @contextmanager
 def listening(console: Console, say: Callable[[str], None]) -> Iterator[Listener]:
     """Yield a bar in a terminal, a log elsewhere."""
-    if not console.is_terminal or console.color_system is None:
+    if not has_bars(console):
         yield LogOfRuns(say)
         return
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bars:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True) as bars:
         yield BarOfRuns(bars, say)

@@ -1,38 +1,30 @@
-"""Jobs in this process or in several of this machine. Results are on disk before any listener receives them."""
+"""Trainings of a sweep in this process or in several of this machine, and the limit on how many start.
+
+Results are on disk before any listener receives them.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from joblib import cpu_count
 
-from syncline.runs.processes.shared_progress import SharedProgress, in_processes, run_stoppable
-from syncline.runs.sweep.runs import Outcome, SweptRun, begin, outcomes, write
-
-if TYPE_CHECKING:
-    from syncline.problems import Problem
+from syncline.errors import SpecError
+from syncline.runs.processes.shared_progress import SharedProgress, stoppable_results
+from syncline.runs.sweep.folder import SweptRun
+from syncline.runs.sweep.runs import Outcome, begin, outcomes, write
 
 DIED = "its process was ended from outside, as a system does that is out of memory; with fewer --jobs less is needed"
 
 
-@dataclass(frozen=True)
-class Job:
-    """Runs that share one training and differ only in fields of the clock."""
-
-    runs: tuple[SweptRun, ...]
-
-    @property
-    def steps(self) -> int:
-        """Return the number of steps of the training."""
-        return self.runs[0].spec.steps
-
+Job = tuple[SweptRun, ...]
+"""Runs that share one training and differ only in fields of the clock."""
 
 Done = tuple[int, dict[str, str]]
 """The number of a finished job, and by name the errors of its runs that a later sweep should repeat."""
@@ -47,9 +39,9 @@ def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress:
     remaining = dict(enumerate(jobs))
     while remaining and not progress.stopped:
         calls = [partial(_carry_out, number, job, folder, progress) for number, job in remaining.items()]
-        problems = [job.runs[0].spec.problem for job in remaining.values()]
+        problems = [job[0].spec.problem for job in remaining.values()]
         try:
-            for done in _as_finished(calls, problems, min(processes or cpu_count(), len(calls)), progress):
+            for done in stoppable_results(calls, min(processes or cpu_count(), len(calls)), progress, problems):
                 del remaining[done[0]]
                 yield done
             return
@@ -60,37 +52,18 @@ def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress:
                 return
             try:
                 call = partial(_carry_out, number, remaining[number], folder, progress)
-                yield from _as_finished([call], (), 2, progress)
+                yield from stoppable_results([call], 2, progress)
             except BrokenProcessPool:
                 _was_begun(folder, remaining[number])
-                yield number, {run.name: DIED for run in remaining[number].runs}
+                yield number, {run.name: DIED for run in remaining[number]}
             del remaining[number]
-
-
-def _as_finished(
-    calls: Sequence[Callable[[], Done | None]], problems: Sequence[Problem], processes: int, progress: SharedProgress
-) -> Iterator[Done]:
-    try:
-        if processes == 1:
-            for call in calls:
-                done = run_stoppable(call, progress)
-                if done is not None:
-                    yield done
-            return
-        results = in_processes(calls, processes, progress, problems)
-        yield from (done for done in results if done is not None)
-    except BrokenProcessPool:
-        raise
-    except BaseException:
-        progress.stop()
-        raise
 
 
 def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) -> Done | None:
     """Train, time and write a job. If this process dies, the first run's working folder shows that it ran."""
-    working = begin(folder, job.runs[0].name)
+    working = begin(folder, job[0].name)
     try:
-        results = outcomes(job.runs, progress.reporter(number))
+        results = outcomes(job, progress.reporter(number))
         for outcome in results or ():
             write(folder, outcome, working if outcome is results[0] else None)  # type: ignore[index]
     finally:
@@ -105,8 +78,53 @@ def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
 
 def _was_begun(folder: Path, job: Job) -> bool:
     """Return whether a dead process was running the job, and remove the files that it left."""
-    own_name = f".{job.runs[0].name}.partial-{os.getpid()}"
-    leftovers = [path for path in folder.glob(f".{job.runs[0].name}.partial-*") if path.name != own_name]
+    own_name = f".{job[0].name}.partial-{os.getpid()}"
+    leftovers = [path for path in folder.glob(f".{job[0].name}.partial-*") if path.name != own_name]
     for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
     return bool(leftovers)
+
+
+class Allowance:
+    """A limit on the trainings that may still start; without a limit all may.
+
+    A training that has started is finished. Under a time limit no training starts that would end after the limit if it
+    took as long as the longest so far; the first one always starts.
+
+    Args:
+        max_trainings: number of trainings.
+        time_s: seconds of this process, from now on.
+        now: function that gives the seconds of a monotonic clock.
+
+    Attributes:
+        spent: whether a request was refused.
+
+    Raises:
+        SpecError: the limit allows no training.
+    """
+
+    def __init__(
+        self, max_trainings: int | None = None, time_s: float | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        if max_trainings is not None and max_trainings < 1:
+            raise SpecError("--most", max_trainings, "at least 1 training")
+        if time_s is not None and not time_s > 0:
+            raise SpecError("--for", time_s, "a time above 0, as in 10min")
+        self._left, self._now, self._end_s = max_trainings, now, None if time_s is None else now() + time_s
+        self._begun_s: float | None = None
+        self._longest_s = 0.0
+        self.spent = False
+
+    def grant(self, requested: int, side_by_side: int) -> int:
+        """Return how many of the requested trainings may start now; call it again when they are done."""
+        number = requested if self._left is None else min(requested, self._left)
+        if self._end_s is not None:
+            now_s = self._now()
+            if self._begun_s is not None:
+                self._longest_s = max(self._longest_s, now_s - self._begun_s)
+            fits = self._begun_s is None or now_s + self._longest_s <= self._end_s
+            number, self._begun_s = min(number, side_by_side) if fits else 0, now_s
+        if self._left is not None:
+            self._left -= number
+        self.spent = self.spent or (requested > 0 and number == 0)
+        return number

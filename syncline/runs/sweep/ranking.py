@@ -1,14 +1,19 @@
-"""The ranking of configurations, the spread over their seeds, and the tuning effort of each method."""
+"""The ranking of configurations, its table, and the tuning effort of each method."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from statistics import median
 from typing import Any
 
+from rich.console import Group
+
 from syncline.errors import SpecError, one_of
+from syncline.planner.tables.columns import Column, four_digits, seconds_of, table
+from syncline.units import format_seconds
 
 NO_MEASURE = {"configuration", "seed", "workers", "steps", "diverged_at"}
 """Numeric fields of a row that do not measure quality."""
@@ -36,12 +41,9 @@ def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dic
 
 
 def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
-    measures = set(_measures(rows))
-    shared = {
-        name: value
-        for name, value in rows[0].items()
-        if name not in measures and name not in ("seed", "steps", "diverged_at", "error", "run", "basis")
-    }
+    """Return a configuration's record: the fields that its seeds share, counts, and the spread of the numbers."""
+    of_seeds = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
+    shared = {name: value for name, value in rows[0].items() if name not in of_seeds}
     counts = {
         "seeds": len(rows),
         "failed": sum(row["error"] is not None for row in rows),
@@ -51,10 +53,7 @@ def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
     for name in dict.fromkeys([field, "loss"]):
         values = [_or_lost(row, name) for row in rows]
         spread |= {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
-    times = {
-        name: median(_or_lost(row, name, even_if_diverged=True) for row in rows)
-        for name in ("step_time_s", "wall_clock_s")
-    }
+    times = {name: median(_or_lost(row, name, True) for row in rows) for name in ("step_time_s", "wall_clock_s")}
     return shared | counts | times | spread
 
 
@@ -64,6 +63,7 @@ def loss_or_infinite(row: Mapping[str, Any]) -> float:
 
 
 def _or_lost(row: Mapping[str, Any], name: str, even_if_diverged: bool = False) -> float:
+    """Return a number of a run; infinite if the run failed, or diverged and the number is not valid then."""
     value = row.get(name)
     lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)
     return math.inf if lost or value is None else float(value)
@@ -80,30 +80,84 @@ def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return list(measures)
 
 
-def effort(runs: Iterable[tuple[str, str]]) -> dict[str, int]:
+def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the number of configurations each method is tuned over; those that differ only on the clock count once.
 
     Args:
-        runs: method and training of each run.
+        requests: ``method`` and ``training`` of each run.
     """
     trainings_of: dict[str, set[str]] = {}
-    for method, training in runs:
-        trainings_of.setdefault(method, set()).add(training)
+    for run in requests:
+        trainings_of.setdefault(run["method"], set()).add(run["training"])
     return {method: len(names) for method, names in trainings_of.items()}
 
 
-def is_equal(tuned: Mapping[str, int]) -> bool:
-    """Return whether every method got the same effort."""
-    return len(set(tuned.values())) <= 1
-
-
-def with_equal_effort(rows: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def with_equal_effort(
+    rows: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
     """Return rows of equally many configurations of each method, as many as the least tuned one has, in sweep order."""
-    training_of = {run["run"]: (run["method"], run["training"]) for run in runs}
-    smallest_effort = min(effort(training_of.values()).values(), default=0)
-    chosen: dict[str, dict[str, None]] = {}
-    for method, training in training_of.values():
-        of_method = chosen.setdefault(method, {})
-        if len(of_method) < smallest_effort:
-            of_method[training] = None
-    return [row for row in rows if training_of[row["run"]][1] in chosen[training_of[row["run"]][0]]]
+    smallest_effort = min(effort(requests).values(), default=0)
+    chosen: dict[str, list[str]] = {}
+    for run in requests:
+        trainings = chosen.setdefault(run["method"], [])
+        if run["training"] not in trainings and len(trainings) < smallest_effort:
+            trainings.append(run["training"])
+    names = {run["run"] for run in requests if run["training"] in chosen[run["method"]]}
+    return [row for row in rows if row["run"] in names]
+
+
+SHOWN = 20
+"""Number of configurations in a table, unless the user asks for more."""
+
+
+def ranking_table(
+    records: Sequence[dict[str, Any]], measure: str, paths: Sequence[str], limit: int = SHOWN, name: str = ""
+) -> Group:
+    """Return the table of the best configurations: the swept fields with several values, and the spread over seeds."""
+    shown = list(records[:limit])
+    distinct = [path for path in paths if len({str(record.get(path)) for record in records}) > 1] or list(paths[:1])
+    columns: list[Column] = [
+        ("rank", lambda row: str(row["rank"])),
+        *((path, partial(_value, path)) for path in distinct),
+        (f"{measure.replace('_', ' ')}: median\n(lowest to highest)", partial(_median, measure)),
+        ("seeds", _seeds),
+        ("step\ntime", seconds_of("step_time_s")),
+    ]
+    total = len(records)
+    title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {measure}"
+    title += f", the best {len(shown)}" if len(shown) < total else ""
+    return table(title, columns, shown, text_columns=range(1, len(columns) - 3), keys=("rank", *distinct))
+
+
+def effort_line(effort: Mapping[str, int]) -> str:
+    """Return a line about the tuning effort of each method; empty for a single method."""
+    if len(effort) < 2:
+        return ""
+    if len(set(effort.values())) == 1:
+        count = next(iter(effort.values()))
+        return f"tuning effort: equal, {count:,} configuration{'s' * (count != 1)} of each of {len(effort)} methods"
+    return "tuning effort: not equal; configurations: " + ", ".join(f"{name} {n:,}" for name, n in effort.items())
+
+
+def _value(path: str, row: Mapping[str, Any]) -> str:
+    """Return the value of a swept field as text."""
+    value = row.get(path)
+    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+def _median(measure: str, row: Mapping[str, Any]) -> str:
+    """Return the median of a number over the seeds, and its range if there are several."""
+
+    def text(value: float) -> str:
+        if not math.isfinite(value):
+            return "failed" if row["failed"] else "diverged"
+        return format_seconds(value) if measure.endswith("_s") else four_digits(value)
+
+    middle, *ends = (text(row[name]) for name in (measure, f"{measure}_min", f"{measure}_max"))
+    return middle if row["seeds"] == 1 else f"{middle} ({' to '.join(dict.fromkeys(ends))})"
+
+
+def _seeds(row: Mapping[str, Any]) -> str:
+    """Return the number of seeds, and of those that are lost."""
+    lost = [f"{row[kind]} {kind}" for kind in ("diverged", "failed") if row[kind]]
+    return "\n".join([str(row["seeds"]), *lost])

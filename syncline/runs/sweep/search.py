@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -95,9 +96,7 @@ class Tuned:
         """Return the range of a field and its two ends from Python."""
         option = option or f"tune[{path!r}]"
         numbers = list(ends) if isinstance(ends, list | tuple) else []
-        if len(numbers) != 2 or not all(
-            isinstance(number, int | float) and not isinstance(number, bool) for number in numbers
-        ):
+        if len(numbers) != 2 or not all(type(number) in (int, float) for number in numbers):
             raise SpecError(option, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
         method, field = of_method(path)
         low, high = numbers
@@ -105,7 +104,7 @@ class Tuned:
 
     def drawn(self, value: Any) -> float | None:
         """Return the drawn number that gives ``value``; None if ``value`` is outside the range."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if type(value) not in (int, float):
             return None
         number = 1 - value if self.below_one else value
         for end in (self.low, self.high):
@@ -151,16 +150,13 @@ def searched(
     timed = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
     trained = [grid for grid in grids if grid not in timed]
     for end in ("low", "high"):
-        configurations(
-            base,
-            [*grids, *(tuned_field.as_grid(tuned_field.value(getattr(tuned_field, end))) for tuned_field in tuned)],
-            seeds,
-        )
+        ends = [field.as_grid(field.value(getattr(field, end))) for field in tuned]
+        configurations(base, [*grids, *ends], seeds)
     studies = []
     for picked in combinations(trained):
         fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]
         name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        study = _Study(fixed, [tuned_field for tuned_field in tuned if tuned_field.method in ("", name)])
+        study = _Study(fixed, [field for field in tuned if field.method in ("", name)])
         study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in timed])
         studies.append(study)
     counts = Counter(study.method for study in studies)
@@ -181,7 +177,7 @@ class _Study:
             raise SynclineError("--search optuna needs optuna: pip install 'syncline[optuna]'") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.method = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        self.fixed, self.tuned = fixed, [replace(tuned_field, method="") for tuned_field in tuned]
+        self.fixed, self.tuned = fixed, [replace(field, method="") for field in tuned]
         seed = seed64(0, "search", canonical([[grid.path, grid.shown] for grid in fixed])) % 2**32
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -194,22 +190,18 @@ class _Study:
             (configured,) = configurations(base, [*self.fixed, *timed], None)
         except SpecError:  # the spec lacks a field that is searched over
             return
-        drawn = {
-            tuned_field.path: tuned_field.drawn(value_at(configured.spec, tuned_field.path))
-            for tuned_field in self.tuned
-        }
-        if any(number is not None for number in drawn.values()):
-            self._study.enqueue_trial({path: number for path, number in drawn.items() if number is not None})
+        drawn = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
+        if start := {path: number for path, number in drawn.items() if number is not None}:
+            self._study.enqueue_trial(start)
 
     def ask(self) -> tuple[Any, list[Grid]]:
         """Return a trial, and the grids with its values."""
         trial = self._study.ask()
-        return trial, [*self.fixed, *(tuned_field.as_grid(tuned_field.suggested(trial)) for tuned_field in self.tuned)]
+        return trial, [*self.fixed, *(field.as_grid(field.suggested(trial)) for field in self.tuned)]
 
     def report(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report the result of a trial: infinite if it diverged; a failure if no seed ran."""
-        ran = [row for row in rows if row["error"] is None]
-        if ran:
+        if any(row["error"] is None for row in rows):
             self._study.tell(trial, median(loss_or_infinite(row) for row in rows))
         else:
             self._study.tell(trial, state=self._failed)
@@ -218,6 +210,7 @@ class _Study:
 def _batches(
     base: SweptSpec, studies: list[_Study], timed: list[Grid], trials: int, seeds: Sequence[int] | None
 ) -> Batches:
+    """Yield the configurations of the next trials of all studies, and report their rows to the studies."""
     number = 1
     for first_trial in range(0, trials, AT_A_TIME):
         proposed: list[tuple[_Study, Any, list[Configuration]]] = []
@@ -226,9 +219,7 @@ def _batches(
                 trial, fixed = study.ask()
                 try:
                     configured = configurations(base, [*fixed, *timed], seeds, number)
-                except (
-                    SpecError
-                ):  # both ends can be trained, but this value cannot, for example a size that must divide another
+                except SpecError:  # this value cannot be trained, for example a size that must divide another
                     configured = []
                 proposed.append((study, trial, configured))
                 number += len(configured)
@@ -249,13 +240,7 @@ def value_at(spec: Any, path: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    try:
+    """Return a number in a text; None, which no range accepts, for other texts."""
+    with suppress(ValueError):
         return parse_yaml(text)
-    except ValueError:
-        return None
-
-
-def from_python(tune: Mapping[str, Any]) -> Iterator[Tuned]:
-    """Yield the ranges of a mapping by field."""
-    for path, ends in tune.items():
-        yield Tuned.from_ends(path, ends)
+    return None

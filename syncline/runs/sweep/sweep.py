@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,17 @@ from pydantic import BaseModel
 
 from syncline.errors import SpecError
 from syncline.runs.folders.folder import environment
-from syncline.runs.processes.shared_progress import SharedProgress, Watched, shared_progress
-from syncline.runs.sweep.allowance import Allowance
+from syncline.runs.processes.shared_progress import shared_progress, watched
 from syncline.runs.sweep.dask_cluster import client_of, run_jobs_on_dask
-from syncline.runs.sweep.folder import RequestedRun, SweepFolder
+from syncline.runs.sweep.folder import SweepFolder, Swept, SweptRun
 from syncline.runs.sweep.grid import Configuration, SweptSpec, configurations, seeds_of
 from syncline.runs.sweep.identity import code_version, measured_name, run_names, training_name
 from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.pool import Done, Job, run_jobs
-from syncline.runs.sweep.ranking import effort
-from syncline.runs.sweep.runs import SweptRun
-from syncline.runs.sweep.search import Batches, Tuned, from_python, searched
-from syncline.runs.sweep.swept import Swept
-from syncline.runs.training.measured_step import with_measured_step
+from syncline.runs.sweep.pool import Allowance, Job, run_jobs
+from syncline.runs.sweep.search import Batches, Tuned, searched
+from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.seeds import generator
-from syncline.specs import Override, RunSpec
+from syncline.specs import Override
 from syncline.specs.grid import Grid
 
 MOST_RUNS = 1_000_000
@@ -71,8 +68,14 @@ def sweep(
     Raises:
         SpecError: a configuration cannot be trained; raised before any training.
     """
-    base, grids = _base_and_grids(spec, grid, overrides)
-    chosen, tuned = seeds_of(seeds), list(from_python(tune)) if isinstance(tune, Mapping) else list(tune)
+    if isinstance(grid, Mapping):
+        grid = [Grid.from_values(path, values) for path, values in grid.items()]
+    if isinstance(overrides, Mapping):
+        overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
+    if isinstance(tune, Mapping):
+        tune = [Tuned.from_ends(path, ends) for path, ends in tune.items()]
+    base, chosen, tuned = SweptSpec.from_spec(spec, overrides, grid), seeds_of(seeds), list(tune)
+    grids = [*base.grids, *grid]
     about = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
     if tuned or search or trials is not None:
         if not tuned:
@@ -84,7 +87,7 @@ def sweep(
     else:
         configured = configurations(base, grids, chosen)
         configured = with_equal_numbers(configured) if equal_effort else configured
-        batches, ahead = _single_batch(configured), len(configured)
+        batches, ahead = single_batch(configured), len(configured)
     client = client_of(dask) if dask else None
     try:
         under_way = _Sweep(batches, ahead, about, jobs, client, allowance or Allowance(), listener or Listener())
@@ -96,23 +99,12 @@ def sweep(
             client.close()
 
 
-def _base_and_grids(
-    spec: Any, grid: Mapping[str, Sequence[Any]] | Sequence[Grid], overrides: Mapping[str, Any] | Sequence[Override]
-) -> tuple[SweptSpec, list[Grid]]:
-    user_grids = (
-        [Grid.from_values(path, values) for path, values in grid.items()] if isinstance(grid, Mapping) else list(grid)
-    )
-    if isinstance(overrides, Mapping):
-        overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
-    base = SweptSpec.from_spec(spec, overrides, user_grids)
-    return base, [*base.grids, *user_grids]
-
-
 def _full_path(field: Grid | Tuned) -> str:
     return f"{field.method}:{field.path}" if field.method else field.path
 
 
-def _single_batch(configured: list[Configuration]) -> Batches:
+def single_batch(configured: list[Configuration]) -> Batches:
+    """Yield the configurations of a sweep without a search."""
     yield configured
 
 
@@ -132,147 +124,135 @@ def with_equal_numbers(configured: Sequence[Configuration]) -> list[Configuratio
 
 
 class _Sweep:
-    """A running sweep: the runs requested so far, batch by batch."""
+    """A running sweep: the runs requested so far, batch by batch.
+
+    Args:
+        batches: generator of the configurations to run; it receives their rows.
+        ahead: number of configurations that there will be.
+        about: facts for ``sweep.json``.
+        jobs: number of processes, or None.
+        client: client of a dask cluster, or None.
+        allowance: limit of the trainings.
+        listener: listener that receives the progress.
+    """
 
     def __init__(
-        self,
-        batches: Batches,
-        ahead: int,
-        about: dict[str, Any],
-        jobs: int | None,
-        client: Any,
-        allowance: Allowance,
+        self, batches: Batches, ahead: int, about: dict[str, Any], jobs: int | None, client: Any, allowance: Allowance,
         listener: Listener,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         first = next(batches)
-        self.first = self._asked_of(first)
-        self._runs = ahead * (len(self.first) // len(first) if first else 0)
-        self._asked: list[RequestedRun] = []
+        self.first = self._runs_of(first)
+        self._ahead = ahead * (len(self.first) // len(first) if first else 0)
+        self._requests: list[SweptRun] = []
         self._repeated = 0
 
     def run(self, name: str, out: str | Path | None) -> Swept:
+        """Run all batches in the folder, and return the sweep."""
         self._about |= {"code": self._code} | environment()
-        new: list[RequestedRun] | None = self.first
-        self._listener.warns(
-            list(dict.fromkeys(line for asked_run in self.first for line in asked_run.spec.warnings()))
-        )
+        new: list[SweptRun] | None = self.first
+        self._listener.warns(list(dict.fromkeys(line for run in self.first for line in run.spec.warnings())))
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
             self._about["measured_step_s"] = folder.about().get("measured_step_s", {})
             stopped = False
             while new is not None and not stopped:
-                self._asked += new
-                for asked_run in new:
-                    self._with_measured_step(asked_run.spec)  # stored before any run uses it
-                folder.write(self._about, self._asked)
+                self._requests += new
+                for run in new:
+                    self._with_measured_step(run)  # stored before any run uses it
+                folder.write(self._about, self._requests)
                 stopped = self._carry_out(folder, new)
-                new = None if stopped else self._next(folder.rows(new))
-            rows = folder.write(self._about, self._asked)
-        tuned = effort((asked_run.spec.method.name, asked_run.training) for asked_run in self._asked)
-        paths = tuple(dict.fromkeys(path for asked_run in self._asked for path in asked_run.values))
-        return Swept(name, paths, rows, str(folder.path), len(self._asked), self._repeated, tuned, stopped)
+                try:
+                    new = None if stopped else self._runs_of(self._batches.send(folder.rows(new)))
+                except StopIteration:
+                    new = None
+            rows = folder.write(self._about, self._requests)
+        requests = [run.request() for run in self._requests]
+        return Swept(name, requests, rows, str(folder.path), self._repeated, stopped)
 
-    def _next(self, rows: list[dict[str, Any]]) -> list[RequestedRun] | None:
-        try:
-            return self._asked_of(self._batches.send(rows))
-        except StopIteration:
-            return None
-
-    def _asked_of(self, configured: list[Configuration]) -> list[RequestedRun]:
-        runs = sum(len(configuration.spec.seeds) for configuration in configured)
-        if runs > MOST_RUNS:
-            raise SpecError("--grid", f"{runs:,} runs", f"at most {MOST_RUNS:,}")
-        requests = []
+    def _runs_of(self, configured: list[Configuration]) -> list[SweptRun]:
+        """Return a run for each configuration and seed."""
+        number = sum(len(configuration.spec.seeds) for configuration in configured)
+        if number > MOST_RUNS:
+            raise SpecError("--grid", f"{number:,} runs", f"at most {MOST_RUNS:,}")
+        runs = []
         for configuration in configured:
             training = training_name(configuration.spec)
             for seed, name in run_names(configuration.spec, self._code).items():
                 spec = configuration.spec.model_copy(update={"seeds": (seed,)})
-                requests.append(RequestedRun(name, configuration.number, configuration.values, spec, training))
-        return requests
+                runs.append(SweptRun(name, configuration.number, configuration.values, spec, training, self._code))
+        return runs
 
-    def _carry_out(self, folder: SweepFolder, requests: list[RequestedRun]) -> bool:
+    def _carry_out(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
         """Run the missing runs, and return whether the sweep was stopped."""
         missing = folder.missing(requests)
         self._repeated += len(requests) - len(missing)
-        finished = len(self._asked) - len(missing)
-        self._listener.begins(max(self._runs, len(self._asked)), finished)
-        jobs = _jobs(missing, self._code, self._with_measured_step)
-        by_name = {request.name: request for request in requests}
+        finished = len(self._requests) - len(missing)
+        self._listener.begins(max(self._ahead, len(self._requests)), finished)
+        by_training: dict[tuple[str, int], list[SweptRun]] = {}
+        for run in missing:
+            by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
+        jobs: list[Job] = list(map(tuple, by_training.values()))
         while jobs:
             number = self._allowance.grant(len(jobs), self._jobs or cpu_count())
-            if not number or self._carry_out_jobs(jobs[:number], finished, folder, by_name):
+            if not number or self._carry_out_jobs(jobs[:number], finished, folder):
                 return True
-            finished += sum(len(job.runs) for job in jobs[:number])
+            finished += sum(map(len, jobs[:number]))
             jobs = jobs[number:]
         return False
 
-    def _carry_out_jobs(
-        self, jobs: list[Job], finished: int, folder: SweepFolder, by_name: Mapping[str, RequestedRun]
-    ) -> bool:
-        steps, runs = [job.steps for job in jobs], sum(len(job.runs) for job in jobs)
-        completed: set[int] = set()  # finished jobs, even if their training ended before its last step
+    def _carry_out_jobs(self, jobs: list[Job], finished: int, folder: SweepFolder) -> bool:
+        """Run jobs, of which some end before their last step; return whether they were stopped."""
+        steps, runs = [job[0].spec.steps for job in jobs], sum(map(len, jobs))
+        completed: set[int] = set()
 
         def on_progress(done: list[int]) -> None:
             steps_done = sum(steps[i] if i in completed else steps_reached for i, steps_reached in enumerate(done))
             self._listener.reached(finished + runs * steps_done / sum(steps))
 
-        with shared_progress(len(jobs)) as progress, Watched(progress, on_progress):
-            for number, errors in self._carried_out(jobs, folder, progress):
+        with shared_progress(len(jobs)) as progress, watched(progress, on_progress):
+            if self._client is not None:
+                results = run_jobs_on_dask(jobs, folder.runs, self._client, progress)
+            else:
+                results = run_jobs(jobs, folder.runs, self._jobs, progress)
+            for number, errors in results:
                 completed.add(number)
                 folder.failed(errors)
-                for run in jobs[number].runs:
-                    row = folder.row(by_name[run.name])
+                for run in jobs[number]:
+                    row = folder.row(run)
                     if row is not None:
-                        self._listener.finished(_label(by_name[run.name]), row)
+                        self._listener.finished(_label(run), row)
             return progress.stopped
 
-    def _with_measured_step(self, spec: RunSpec) -> RunSpec:
-        """Return the spec with measured seconds of a step, if it asks for them, once per folder."""
-        if not spec.compute.measure:
-            return spec
-        name, measured = measured_name(spec), self._about["measured_step_s"]
-        if name not in measured:
-            measured[name] = with_measured_step(spec)[1]
-        compute = spec.compute.model_copy(update={"measure": False, "seconds": measured[name]})
-        return spec.model_copy(update={"compute": compute})
-
-    def _carried_out(self, jobs: list[Job], folder: SweepFolder, progress: SharedProgress) -> Iterator[Done]:
-        if self._client is not None:
-            return run_jobs_on_dask(jobs, folder.runs, self._client, progress)
-        return run_jobs(jobs, folder.runs, self._jobs, progress)
+    def _with_measured_step(self, run: SweptRun) -> SweptRun:
+        """Return the run with measured seconds of a step, if its spec asks for them; measured once per folder."""
+        if not run.spec.compute.measure:
+            return run
+        name, measured_s = measured_name(run.spec), self._about["measured_step_s"]
+        if name not in measured_s:
+            measured_s[name] = with_measured_step(run.spec)[1]
+        return replace(run, spec=with_seconds(run.spec, measured_s[name]), measured=True)
 
 
-def _jobs(missing: Sequence[RequestedRun], code: str, prepared: Callable[[RunSpec], RunSpec]) -> list[Job]:
-    """Return runs grouped by training."""
-    grouped: dict[tuple[str, int], list[SweptRun]] = {}
-    for request in missing:
-        run = SweptRun(request.name, prepared(request.spec), code, request.spec.compute.measure)
-        grouped.setdefault((request.training, request.spec.seeds[0]), []).append(run)
-    return [Job(tuple(runs)) for runs in grouped.values()]
-
-
-def _label(request: RequestedRun) -> str:
+def _label(run: SweptRun) -> str:
     """Return the name of a run for people."""
     values = [
-        f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in request.values.items()
+        f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in run.values.items()
     ]
-    return ", ".join([*values, f"seed {request.spec.seeds[0]}"])
+    return ", ".join([*values, f"seed {run.spec.seeds[0]}"])
 
 
-def check_differ(requests: Sequence[RequestedRun]) -> None:
+def check_differ(requests: Sequence[SweptRun]) -> None:
     """Refuse configurations that are the same run.
 
     Raises:
         SpecError: two configurations are the same run.
     """
-    seen: dict[str, RequestedRun] = {}
-    for request in requests:
-        other = seen.setdefault(request.name, request)
-        if other is not request:
-            path = next(
-                (path for path in request.values if request.values[path] != other.values[path]),
-                next(iter(request.values)),
-            )
-            both = [other.values[path], request.values[path]]
+    seen: dict[str, SweptRun] = {}
+    for run in requests:
+        other = seen.setdefault(run.name, run)
+        if other is not run:
+            different = (path for path in run.values if run.values[path] != other.values[path])
+            path = next(different, next(iter(run.values)))
+            both = [other.values[path], run.values[path]]
             raise SpecError(f"--grid {path}", both, "values that make a difference: these two are the same run")

@@ -1,4 +1,4 @@
-"""Losses on the clock, as files: ``curves.parquet`` over the steps, ``summary.parquet`` at the end.
+"""Losses on the clock, as files (``curves.parquet`` over the steps, ``summary.parquet`` at the end), and drawn again.
 
 Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. The metadata of
 each field has the unit of its column.
@@ -9,20 +9,27 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from matplotlib.figure import Figure
 
-from syncline.analysis import time_to_target_s
+from syncline.analysis import Curve, loss_against_clock, time_to_target_s
+from syncline.analysis.statistics.curves import FloatArray
 from syncline.costmodel import Network
+from syncline.runs.folders.folder import RunFolder
+from syncline.runs.folders.result_files import CURVES, read_parquet
+from syncline.runs.folders.streams import trace_columns
 from syncline.runs.training.records import clock_record, eval_clock_s
 from syncline.sim import Clock
+from syncline.specs import Training
 
 if TYPE_CHECKING:
-    from syncline.runs.folders.folder import RunFolder
     from syncline.runs.training.trained import Trained
-    from syncline.specs import Training
     from syncline.training import History
 
 Clocks = Mapping[tuple[str, str], Clock]
@@ -41,13 +48,9 @@ ROWS_AT_A_TIME = 1 << 20
 """Rows that are in memory while the file is written."""
 
 UNITS = {
-    "step": "completed steps",
-    "steps": "completed steps",
-    "diverged_at": "steps",
-    "seconds": "s",
-    "bytes": "B",
+    "step": "completed steps", "steps": "completed steps", "diverged_at": "steps", "seconds": "s", "bytes": "B",
     "bytes_per_worker": "B",
-}
+}  # fmt: skip
 """Units of columns whose name does not end in their unit; losses have the problem's name of its loss."""
 
 
@@ -73,9 +76,7 @@ def write_curves(
     """
     metadata = {
         "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
-        "networks": {
-            name: joined if isinstance(joined, str) else joined.describe() for name, joined in networks.items()
-        },
+        "networks": {name: link if isinstance(link, str) else link.describe() for name, link in networks.items()},
         "target_loss": target,
     }
     every = every_steps(trained, len(networks))
@@ -94,15 +95,27 @@ def every_steps(trained: Iterable[Trained], networks: int) -> int:
 def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
     """Yield parts of the table: networks before methods before seeds, as in the rows of a comparison."""
     metrics = list(dict.fromkeys(name for training in trained for name in _metric_names(training.history)))
-    for network in networks:
-        for training in trained:
-            if (training.method, network) not in clocks:
-                continue
-            steps = kept_steps(training.history, every)
-            together = max(1, ROWS_AT_A_TIME // len(steps))
-            for first in range(0, len(training.history.seeds), together):
-                seeds = range(len(training.history.seeds))[first : first + together]
-                yield _part(training, clocks[training.method, network], network, steps, seeds, metrics)
+    for network, training in product(networks, trained):
+        if (training.method, network) not in clocks:
+            continue
+        history, steps = training.history, kept_steps(training.history, every)
+        seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
+        nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
+        together = max(1, ROWS_AT_A_TIME // len(steps))
+        for first in range(0, len(history.seeds), together):
+            seeds = np.arange(len(history.seeds))[first : first + together]
+            count, names = len(seeds), np.zeros(len(seeds) * len(steps), dtype=np.int32)
+            columns: dict[str, pa.Array] = {
+                "method": pa.DictionaryArray.from_arrays(names, [training.method]),
+                "network": pa.DictionaryArray.from_arrays(names, [network]),
+                "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
+                "step": pa.array(np.tile(steps, count)),
+                "seconds": pa.array(np.tile(seconds, count)),
+                "bytes": pa.array(np.tile(nbytes, count)),
+                "loss": _evaluated(history, "loss", steps, seeds),
+                "train_loss": _traced(history.loss, steps, seeds),
+            }
+            yield pa.table(columns | {metric: _metric(history, metric, steps, seeds) for metric in metrics})
 
 
 def kept_steps(history: History, every: int) -> np.ndarray:
@@ -111,37 +124,10 @@ def kept_steps(history: History, every: int) -> np.ndarray:
     return np.unique(np.concatenate([np.arange(0, history.steps, every), history.eval_step, last])).astype(np.int64)
 
 
-def _part(
-    training: Trained, clock: Clock, network: str, steps: np.ndarray, seeds: range, metrics: Sequence[str]
-) -> pa.Table:
-    count, rows = len(seeds), len(seeds) * len(steps)
-    history = training.history
-
-    def repeated(values: np.ndarray) -> pa.Array:
-        return pa.array(np.tile(values, count))
-
-    def name(word: str) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), [word])
-
-    columns: dict[str, pa.Array] = {
-        "method": name(training.method),
-        "network": name(network),
-        "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
-        "step": repeated(steps),
-        "seconds": repeated(np.concatenate([[0.0], clock.step_end_s])[steps]),
-        "bytes": repeated(np.concatenate([[0.0], bytes_sent(training)])[steps]),
-        "loss": _evaluated(history, "loss", steps, seeds),
-        "train_loss": _traced(history.loss, steps, seeds),
-    }
-    for metric in metrics:
-        columns[metric] = _metric(history, metric, steps, seeds)
-    return pa.table(columns)
-
-
 def bytes_sent(trained: Trained) -> np.ndarray:
     """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
-    if trained.apart is not None:
-        return trained.apart.bytes_sent()
+    if trained.asynchronous is not None:
+        return trained.asynchronous.bytes_sent()
     calls = trained.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
@@ -157,12 +143,11 @@ def _metric_names(history: History) -> list[str]:
     """Return the names of further numbers per step or evaluation: evaluations, then the components of traces."""
     names = [name for name in history.evaluation if name != "loss"]
     for name, values in history.trace.items():
-        width = int(np.prod(values.shape[2:], dtype=int))
-        names += [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(width)]
-    return list(dict.fromkeys(names))
+        names += trace_columns(name, values)
+    return names
 
 
-def _metric(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
+def _metric(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
     """Return a trace, with the evaluation before the first step if both measure the same; or an evaluation."""
     base, _, number = name.rpartition("_")
     values = history.trace.get(name)
@@ -173,23 +158,23 @@ def _metric(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.
     return _traced(values, steps, seeds, history.evaluation.get(name))
 
 
-def _traced(values: np.ndarray, steps: np.ndarray, seeds: range, evaluation: np.ndarray | None = None) -> pa.Array:
+def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None) -> pa.Array:
     """Return a quantity of each step, ``(T, S)``; row 0, before the first step, has the evaluation's value, if any."""
     before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
-    chosen = np.concatenate([before, values])[np.ix_(steps, np.array(seeds))].astype(np.float64)
+    chosen = np.concatenate([before, values])[np.ix_(steps, seeds)].astype(np.float64)
     missing = np.zeros(chosen.shape, dtype=bool)
     missing[0] = evaluation is None and steps[0] == 0
     return pa.array(chosen.T.ravel(), mask=missing.T.ravel())
 
 
-def _evaluated(history: History, name: str, steps: np.ndarray, seeds: range) -> pa.Array:
+def _evaluated(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
     """Return the values of evaluations, ``(E, S)``, and null at other steps."""
     shape = len(steps), len(seeds)
     out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
     if values is not None:
         index = np.searchsorted(steps, history.eval_step[: len(values)])
-        out[index], missing[index] = values[:, np.array(seeds)], False
+        out[index], missing[index] = values[:, seeds], False
     return pa.array(out.T.ravel(), mask=missing.T.ravel())
 
 
@@ -203,19 +188,17 @@ def summary_rows(
 ) -> list[dict[str, Any]]:
     """Return a row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
     rows = []
-    for network in networks:
-        for training in trained:
-            clock = clocks.get((training.method, network))
-            baseline = clocks.get((trained[0].method, network))
-            if clock is None or baseline is None:
-                continue
-            shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
-            shared |= (bounds or {}).get((training.method, network), {})
-            at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
-            for s, final in enumerate(training.history.final_records()):
-                reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
-                labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
-                rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
+    for network, training in product(networks, trained):
+        clock, baseline = clocks.get((training.method, network)), clocks.get((trained[0].method, network))
+        if clock is None or baseline is None:
+            continue
+        shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
+        shared |= (bounds or {}).get((training.method, network), {})
+        at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
+        for s, final in enumerate(training.history.final_records()):
+            reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
+            labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
+            rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
     return rows
 
 
@@ -244,8 +227,10 @@ def unit_of(column: str, loss_label: str) -> str:
     >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
     ('s', 'B', 'validation loss (nats)')
     """
-    if column in ("loss", "train_loss", "target_loss"):
-        return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
+    if column == "train_loss":
+        return f"training loss, as {loss_label}"
+    if column in ("loss", "target_loss"):
+        return loss_label
     return UNITS.get(column, "s" if column.endswith("_s") else "")
 
 
@@ -256,3 +241,48 @@ def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
         for field in table.schema
     ]
     return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(metadata)}))
+
+
+class FileCurves(NamedTuple):
+    """The evaluations in a folder's curves.
+
+    Attributes:
+        curves: one curve per method.
+        sent: payload bytes that a worker has sent at the steps of each method's curve, on its first network.
+        networks: label of each network in a figure, by name; only networks on which something was evaluated.
+        label: name of the loss, with its unit.
+        target: a loss whose time is reported; None without one.
+    """
+
+    curves: Sequence[Curve]
+    sent: Mapping[str, FloatArray]
+    networks: Mapping[str, str]
+    label: str
+    target: float | None
+
+
+def read_curves(path: Path) -> FileCurves:
+    """Return the evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
+    table = read_parquet(path, CURVES)
+    metadata: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
+    evaluated = table.filter(pc.is_valid(table["loss"]))
+    evaluated_on = evaluated["network"].unique().to_pylist()
+    networks = {name: text for name, text in metadata["networks"].items() if name in evaluated_on}
+    curves, sent = [], {}
+    for method in evaluated["method"].unique().to_pylist():
+        rows = evaluated.filter(pc.equal(evaluated["method"], method))
+        parts = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
+        parts = {name: part for name, part in parts.items() if len(part)}  # an asynchronous training has one of them
+        first = next(iter(parts.values()))
+        shape = len(first["seed"].unique()), -1
+        step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
+        clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in parts.items()}
+        curves.append(Curve(method, step, first["loss"].to_numpy().reshape(shape), clock_s))
+        sent[method] = nbytes
+    return FileCurves(curves, sent, networks, metadata["loss_label"], metadata["target_loss"])
+
+
+def figure_of_file(folder: Path) -> Figure:
+    """Return the figure of loss against the seconds of each network, a line per method, with the file's labels."""
+    read = read_curves(folder / "curves.parquet")
+    return loss_against_clock(read.curves, read.networks, loss_label=read.label, target=read.target)

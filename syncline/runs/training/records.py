@@ -21,33 +21,19 @@ def clock_record(clock: Clock) -> dict[str, float]:
 
     ``bytes_per_worker`` is payload: the bytes that a worker sends to collectives, whatever algorithm carries them.
     """
-    return {
-        "step_time_s": clock.step_time_s,
-        "compute_s": clock.compute_s,
-        "encode_s": clock.encode_s,
-        "trigger_s": clock.trigger_s,
-        "optimizer_s": clock.optimizer_s,
-        "communication_s": clock.communication_s,
-        "communication_share": clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0,
-        "exposed_communication_s": clock.exposed_communication_s,
-        "bytes_per_worker": clock.bytes_per_worker,
-        "wall_clock_s": clock.wall_s,
-        **({} if clock.failed is None else failure_record(clock.failed)),
-    }
+    parts = ("step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "communication_s")
+    record = {name: getattr(clock, name) for name in parts}
+    record["communication_share"] = clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0
+    record |= {name: getattr(clock, name) for name in ("exposed_communication_s", "bytes_per_worker")}
+    failures = {} if clock.failed is None else failure_record(clock.failed)
+    return record | {"wall_clock_s": clock.wall_s} | failures
 
 
 def failure_record(failed: FailureCosts) -> dict[str, Any]:
     """Return the costs of failures: shares of the time of all workers, which add up to 1 with the goodput."""
-    return {
-        "goodput": failed.goodput,
-        "interruptions": failed.interruptions,
-        "lost_steps": failed.lost_steps,
-        "lost_share": failed.share("lost_s"),
-        "checkpoint_share": failed.share("checkpoint_s"),
-        "restart_share": failed.share("restart_s"),
-        "down_share": failed.share("down_s"),
-        "stuck": failed.stuck,
-    }
+    record = {name: getattr(failed, name) for name in ("goodput", "interruptions", "lost_steps")}
+    record |= {f"{part}_share": failed.share(f"{part}_s") for part in ("lost", "checkpoint", "restart", "down")}
+    return record | {"stuck": failed.stuck}
 
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
@@ -66,12 +52,12 @@ def reachable_target(trained: list[Trained]) -> float | None:
 
     A method whose loss is not below its start, finite or not, sets no target for the others.
     """
-    finals = [final_loss(training)[0] for training in trained if training.history.steps]
-    starts = [
-        median_and_range(training.history.evaluation["loss"].T)[0][0] for training in trained if training.history.steps
-    ]
-    learned = [final for final, start in zip(finals, starts, strict=True) if final < start]
-    return max(learned) if learned else None
+    learned = []
+    for training in trained:
+        if training.history.steps:
+            final, start = final_loss(training)[0], median_and_range(training.history.evaluation["loss"].T)[0][0]
+            learned += [final] if final < start else []
+    return max(learned, default=None)
 
 
 def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
@@ -91,6 +77,6 @@ def run_records(trained: Trained, clock: Clock | None, network: Network, workers
     """Return one record per seed: the final metrics, and the clock that all seeds share."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
     timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
-    if trained.apart is not None:
-        timed |= trained.apart.record()
+    if trained.asynchronous is not None:
+        timed |= trained.asynchronous.record()
     return [shared | row | timed for row in trained.history.final_records()]

@@ -9,13 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from syncline.costmodel.traffic.call import columns_of
-from syncline.runs.folders.part_tables import metrics_schema, metrics_table
+from syncline.runs.folders.folder import RunFolder
+from syncline.runs.folders.streams import metrics_schema, metrics_table
 from syncline.sim import Timeline
 from syncline.sim.program.timeline import Words
 from syncline.sim.program.trace import chrome_trace
 
 if TYPE_CHECKING:
-    from syncline.runs.folders.folder import RunFolder
     from syncline.runs.training.trained import Trained
 
 
@@ -43,6 +43,13 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
     yield pa.concat_tables([schema.empty_table(), *waiting])
 
 
+def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
+    """Write the metrics, the ledger and, if trainings were watched, their measurements along the way."""
+    folder.long_table("metrics", metrics_tables(trained))
+    folder.table("ledger", ledger_columns(trained))
+    write_watched(folder, trained)
+
+
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     """Return the ledgers of several methods, one below the other; each is one replica's, because all send the same."""
     columns: dict[str, list[Any]] = {"method": []}
@@ -55,29 +62,25 @@ def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
 
 def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str, Any]:
     """Return timelines of (method, network) as columns, one below the other."""
+
+    def arrow(column: Words | NDArray[Any]) -> pa.Array:
+        if isinstance(column, Words):
+            return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
+        return pa.array(column)
+
     parts: dict[str, list[pa.Array]] = {}
     for method, network, timeline in timelines:
         named = {"method": method, "network": network}
         columns = {name: Words.repeated([word], [len(timeline)]) for name, word in named.items()}
         for name, column in (columns | timeline.columns()).items():
-            parts.setdefault(name, []).append(_arrow(column))
+            parts.setdefault(name, []).append(arrow(column))
     return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}
-
-
-def _arrow(column: Words | NDArray[Any]) -> pa.Array:
-    if isinstance(column, Words):
-        return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
-    return pa.array(column)
 
 
 def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     """Return the measurements along trainings as columns, one training below the other; empty without measurements."""
-    columns: dict[str, list[Any]] = {}
-    for training in trained:
-        for measurement in training.history.watched:
-            for name, value in {"method": training.method, **measurement._asdict()}.items():
-                columns.setdefault(name, []).append(value)
-    return columns
+    rows = [{"method": training.method, **row._asdict()} for training in trained for row in training.history.watched]
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
 def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
@@ -90,15 +93,15 @@ def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
 def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
     """Write ``contributions.parquet`` for workers at their own pace: a row for each update, in the order of arrival."""
     columns: dict[str, list[Any]] = {}
-    for training in trained:
-        if training.apart is None:
-            continue
-        columns.setdefault("method", []).extend([training.method] * len(training.apart.played.contributions))
-        columns.setdefault("network", []).extend(
-            [training.apart.plan.network.name] * len(training.apart.played.contributions)
-        )
-        for name, column in training.apart.played.columns().items():
-            columns.setdefault(name, []).extend(column.tolist())
+    for asynchronous, method in (
+        (training.asynchronous, training.method) for training in trained if training.asynchronous is not None
+    ):
+        count = len(asynchronous.result.contributions)
+        part = {"method": [method] * count, "network": [asynchronous.plan.network.name] * count}
+        for name, column in (
+            part | {name: column.tolist() for name, column in asynchronous.result.columns().items()}
+        ).items():
+            columns.setdefault(name, []).extend(column)
     if columns:
         folder.table("contributions", columns)
 

@@ -3,42 +3,49 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.topology import Topology
 from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.runs.training.elastic.clock_dependence import reforms
+from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
+from syncline.runs.folders.streams import SeedStream, TrainingStream
+from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
+from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
+from syncline.runs.training.delayed_gradients.pipeline_training import (
+    delayed_training_of,
+    goes_by_events,
+    stages_of_run,
+    train_stages,
+)
 from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
-from syncline.runs.training.faults import faulty_clock
 from syncline.runs.training.limits import check_training
-from syncline.runs.training.sequential_seeds import sequential_results
 from syncline.runs.training.trained import (
     Trained,
     base_s,
     build_task,
-    chain_callbacks,
+    reforms,
+    sequential_results,
     state_bytes,
     task_tensors,
     throttled,
 )
-from syncline.sim import Clock
+from syncline.sim import Clock, clock, phased_clock
 from syncline.sim.clocks.failing import failing_clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History, Recorder, parameter_groups, rows_of, train
-
-if TYPE_CHECKING:
-    from syncline.runs.folders.streams import TrainingStream
 
 
 def train_method(
@@ -61,21 +68,16 @@ def train_method(
     Raises:
         SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
     """
-    import torch
-
     method = method.in_precision(spec.number_format)
     check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if asynchronous_of(method) is not None:
-        from syncline.runs.training.elastic.async_training import train_async
+        from syncline.runs.training.elastic.async_training import train_async  # only here: numba is slow to load
 
         return train_async(spec, method, network or getattr(spec, "network", None), on_step, stream)
-    if spec.pipeline is not None:
-        from syncline.runs.training.delayed_gradients.pipeline_training import goes_by_events, train_stages
-
-        if goes_by_events(spec):
-            return train_stages(spec, method, on_step)
+    if goes_by_events(spec):
+        return train_stages(spec, method, on_step)
     joined = network or getattr(spec, "network", None)
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, joined)
@@ -89,9 +91,9 @@ def train_method(
             break  # finished seeds are kept, because the clock needs complete ones
         parts.append(part)
     # The calls of the first seed represent all, although each seed triggers by itself.
-    history, staged = History.concatenate([p.history for p in parts]), parts[0].staged
-    staged = staged and replace(staged, steps=history.steps)
-    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, staged=staged)
+    history, stages = History.concatenate([p.history for p in parts]), parts[0].stages
+    stages = stages and replace(stages, steps=history.steps)
+    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, stages=stages)
 
 
 def _train_seeds(
@@ -104,26 +106,28 @@ def _train_seeds(
     network: Network | None,
 ) -> Trained:
     """Train seeds side by side."""
-
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     shapes = tuple(task_tensors(task))
     optimizer_s(spec, method, shapes, task.flops_per_step)  # fails now rather than after the training
-    grouped = None
-    if reforms(spec, method) and network is not None:
-        grouped = _group(spec, method, network, shapes, task.flops_per_step)
-        comm = SimulatedCommunicator(spec.workers, len(seeds), grouped.membership())
+    kept_bytes, step, group = state_bytes(method, shapes, spec.workers), WorkerStep(shapes, task.flops_per_step), None
+    if reforms(spec, method) and network is not None:  # the group is simulated before its math
+
+        def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
+            return _timed(spec, method, calls, step, network, factors, np.zeros(len(present)), present)
+
+        reformed = ReformedGroup(spec, method, network, shapes, kept_bytes, clock_of)
+        group = TrainedGroup(reformed, reformed.play())
+        comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
         optimizer = method.build(parameter_groups(task), comm)
         schedule = spec.schedule.build(optimizer, spec.steps)
     else:
-        from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
-        from syncline.runs.training.delayed_gradients.pipeline_training import delayed_training_of
-
         task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
     recorder = Recorder()
-    noted = stream and stream.of_seeds(seeds, recorder, comm.ledger if seeds[0] == spec.seeds[0] else None)
-    report = throttled(chain_callbacks(on_step, noted.note if noted else None), spec.steps)
+    ledger = comm.ledger if seeds[0] == spec.seeds[0] else None
+    seed_stream = SeedStream(stream, seeds, recorder, ledger) if stream else None
+    report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)
     try:
         history = train(
             task, optimizer, seeds, spec.steps,
@@ -133,14 +137,10 @@ def _train_seeds(
         if "not implemented for" not in str(error):
             raise
         raise SpecError("dtype", spec.dtype, f"a type that torch computes all of {method.name} in ({error})") from None
-    if noted:
-        noted.finish()
+    if seed_stream:
+        seed_stream.finish()
     wall_s = time.perf_counter() - start_s
-    staged = None
-    if spec.pipeline is not None:
-        from syncline.runs.training.delayed_gradients.pipeline_training import stages_of_run
-
-        staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
+    stages = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
     return Trained(
         method.name,
         history,
@@ -150,35 +150,19 @@ def _train_seeds(
         wall_s,
         shapes,
         comm.ledger.readbacks,
-        state_bytes(method, shapes, spec.workers),
-        staged=staged,
-        grouped=grouped,
+        kept_bytes,
+        stages=stages,
+        group=group,
     )
-
-
-def _group(
-    spec: Training, method: MethodBase, network: Network, tensors: tuple[TensorShape, ...], flops: float | None
-) -> TrainedGroup:
-    """Return a group that forms anew, simulated before its math."""
-
-    def clock_of(
-        spec: Training, calls: Sequence[Call], network: Network, factors: Factors, present: np.ndarray
-    ) -> Clock:
-        return _timed(spec, method, calls, tensors, flops, network, factors, np.zeros(len(present)), present)
-
-    group = ReformedGroup(spec, method, network, tensors, state_bytes(method, tensors, spec.workers), clock_of)
-    return TrainedGroup(group, group.play())
 
 
 def where_trained(spec: Training) -> dict[str, str]:
     """Return the device and the type of numbers, for the record."""
-
     return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
 
 
 def jobs_of(spec: Training) -> int | None:
     """Return the default number of parallel trainings: one on a GPU, which is shared; None, one per core, elsewhere."""
-
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
@@ -196,15 +180,16 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     steps = trained.history.steps
     if not steps:
         return None
-    if trained.apart is not None:
-        return trained.apart.time(network, factors)
-    if trained.staged is not None:
-        return trained.staged.time(network, factors)
-    if trained.grouped is not None:
-        return trained.grouped.time(trained.calls(), steps, network, factors)
+    if trained.asynchronous is not None:
+        return trained.asynchronous.time(network, factors)
+    if trained.stages is not None:
+        return trained.stages.time(network, factors)
+    if trained.group is not None:
+        return trained.group.time(trained.calls(), steps, network, factors)
     read = trained.readbacks_by_step()
     method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
-    timed = _timed(spec, method, trained.calls(), trained.tensors, trained.flops_per_step, network, factors, read)
+    step = WorkerStep(trained.tensors, trained.flops_per_step)
+    timed = _timed(spec, method, trained.calls(), step, network, factors, read)
     if spec.failures is None:
         return timed
     fetch_s = rejoin_s(network, spec.workers, spec.workers, trained.state_bytes)
@@ -213,12 +198,42 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
 
 
+class TimedTraining(NamedTuple):
+    """A training on a network: its clock, its mean step times at the bounds, and the bases of the bounds."""
+
+    clock: Clock
+    variants: StepTimeVariants
+    basis: str
+
+    def bounds(self) -> dict[str, Any]:
+        """Return the fields of a row with the bounds of its times."""
+        return bounds_record(self.clock, self.variants, self.basis)
+
+
+def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
+    """Return a training's clock on a network with its bounds; None if no step was completed or it has no time there.
+
+    ``measured`` says whether the seconds of computing were measured.
+    """
+    time_again = partial(time_method, spec, trained, network)
+    timed = time_again()
+    if timed is None:
+        return None
+    return TimedTraining(timed, *clock_bounds(spec, network, timed, time_again, measured))
+
+
+class WorkerStep(NamedTuple):
+    """A step of one worker: the shapes of its parameters, in order, and its FLOPs if they are known."""
+
+    tensors: tuple[TensorShape, ...]
+    flops: float | None
+
+
 def _timed(
     spec: Training,
     method: MethodBase,
     calls: Sequence[Call],
-    tensors: tuple[TensorShape, ...],
-    flops: float | None,
+    step: WorkerStep,
     network: Network,
     factors: Factors,
     readbacks: np.ndarray,
@@ -230,17 +245,16 @@ def _timed(
         spec: spec of the training.
         method: method of the training.
         calls: calls of the completed steps.
-        tensors: the parameters of one worker, in order.
-        flops: FLOPs of a step of one worker.
+        step: a step of one worker.
         network: network that is timed.
         factors: factors on the seconds of computing and communication.
         readbacks: numbers read back in each step, ``(T,)``.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
     slower = float(factors.computing)
-    elements = [tensor.elements for tensor in tensors]
+    elements = [tensor.elements for tensor in step.tensors]
     buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_gradient(spec.number_format))
-    undisturbed_s = slower * base_s(spec, flops)
+    undisturbed_s = slower * base_s(spec, step.flops)
     encode = spec.compute.encode_bandwidth
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
     compute_s = spec.step_times(undisturbed_s, len(readbacks))
@@ -252,8 +266,37 @@ def _timed(
         algorithm=spec.algorithm_on(network), rule=spec.protocol,
         encode_bytes_per_s=None if encode is None else encode / slower,
         trigger_s=slower * spec.compute.readback_latency * readbacks,
-        optimizer_s=slower * optimizer_s(spec, method, tensors, flops),
+        optimizer_s=slower * optimizer_s(spec, method, *step),
     )  # fmt: skip
+
+
+def faulty_clock(
+    spec: Training,
+    calls: Iterable[Call],
+    compute_s: np.ndarray,
+    network: Network | Topology,
+    present: np.ndarray | None = None,
+    **options: Any,
+) -> Clock:
+    """Return the clock with the slow links, late messages and absences of a spec.
+
+    Args:
+        spec: spec of the training, whose first seed draws the faults.
+        calls: the collectives of the training.
+        compute_s: seconds of each worker in each step, ``(T, P)``.
+        network: network that joins the workers without faults.
+        present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
+        options: further options of `syncline.sim.clocks.training`.
+    """
+    workers, steps = spec.workers, len(compute_s)
+    faulty_network = spec.faults.network(network, workers)
+    delay = spec.faults.delay(faulty_network, workers, spec.seeds[0])
+    membership = spec.faults.membership(workers)
+    if present is None and membership is not None:
+        present = membership.table(steps)
+    if present is None or present.all():
+        return clock(calls, compute_s, faulty_network, workers, steps, delay=delay, **options)
+    return phased_clock(present, calls, compute_s, faulty_network, delay=delay, **options)
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:

@@ -1,31 +1,43 @@
-"""The results of a training, and what every way of training shares: tasks, reports, seconds of a step."""
+"""The results of a training, and what every way of training shares: tasks, reports, seeds in turn, step times."""
 
 from __future__ import annotations
 
 import inspect
+import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import torch
 
+from syncline.comm.devices import training_device
 from syncline.costmodel import Call, TensorShape
 from syncline.errors import SpecError
+from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.problems import Problem, Rows, Task
-from syncline.runs.training.delayed_gradients.trained_stages import TrainedStages
+from syncline.runs.training.delayed_gradients.updates import TrainedStages
 from syncline.runs.training.elastic.regrouping import TrainedGroup
 from syncline.specs import MethodBase, Training
+from syncline.specs.study import Report
 from syncline.training import History
 
 if TYPE_CHECKING:
-    import torch
-
     from syncline.runs.training.elastic.async_clock import AsyncTrained
 
 
 SECONDS_BETWEEN_REPORTS = 0.05
+
+WARM_UP_STEPS = 3
+FEWEST_STEPS, MOST_STEPS = 5, 50
+LONGEST_S = 1.0
+"""Seconds after which timing ends, once the fewest steps are timed."""
+
+AnyTraining = TypeVar("AnyTraining", bound=Training)
+
+T = TypeVar("T")
 
 
 def task_tensors(task: Task) -> list[TensorShape]:
@@ -47,9 +59,9 @@ class Trained:
         tensors: the parameters of one worker, in order.
         readbacks: numbers that a worker read back from its device to decide whether to send, by step.
         state_bytes: bytes of the parameters and of the method's state, for one worker.
-        apart: order of arrivals of workers at their own pace; their training is that of one network.
-        staged: work of the stages of a pipeline, if the model was cut into stages.
-        grouped: members of each step of a group that forms anew; its training is that of one network.
+        asynchronous: order of arrivals of workers at their own pace; their training is that of one network.
+        stages: work of the stages of a pipeline, if the model was cut into stages.
+        group: members of each step of a group that forms anew; its training is that of one network.
     """
 
     method: str
@@ -61,14 +73,9 @@ class Trained:
     tensors: tuple[TensorShape, ...] = ()
     readbacks: Mapping[int, int] = field(default_factory=dict)
     state_bytes: float = 0.0
-    apart: AsyncTrained | None = None
-    staged: TrainedStages | None = None
-    grouped: TrainedGroup | None = None
-
-    @property
-    def elements(self) -> tuple[int, ...]:
-        """Return the number of elements of each parameter, in order."""
-        return tuple(tensor.elements for tensor in self.tensors)
+    asynchronous: AsyncTrained | None = None
+    stages: TrainedStages | None = None
+    group: TrainedGroup | None = None
 
     def calls(self) -> list[Call]:
         """Return the traffic of the completed steps, in the form that the clock takes; a worker alone sends nothing."""
@@ -95,16 +102,13 @@ def build_task(
     Raises:
         SpecError: a problem whose ``build`` does not take a requested setting.
     """
-    import torch
-
     options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
     options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
     options |= {} if execution == "eager" else {"how": execution}
     parameters = inspect.signature(problem.build).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in options:
-        if name not in parameters and not any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
-        ):
+        if name not in parameters and not takes_all:
             field, default, requested = {
                 "device": ("device", "cpu", device.type),
                 "dtype": ("dtype", "float32", dtype),
@@ -121,19 +125,22 @@ def base_s(spec: Training, flops: float | None) -> float:
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
-def chain_callbacks(on_step: Callable[[int], None] | None, note: Callable[[int], None] | None) -> Callable[[int], None]:
-    """Return a function that calls ``note``, then ``on_step``, which may end the training."""
-
-    def call(done: int) -> None:
-        for hear in (note, on_step):
-            if hear is not None:
-                hear(done)
-
-    return call
+def reforms(spec: Training, method: MethodBase) -> bool:
+    """Return whether the group of a method re-forms when machines fail, so that its training depends on the clock."""
+    failures = spec.failures
+    return failures is not None and failures.recovery == "elastic" and asynchronous_of(method) is None
 
 
-def throttled(on_step: Callable[[int], None], steps: int) -> Callable[[int], None]:
-    """Return a function that calls ``on_step`` at most every 50 ms, so that watching a fast training costs nothing."""
+def goes_by_clock(spec: Training, method: MethodBase) -> bool:
+    """Return whether a method's training depends on the network, because events decide which workers take part."""
+    return asynchronous_of(method) is not None or reforms(spec, method)
+
+
+def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[[int], None]:
+    """Return a function that calls each callback with the completed steps, at most every 50 ms and at the last step.
+
+    Watching a fast training therefore costs nothing. The last callback may end the training.
+    """
     last_s = 0.0
 
     def call(done: int) -> None:
@@ -141,6 +148,80 @@ def throttled(on_step: Callable[[int], None], steps: int) -> Callable[[int], Non
         now_s = time.monotonic()
         if done == steps or now_s - last_s >= SECONDS_BETWEEN_REPORTS:
             last_s = now_s
-            on_step(done)
+            for callback in callbacks:
+                if callback is not None:
+                    callback(done)
 
     return call
+
+
+def sequential_results(
+    train_seed: Callable[[int, Report | None], T], seeds: Sequence[int], steps: int, on_step: Report | None
+) -> Iterator[T]:
+    """Train the seeds one after another, and yield the result of each.
+
+    Args:
+        train_seed: function that trains one seed; its second argument reports the number of finished steps.
+        seeds: seeds, in the order in which they train.
+        steps: number of steps of each training.
+        on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
+    """
+    for number, seed in enumerate(seeds):
+        # Each training counts to T by itself.
+        report = on_step and (lambda done, n=number: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
+        yield train_seed(seed, report)
+
+
+def histories_in_turn(
+    train_seed: Callable[[int, Report | None], History], seeds: Sequence[int], steps: int, on_step: Report | None
+) -> History:
+    """Train the seeds one after another, and return their histories as one; stop after an interrupted training."""
+    parts: list[History] = []
+    for part in sequential_results(train_seed, seeds, steps, on_step):
+        parts.append(part)
+        if part.interrupted:
+            break
+    return History.concatenate(parts)
+
+
+def measured_step_s(spec: Training) -> float:
+    """Return the seconds of a gradient step of a spec's first worker on this machine: the median after a warm-up.
+
+    Raises:
+        SpecError: a mistake that only the built problem shows.
+    """
+    device, before = training_device(spec.device), torch.get_num_threads()
+    torch.set_num_threads(spec.threads)
+    try:
+        task = build_task(spec.problem, Rows(spec.seeds[:1], (0,), spec.workers), device, spec.dtype, spec.execution)
+        times_s: list[float] = []
+        for step in range(WARM_UP_STEPS + MOST_STEPS):
+            begun_s = time.perf_counter()
+            task.step_gradients(step)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            times_s.append(time.perf_counter() - begun_s)
+            timed_s = times_s[WARM_UP_STEPS:]
+            if len(timed_s) >= FEWEST_STEPS and sum(timed_s) >= LONGEST_S:
+                break
+    finally:
+        torch.set_num_threads(before)
+    return statistics.median(times_s[WARM_UP_STEPS:])
+
+
+def with_measured_step(spec: AnyTraining) -> tuple[AnyTraining, float | None]:
+    """Return the spec with measured seconds, and the seconds, if ``compute`` has ``measure``; else the spec and None.
+
+    Raises:
+        SpecError: a mistake that only the built problem shows.
+    """
+    if not spec.compute.measure:
+        return spec, None
+    step_s = measured_step_s(spec)
+    return with_seconds(spec, step_s), step_s
+
+
+def with_seconds(spec: AnyTraining, step_s: float) -> AnyTraining:
+    """Return a spec with measured seconds of a step."""
+    compute = spec.compute.model_copy(update={"measure": False, "seconds": step_s})
+    return spec.model_copy(update={"compute": compute})

@@ -13,10 +13,10 @@ from syncline.errors import SynclineError
 from syncline.sim.clocks.training import Clock
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import FailureCosts, Stretch
-from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
-from syncline.sim.program.timeline import Timeline
+from syncline.sim.program.timeline import Span, Timeline
 
 IDLE = "failures"
 """Name of a worker's stream that shows the effects of failures."""
@@ -46,7 +46,7 @@ def failing_clock(
     """
     ends_s = np.concatenate([[0.0], clock.step_end_s])
     work = SavedSteps(len(clock.step_end_s), lambda step: float(ends_s[step]), saving)
-    costs = play_restarts(group, work, outages)
+    costs = RestartedTraining(group, work, outages).simulate()
     if costs.stuck is not None:
         raise SynclineError(f"failures: {costs.stuck}")
     return placed_clock(clock, _final_step_ends(work, costs), costs, keep_steps)
@@ -90,25 +90,19 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     later_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
     moved_s = later_s[np.clip(timeline.step, 0, len(later_s) - 1)]
-    columns = {name: np.asarray(column) for name, column in timeline.to_columns().items()}
+    columns = timeline.to_columns()
     columns["start_s"], columns["end_s"] = timeline.start_s + moved_s, timeline.end_s + moved_s
-    until_s = float(step_end_s[keep_steps - 1])
+    last = keep_steps - 1
+    until_s = float(step_end_s[last])
     shown = [stretch for stretch in costs.stretches if stretch.what != "steps" and stretch.start_s < until_s]
     shown += _checkpoints(clock, step_end_s[:keep_steps], shown)
     shown.sort(key=lambda stretch: stretch.start_s)
-    if not shown:
-        return Timeline.from_columns(columns, timeline.workers)
-    rows = len(shown)
-    added = {
-        "worker": np.repeat(np.arange(timeline.workers), rows),
-        "stream": np.full(rows * timeline.workers, IDLE),
-        "what": np.tile([stretch.what for stretch in shown], timeline.workers),
-        "label": np.tile([stretch.what for stretch in shown], timeline.workers),
-        "start_s": np.tile([stretch.start_s for stretch in shown], timeline.workers),
-        "end_s": np.tile([stretch.end_s for stretch in shown], timeline.workers),
-        "nbytes": np.zeros(rows * timeline.workers),
-        "step": np.tile([min(stretch.first, keep_steps - 1) for stretch in shown], timeline.workers),
-    }
+    spans = [
+        Span(worker, IDLE, stretch.what, stretch.what, stretch.start_s, stretch.end_s, 0.0, min(stretch.first, last))
+        for worker in range(timeline.workers)
+        for stretch in shown
+    ]
+    added = Timeline.from_spans(spans, timeline.workers).to_columns()
     joined = {name: np.concatenate([columns[name], added[name]]) for name in columns}
     order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
     return Timeline.from_columns({name: column[order] for name, column in joined.items()}, timeline.workers)
@@ -117,10 +111,9 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
 def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:
     """Return the stretches in which all workers stand still between two steps for no other noted reason."""
     stretches = []
-    busy = [(stretch.start_s, stretch.end_s) for stretch in others]
     for step, (end_s, next_s) in enumerate(pairwise(step_end_s.tolist())):
         begins_s = next_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
-        starts = [start_s for start_s, _ in busy if end_s <= start_s < begins_s]
+        starts = [stretch.start_s for stretch in others if end_s <= stretch.start_s < begins_s]
         until_s = min([begins_s, *starts])
         if until_s - end_s > 1e-9 * max(end_s, 1e-3):
             stretches.append(Stretch("checkpoint", end_s, until_s, step))

@@ -9,6 +9,7 @@ weights, if that takes time of its own. Encoding is computing, directly before t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -16,14 +17,22 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.table import first_on, knows_library
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
 from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
-from syncline.sim.program.instructions import Collective, Compute, Instruction, Wait, check_seconds, compute_times
-from syncline.sim.program.starts import Floats, start_times
+from syncline.sim.program.instructions import (
+    Collective,
+    Compute,
+    Instruction,
+    Wait,
+    check_seconds,
+    compute_times,
+    start_times,
+)
 from syncline.sim.program.timeline import Timeline
 
 Members: TypeAlias = frozenset[int] | None
@@ -46,32 +55,57 @@ def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = 
     return [part for call in calls for part in split_call(call, overlap, buckets)]
 
 
-def data_parallel(
-    compute_s: ArrayLike,
-    calls: Iterable[Call],
-    trigger_s: ArrayLike = 0.0,
-    encode_bytes_per_s: float | None = None,
-    optimizer_s: ArrayLike = 0.0,
-) -> list[list[Instruction]]:
-    """Return the programs of data-parallel training.
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """The seconds of a training's steps besides communication, and the speed of encoding.
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
-        calls: the collectives of the training.
-        trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
+        trigger_s: seconds of each step in which a worker decides whether to send, ``(T,)``.
+        optimizer_s: seconds of each worker's update in each step, ``(P,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
-        optimizer_s: seconds of a worker's update in each step, one number for all workers or one per worker, ``(P,)``.
-
-    Returns:
-        One program per worker.
     """
-    times = compute_times(compute_s)
-    workers = times.shape[1]
+
+    compute_s: Floats
+    trigger_s: Floats
+    optimizer_s: Floats
+    encode_bytes_per_s: float | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        compute_s: ArrayLike,
+        trigger_s: ArrayLike = 0.0,
+        optimizer_s: ArrayLike = 0.0,
+        encode_bytes_per_s: float | None = None,
+    ) -> StepTimes:
+        """Return checked times; one trigger time stands for all steps, one optimizer time for all workers.
+
+        Raises:
+            SpecError: times of another shape, or a time that is negative or not finite.
+        """
+        times = compute_times(compute_s)
+        steps, workers = times.shape
+        return cls(times, trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers), encode_bytes_per_s)
+
+    def encoding_s(self, call: Call) -> float:
+        """Return the seconds in which a worker encodes and decodes a call."""
+        return call.encoded_bytes / self.encode_bytes_per_s if self.encode_bytes_per_s else 0.0
+
+
+def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> list[list[Instruction]]:
+    """Return the programs of data-parallel training, one per worker.
+
+    Args:
+        compute_s: seconds that each worker computes in each step, ``(T, P)``, or all times of the steps.
+        calls: the collectives of the training.
+    """
+    times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
+    steps, workers = times.compute_s.shape
     of_worker: list[list[Instruction]] = [[] for _ in range(workers)]
-    due, needed = CallsByStep(calls, len(times)), dict[int, list[tuple[Members, Instruction]]]()
-    triggers_s = trigger_times(trigger_s, len(times)).tolist()
-    optimizers_s = optimizer_times(optimizer_s, workers).tolist()
-    for step, row in enumerate(times.tolist()):
+    due, needed = CallsByStep(calls, steps), dict[int, list[tuple[Members, Instruction]]]()
+    triggers_s, optimizers_s = times.trigger_s.tolist(), times.optimizer_s.tolist()
+    for step, row in enumerate(times.compute_s.tolist()):
         keyed = [((step, number), call) for number, call in enumerate(due[step])]
         early: list[tuple[tuple[int, int], Call]] = []
         line: list[tuple[Members, Instruction | float]] = []  # with workers; a number is a share of the computing
@@ -82,7 +116,7 @@ def data_parallel(
             if waits:
                 line.append((members(call, workers), Wait(key)))
             else:
-                line += _start(key, call, needed, encode_bytes_per_s, workers)
+                line += _start(key, call, needed, times, workers)
                 early += [] if is_awaited_in_step(call) else [(key, call)]
         line.append((None, 1 - begin))
         if triggers_s[step]:
@@ -90,7 +124,7 @@ def data_parallel(
         line += [(mine, Wait(key)) for key, mine in waits_by_call(early, workers)]
         for key, call in keyed:
             if call.ready >= 1:
-                line += _start(key, call, needed, encode_bytes_per_s, workers)
+                line += _start(key, call, needed, times, workers)
                 line += [] if call.wait_steps else [(members(call, workers), Wait(key))]
         line += needed.pop(step, [])
         for worker, (program, seconds) in enumerate(zip(of_worker, row, strict=True)):
@@ -108,16 +142,15 @@ def _start(
     key: tuple[int, int],
     call: Call,
     needed: dict[int, list[tuple[Members, Instruction]]],
-    encode_bytes_per_s: float | None,
+    times: StepTimes,
     workers: int,
 ) -> list[tuple[Members, Instruction]]:
     """Return the instructions that start a call, with its workers, and note in ``needed`` a wait in a later step."""
     call_members, group = members(call, workers), group_ranks(call.group, workers)
     if call.wait_steps:
-        needed.setdefault(call.step + call.wait_steps, []).append(
-            (call_members, Wait(key, step=call.step + call.wait_steps))
-        )
-    encode_s = encoding_s(call, encode_bytes_per_s)
+        last = call.step + call.wait_steps
+        needed.setdefault(last, []).append((call_members, Wait(key, step=last)))
+    encode_s = times.encoding_s(call)
     instructions: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
     instructions.append(
         Collective(call.collective, call.payload_bytes, key, call.label, call.step, call.algorithm, group=group)
@@ -140,11 +173,6 @@ def waits_by_call(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple
             waits.append((key, None if len(mine) == workers else mine))
             remaining -= mine
     return waits
-
-
-def encoding_s(call: Call, encode_bytes_per_s: float | None) -> float:
-    """Return the seconds in which a worker encodes and decodes a call, at ``encode_bytes_per_s``; None: in no time."""
-    return call.encoded_bytes / encode_bytes_per_s if encode_bytes_per_s else 0.0
 
 
 def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
@@ -180,10 +208,6 @@ def run_lockstep(
     calls: Iterable[Call],
     network: Network | Topology | Sequence[Link],
     starts_s: ArrayLike | None = None,
-    rule: Rule = "eager",
-    trigger_s: ArrayLike = 0.0,
-    encode_bytes_per_s: float | None = None,
-    optimizer_s: ArrayLike = 0.0,
 ) -> Timeline:
     """Return the timeline of data-parallel training: `run_events` of `data_parallel`, only faster.
 
@@ -192,63 +216,71 @@ def run_lockstep(
         calls: the collectives of the training.
         network: the link that every worker has, one link per worker, or a larger network.
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
-        rule: start rule of messages, ``eager`` or ``rendezvous``.
-        trigger_s: as in `data_parallel`.
-        encode_bytes_per_s: as in `data_parallel`.
-        optimizer_s: as in `data_parallel`.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
     """
-    history = lockstep_spans(compute_s, calls, network, starts_s, rule, trigger_s, encode_bytes_per_s, optimizer_s)
-    return timeline_of(history, np.shape(compute_s)[1])
+    times = StepTimes.checked(compute_s)
+    return timeline_of(lockstep_spans(times, calls, network, starts_s), times.compute_s.shape[1])
 
 
 def lockstep_spans(
-    compute_s: ArrayLike,
+    times: StepTimes,
     calls: Iterable[Call],
     network: Network | Topology | Sequence[Link],
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
-    trigger_s: ArrayLike = 0.0,
-    encode_bytes_per_s: float | None = None,
-    optimizer_s: ArrayLike = 0.0,
 ) -> Iterator[Spans]:
-    """Yield the history of `run_lockstep`, in order of time on each stream, for trainings too long to keep.
+    """Yield the history of data-parallel training, in order of time on each stream, for trainings too long to keep.
+
+    Args:
+        times: times of the steps.
+        calls: as in `run_lockstep`.
+        network: as in `run_lockstep`.
+        starts_s: as in `run_lockstep`.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Raises:
         Contention: transfers share a channel in a way that only the events can follow.
     """
-    times = compute_times(compute_s)
-    steps, workers = times.shape
+    steps, workers = times.compute_s.shape
     joined = topology(network, workers)
     if knows_library(joined):
         calls = [
             call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
         ]
     due = CallsByStep(calls, steps)
-    maps = GroupedMaps(joined, due.calls, rule)
-    streams = Streams(maps, start_times(starts_s, workers), encode_bytes_per_s, optimizer_times(optimizer_s, workers))
-    triggers_s = trigger_times(trigger_s, steps).tolist()
-    for step, seconds in enumerate(times):
-        yield from streams.step(step, seconds, due[step], triggers_s[step])
+    streams = Streams(GroupedMaps(joined, due.calls, rule), start_times(starts_s, workers), times)
+    for step in range(steps):
+        yield from streams.step(step, due[step])
 
 
 class Streams:
-    """The compute and network streams of all workers, moved through the steps: the same as the programs, by maxima."""
+    """The compute and network streams of all workers, moved through the steps: the same as the programs, by maxima.
 
-    def __init__(
-        self, maps: GroupedMaps, starts_s: Floats, encode_bytes_per_s: float | None, optimizer_s: Floats
-    ) -> None:
-        self.maps, self.now_s = maps, starts_s
-        self.encode_bytes_per_s, self.optimizer_s = encode_bytes_per_s, optimizer_s
-        self.updating: Members = None if optimizer_s.all() else frozenset(np.flatnonzero(optimizer_s).tolist())
+    Args:
+        maps: the collectives on the network.
+        starts_s: time at which each worker begins, ``(P,)``.
+        times: times of the steps.
+
+    Attributes:
+        now_s: time up to which each worker's compute stream is known, ``(P,)``.
+        free_s: time from which each worker's network stream is free, ``(P,)``.
+        needed: calls that a later step waits for, by step, with the time at which each worker is done, ``(P,)``.
+    """
+
+    def __init__(self, maps: GroupedMaps, starts_s: Floats, times: StepTimes) -> None:
+        self.maps, self.times = maps, times
+        self.now_s: Floats = starts_s
         self.free_s: Floats = starts_s
-        self.nothing = np.zeros(len(starts_s))
         self.needed: dict[int, list[tuple[Floats, Call]]] = {}
+        updates = times.optimizer_s
+        self._updating: Members = None if updates.all() else frozenset(np.flatnonzero(updates).tolist())
+        self._nothing = np.zeros(len(starts_s))
 
-    def step(self, number: int, seconds: Floats, calls: Sequence[Call], trigger_s: float) -> Iterator[Spans]:
-        """Yield the spans of one step."""
+    def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
+        """Yield the spans of one step with these calls."""
+        seconds, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
         begin, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
         done_s: dict[int, Floats] = {}
         for until, waits, (place, call) in way_points(list(enumerate(calls)), lambda numbered_call: numbered_call[1]):
@@ -274,17 +306,17 @@ class Streams:
                     yield self._wait(number, self.free_s, call, members(call, len(self.now_s)))
         for until_s, call in self.needed.pop(number, ()):
             yield self._wait(number, until_s, call, members(call, len(self.now_s)))
-        if self.optimizer_s.any():
-            yield self._compute(number, self.optimizer_s, "optimizer", self.updating)
+        if self.times.optimizer_s.any():
+            yield self._compute(number, self.times.optimizer_s, "optimizer", self._updating)
 
     def _compute(
         self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
     ) -> Spans:
         self.now_s, start = self._updated_times(participants, self.now_s + seconds, self.now_s), self.now_s
-        return Spans("compute", kind, kind, start, self.now_s, self.nothing, step, participants)
+        return Spans("compute", kind, kind, start, self.now_s, self._nothing, step, participants)
 
     def _start(self, call: Call) -> Iterator[Spans]:
-        encode_s, call_members = encoding_s(call, self.encode_bytes_per_s), members(call, len(self.now_s))
+        encode_s, call_members = self.times.encoding_s(call), members(call, len(self.now_s))
         if encode_s:
             yield self._compute(call.step, encode_s, "encode", call_members)
         enter = np.maximum(self.now_s, self.free_s)
@@ -296,7 +328,7 @@ class Streams:
 
     def _wait(self, step: int, until_s: Floats, call: Call, waiting: Members) -> Spans:
         self.now_s, start = self._updated_times(waiting, np.maximum(self.now_s, until_s), self.now_s), self.now_s
-        return Spans("compute", "wait", call.label, start, self.now_s, self.nothing, step, waiting)
+        return Spans("compute", "wait", call.label, start, self.now_s, self._nothing, step, waiting)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
         """Return the new times of some workers, and the old times of the others."""

@@ -18,8 +18,7 @@ from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError
 from syncline.sim.clocks.overlap import optimizer_times, overlapped, trigger_times
 from syncline.sim.clocks.training import Clock, clock
-from syncline.sim.program.instructions import Delay
-from syncline.sim.program.starts import start_times
+from syncline.sim.program.instructions import Delay, start_times
 from syncline.sim.program.timeline import Timeline
 
 Bools = NDArray[np.bool_]

@@ -10,24 +10,17 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import MEASURED, first_on, is_direct, is_gloo, is_nccl, nccl_on
-from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.collectives.table import MEASURED, first_on
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.nccl_costs import DEFAULT
-from syncline.costmodel.network.paths import longest_latency_s
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
-from syncline.sim.collectives.direct import software_s
 from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import events_finish_s
-from syncline.sim.lockstep.direct import run_direct
-from syncline.sim.lockstep.gloo import run_gloo
-from syncline.sim.lockstep.maps import run_routed_rounds
-from syncline.sim.lockstep.nccl import run_nccl
+from syncline.sim.lockstep.maps import run_collective
 from syncline.sim.lockstep.recurrences import Ports, Rule
 from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
-from syncline.sim.program.instructions import Collective
-from syncline.sim.program.starts import Floats, start_times
+from syncline.sim.program.instructions import Collective, start_times
 
 EVALUATORS = ("auto", "lockstep", "events")
 
@@ -74,8 +67,8 @@ def collective_finish_s(
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
-    ready = partial(routed_rounds, (kind, nbytes, algorithm), joined)
-    return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, ready)
+    routed = partial(routed_rounds, (kind, nbytes, algorithm), joined)
+    return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
 
 
 def rounds_finish_s(
@@ -103,38 +96,25 @@ def rounds_finish_s(
         SpecError: an argument that cannot be used.
         Contention: with lockstep, transfers share a channel in a way that only the events can follow.
     """
-    nbytes = sum(
-        round_.nbytes if isinstance(round_.nbytes, float) else float(np.sum(round_.nbytes)) for round_ in rounds
-    )
+    sizes = [round_.nbytes for round_ in rounds]
+    nbytes = sum(size if isinstance(size, float) else float(np.sum(size)) for size in sizes)
     join = Collective("rounds", nbytes, key="", rounds=tuple(rounds))
     joined = topology(network, workers)
-    return _finish_s(
-        join, joined, start_times(starts_s, workers), evaluator, rule, partial(RoutedRounds.from_rounds, rounds, joined)
-    )
+    routed = partial(RoutedRounds.from_rounds, rounds, joined)
+    return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
 
 
 def _finish_s(
-    join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, ready: Callable[[], RoutedRounds]
+    join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, routed: Callable[[], RoutedRounds]
 ) -> Floats:
     if evaluator not in EVALUATORS:
         raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
         try:
-            collective_rounds = join.rounds or ()
-            if is_direct(join.kind, join.algorithm):
-                begin_s = starts_s + software_s(joined, len(starts_s), join.nbytes)
-                return np.maximum(*run_direct(collective_rounds, joined, begin_s))
-            if is_gloo(join.kind, join.algorithm):
-                costs = joined.gloo or FREE
-                call_s = float(costs.software_s(join.kind, len(starts_s), join.nbytes))
-                return np.maximum(*run_gloo(join.kind, collective_rounds, joined, starts_s, costs, call_s))
-            if is_nccl(join.kind, join.algorithm):
-                cut, routed = nccl_on(joined) or DEFAULT, ready()
-                ports = Ports.at_entry(starts_s, len(routed.shared))
-                name = str(join.algorithm)
-                run_nccl(routed, ports, cut.rounds_ahead(name), float(cut.fixed_s(name, longest_latency_s(joined))))
-                return ports.done_s
-            return np.maximum(*run_routed_rounds(ready(), starts_s, rule))
+            ports = Ports.at_entry(starts_s, len(joined.bandwidth_bytes_per_s))
+            key = join.kind, join.nbytes, join.algorithm
+            run_collective(key, join.rounds or (), routed, joined, ports, rule)
+            return ports.done_s
         except Contention:
             if evaluator == "lockstep":
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,19 +17,19 @@ from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket
 from syncline.errors import SpecError, one_of
-from syncline.sim.clocks.overlap import data_parallel, lockstep_spans, overlapped, trigger_times
+from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
 from syncline.sim.clocks.single_collective import collective_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
-from syncline.sim.program.instructions import Delay, compute_times
+from syncline.sim.program.instructions import Delay
 from syncline.sim.program.timeline import Timeline
 
 EVALUATORS = ("auto", "events", "lockstep")
-OVERHEADS = ("encode", "trigger", "optimizer")
-"""Computing that is counted separately."""
+COMPUTING = ("compute", "encode", "trigger", "optimizer")
+"""Kinds of computing, which are counted separately."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,13 @@ def clock(
     """
     if evaluator not in EVALUATORS:
         raise SpecError("clock.evaluator", evaluator, one_of(EVALUATORS, evaluator))
-    times, trigger_s = _times(compute_s, trigger_s, workers, steps)
+    for name, count in (("workers", workers), ("steps", steps)):
+        require(count >= 1, f"clock.{name}", count, "at least 1")
+    try:
+        compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
+    except ValueError:
+        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
+    times = StepTimes.checked(compute_s, trigger_s, optimizer_s, encode_bytes_per_s)
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
     if delay is not None:
@@ -135,27 +141,13 @@ def clock(
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
         try:
-            history = lockstep_spans(times, sent, network, starts_s, rule, trigger_s, encode_bytes_per_s, optimizer_s)
+            history = lockstep_spans(times, sent, network, starts_s, rule)
             return _tally_spans(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise
-    programs = data_parallel(times, sent, trigger_s, encode_bytes_per_s, optimizer_s)
-    timeline = run_events(programs, network, starts_s, rule, delay)
+    timeline = run_events(data_parallel(times, sent), network, starts_s, rule, delay)
     return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
-
-
-def _times(compute_s: ArrayLike, trigger_s: ArrayLike, workers: int, steps: int) -> tuple[Floats, Floats]:
-    """Return the seconds of computing of each step and worker ``(T, P)``, and of the trigger of each step ``(T,)``."""
-    for name, count in (("workers", workers), ("steps", steps)):
-        if count < 1:
-            raise SpecError(f"clock.{name}", count, "at least 1")
-    every_trigger_s = trigger_times(trigger_s, steps)
-    try:
-        times = compute_times(np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers)))
-    except ValueError:
-        raise SpecError("compute_s", np.shape(compute_s), f"a shape that broadcasts to ({steps}, {workers})") from None
-    return times, every_trigger_s
 
 
 def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
@@ -197,69 +189,55 @@ def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, netwo
 
 
 class _Tally(NamedTuple):
-    """Sums of a history over steps and workers, in seconds, from which a clock is made."""
+    """Sums of a history over steps and workers, from which a clock is made; ``seconds`` by the names of its means."""
 
     step_end_s: Floats
     end_s: Floats
-    compute_s: dict[str, float]
-    communication_s: float
-    exposed_s: float
+    seconds: dict[str, float]
     timeline: Timeline
 
     def clock(self, nbytes: float, evaluator: str) -> Clock:
         """Return the clock with means per step and worker; ``nbytes`` are a worker's bytes in all steps."""
         steps, wall_s = len(self.step_end_s), float(self.step_end_s[-1])
         worker_steps = steps * len(self.end_s)
+        means: dict[str, Any] = {f"{name}_s": seconds / worker_steps for name, seconds in self.seconds.items()}
         return Clock(
             step_end_s=self.step_end_s,
             end_s=self.end_s,
             step_time_s=wall_s / steps,
-            compute_s=self.compute_s["compute"] / worker_steps,
-            encode_s=self.compute_s["encode"] / worker_steps,
-            trigger_s=self.compute_s["trigger"] / worker_steps,
-            optimizer_s=self.compute_s["optimizer"] / worker_steps,
-            communication_s=self.communication_s / worker_steps,
-            exposed_communication_s=self.exposed_s / worker_steps,
             bytes_per_worker=nbytes / steps,
             wall_s=wall_s,
             evaluator=evaluator,
             timeline=self.timeline,
+            **means,
         )
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
-    compute_s = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in ("compute", *OVERHEADS)}
+    """Return the sums of a timeline."""
+    seconds = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in COMPUTING}
     step_end_s = timeline.step_end_s
-    return _Tally(
-        np.nanmax(step_end_s, axis=1),
-        step_end_s[-1],
-        compute_s,
-        float(timeline.communication_s(until_s=float(np.nanmax(step_end_s[-1]))).sum()),
-        float(timeline.exposed_communication_s().sum()),
-        timeline.head(keep_steps),
-    )
+    end_s = np.nanmax(step_end_s, axis=1)
+    seconds["communication"] = float(timeline.communication_s(until_s=float(end_s[-1])).sum())
+    seconds["exposed_communication"] = float(timeline.exposed_communication_s().sum())
+    return _Tally(end_s, step_end_s[-1], seconds, timeline.head(keep_steps))
 
 
 def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
     """Return the sums of a history of which only the first steps are kept."""
-    step_end_s, end_s = np.zeros(steps), np.zeros(workers)
-    compute_s = dict.fromkeys(("compute", *OVERHEADS), 0.0)
-    communication_s = exposed_s = 0.0
-    network_s = np.zeros(workers)
+    step_end_s, end_s, network_s = np.zeros(steps), np.zeros(workers), np.zeros(workers)
+    seconds = dict.fromkeys((*COMPUTING, "communication", "exposed_communication"), 0.0)
     first_spans: list[Spans] = []
     for spans in history:
         if spans.step < keep_steps:
             first_spans.append(spans)
         span_s = float((spans.end_s - spans.start_s).sum())
         if spans.stream == "network":  # collectives of one worker follow each other, so none counts twice
-            communication_s += span_s
+            seconds["communication"] += span_s
             network_s = np.maximum(network_s, spans.end_s)
             continue
-        if spans.what == "wait":
-            exposed_s += span_s
-        else:
-            compute_s[spans.what] += span_s
+        seconds["exposed_communication" if spans.what == "wait" else spans.what] += span_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
-    communication_s -= float(np.maximum(0.0, network_s - end_s.max()).sum())  # after the end
-    return _Tally(step_end_s, end_s, compute_s, communication_s, exposed_s, timeline_of(first_spans, workers))
+    seconds["communication"] -= float(np.maximum(0.0, network_s - end_s.max()).sum())  # after the end
+    return _Tally(step_end_s, end_s, seconds, timeline_of(first_spans, workers))

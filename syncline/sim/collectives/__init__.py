@@ -1,1 +1,1 @@
-"""Simulated collectives: ``rounds`` (of any algorithm, on any network), ``alone`` (the time of one by itself)."""
+"""The messages of collectives: ``rounds`` (of any algorithm, on any network), those of ``gloo`` and of ``nccl``."""

@@ -24,7 +24,10 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
-from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.collectives.table import nccl_on
+from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
+from syncline.costmodel.network.paths import longest_latency_s
+from syncline.costmodel.network.topology import Topology
 
 
 def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
@@ -42,6 +45,15 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return pairwise_rounds(workers, nbytes)
     block = nbytes if kind == "all_gather" else nbytes / workers
     return _ring(workers, block, 2 if kind == "all_reduce" else 1, costs)
+
+
+def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
+    """Return how many rounds a worker may be ahead of its messages, and the seconds before its first round.
+
+    A number of None means that a worker never waits.
+    """
+    costs = nccl_on(topology) or DEFAULT
+    return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
 
 
 def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[Round]:

@@ -8,7 +8,7 @@ that starts together takes the closed form's time, with every algorithm and numb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,19 +16,18 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
 from syncline.costmodel.collectives.algorithms.base import backwards
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
-from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.cost import wire_bytes
-from syncline.costmodel.collectives.gloo.times import segments
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes, level_parts
 from syncline.costmodel.collectives.table import algorithm_name, is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache
 from syncline.sim.collectives.direct import direct_rounds
+from syncline.sim.collectives.gloo import gloo_rounds
 from syncline.sim.collectives.nccl import nccl_rounds
-from syncline.sim.program.starts import Floats
 
 
 def rounds_bytes(schedule: Iterable[Round]) -> float:
@@ -86,12 +85,12 @@ def rounds(
     name = algorithm_name(kind, algorithm)
     wire_bytes(kind, workers, nbytes, name, group)  # raises an error for arguments that cannot be used
     if name in HIERARCHIES[kind]:
-        by_level = _hierarchical if kind == "all_reduce" else partial(_level_by_level, kind)
+        by_level = _hierarchical_all_reduce if kind == "all_reduce" else partial(_level_by_level, kind)
         return _read_only(by_level(name, workers, nbytes, all_sizes(workers, group)))
     if is_direct(kind, name):
         return _read_only(direct_rounds(workers, float(nbytes)))
     if is_gloo(kind, name):
-        return _read_only(_GLOO[kind](workers, float(nbytes)))
+        return _read_only(gloo_rounds(kind, workers, float(nbytes)))
     if is_nccl(kind, name):
         return _read_only(nccl_rounds(kind, workers, float(nbytes), nccl or DEFAULT))
     return _read_only(FLAT[kind][name].rounds(workers, nbytes))
@@ -106,7 +105,7 @@ def rounds_on(
 
 
 def _at_level(level_rounds: Iterable[Round], firsts: RankArray, stride: int) -> Iterator[Round]:
-    """Yield the rounds of several groups at once, whose peers are ``apart`` ranks apart."""
+    """Yield the rounds of several groups at once: a group has every ``stride``-th rank from its first one."""
     built: dict[int, Round] = {}
     for round_ in tuple(level_rounds):  # a ring's rounds are one object, and stay so
         if id(round_) not in built:
@@ -116,81 +115,37 @@ def _at_level(level_rounds: Iterable[Round], firsts: RankArray, stride: int) -> 
         yield built[id(round_)]
 
 
+def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArray:
+    """Return the first rank of each group of ``size`` peers ``stride`` ranks apart, or of each group of leaders."""
+    units = size * stride * np.arange(workers // (size * stride))
+    return units if leaders else (units[:, None] + np.arange(stride)).ravel()
+
+
 def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
+    """Yield the rounds of one level after another."""
     hierarchy = HIERARCHIES[kind][name]
     for number, part_bytes in level_parts(kind, sizes, nbytes):
         stride = math.prod(sizes[:number])
-        units = sizes[number] * stride * np.arange(workers // (sizes[number] * stride))
-        firsts = units if hierarchy.leaders else (units[:, None] + np.arange(stride)).ravel()
-        among = FLAT[kind][hierarchy.between].rounds(sizes[number], float(part_bytes))
-        yield from _at_level(among, firsts, stride)
+        firsts = _first_ranks(workers, sizes[number], stride, hierarchy.leaders)
+        yield from _at_level(FLAT[kind][hierarchy.between].rounds(sizes[number], float(part_bytes)), firsts, stride)
 
 
-def _hierarchical(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
+def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
+    """Return the rounds up the inner levels, those of the all-reduce at the outermost level, and those down again."""
     hierarchy, (*inner, last) = HIERARCHIES["all_reduce"][name], sizes
-    part, stride = nbytes, 1
+    leaders, part, stride = hierarchy.leaders, nbytes, 1
     up: list[Round] = []
     down: list[list[Round]] = []
     for size in inner:
-        units = size * stride * np.arange(workers // (size * stride))
-        firsts = units if hierarchy.leaders else (units[:, None] + np.arange(stride)).ravel()
-        part = part if hierarchy.leaders else part / size
-        inside = tuple(broadcast_rounds(size, part)) if hierarchy.leaders else tuple(ring_rounds(size, part))
-        up += _at_level(backwards(inside) if hierarchy.leaders else inside, firsts, stride)
+        firsts = _first_ranks(workers, size, stride, leaders)
+        part = part if leaders else part / size
+        inside = tuple(broadcast_rounds(size, part)) if leaders else tuple(ring_rounds(size, part))
+        up += _at_level(backwards(inside) if leaders else inside, firsts, stride)
         down.append(list(_at_level(inside, firsts, stride)))
         stride *= size
     among = FLAT["all_reduce"][hierarchy.between].rounds(last, part)
-    between = _at_level(among, np.arange(1 if hierarchy.leaders else stride), stride)
+    between = _at_level(among, np.arange(1 if leaders else stride), stride)
     return *up, *between, *(round_ for level_rounds in down[::-1] for round_ in level_rounds)
-
-
-def _gloo_rings(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds of segments to the worker before, first the summed ones, without empty segments."""
-    count, size = (float(value) for value in segments(workers, nbytes))
-    worker, per_chunk = np.arange(workers), int(count) // workers
-    before = (worker - 1) % workers
-    full_round = Round(worker, before, size)
-    for first in (1, 0):
-        for i in range(per_chunk * (workers - 1)):
-            begins = ((worker + first) * per_chunk + i) % count * size
-            sizes = np.clip(nbytes - begins, 0.0, size)
-            used = sizes > 0
-            yield full_round if np.all(sizes == size) else Round(worker[used], before[used], sizes[used])
-
-
-def _gloo_reduce(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds of segments to the worker before, then each worker's chunk to the first."""
-    if workers < 2 or not nbytes:
-        return
-    count, size = (float(value) for value in segments(workers, nbytes))
-    worker = np.arange(workers)
-    ring = Round(worker, (worker - 1) % workers, size)
-    for _ in range(int(count) - 2):
-        yield ring
-    for sender in range(1, workers):
-        yield Round(np.array([sender]), np.array([0]), nbytes / workers)
-
-
-def _gloo_tree(workers: int, nbytes: float) -> Iterator[Round]:
-    for k in range((workers - 1).bit_length()):
-        senders = np.arange(min(2**k, workers - 2**k))
-        yield Round(senders, senders + 2**k, nbytes)
-
-
-def _gloo_gather(workers: int, nbytes: float) -> Iterator[Round]:
-    for worker in range(1, workers):
-        yield Round(np.array([worker]), np.array([0]), nbytes)
-
-
-_GLOO: dict[str, Callable[[int, float], Iterable[Round]]] = {
-    "all_reduce": _gloo_rings,
-    "reduce_scatter": _gloo_rings,
-    "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2),
-    "all_to_all": pairwise_rounds,
-    "broadcast": _gloo_tree,
-    "gather": _gloo_gather,
-    "reduce": _gloo_reduce,
-}
 
 
 def sent_bytes(schedule: Iterable[Round], workers: int) -> Floats:

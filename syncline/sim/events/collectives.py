@@ -9,12 +9,11 @@ the messages of a collective are known as soon as any worker has joined it.
 
 from __future__ import annotations
 
-from syncline.sim.events import views
+from syncline.sim.events import codes, views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.gloo import gloo_advance
 from syncline.sim.events.heap import NORMAL, number, push
 from syncline.sim.events.ranks import advance, serve
-from syncline.sim.events.state import BEGIN, DISAGREE, ENTER, FAR, FOREIGN, GO_ON, OF_RANK, ROOM, TAKEN
 
 JOINED, DONE = 1, 2
 
@@ -32,12 +31,12 @@ def record(addresses, w, operation, start, nbytes):
 def complete(addresses, w, nbytes):
     """Complete a worker's current instruction, which held its program until now."""
     worker = views.workers(addresses)[w]
-    operation = views.operations(addresses)[worker.at]
+    operation = views.operations(addresses)[worker.operation]
     if not operation.b:
-        record(addresses, worker.of, worker.at, worker.start, nbytes)
+        record(addresses, worker.worker, worker.operation, worker.start, nbytes)
     if operation.effect:
-        views.core(addresses).effect = worker.at
-    worker.at += 1
+        views.core(addresses).effect = worker.operation
+    worker.operation += 1
 
 
 @core_function("int64", "int64")
@@ -49,7 +48,7 @@ def release(addresses, waits):
     other = workers[w].next
     while other:
         complete(addresses, other - 1, 0.0)
-        push(addresses, views.core(addresses).now, NORMAL, number(addresses), GO_ON, other - 1, 0)
+        push(addresses, views.core(addresses).now, NORMAL, number(addresses), codes.GO_ON, other - 1, 0)
         other = workers[other - 1].next
     return w
 
@@ -61,7 +60,7 @@ def note_under_way(addresses, p, i):
     if part.place < 0:
         return
     part.rank = instance.rank0 + part.place
-    rank = views.rank_table(addresses)[part.rank]
+    rank = views.ranks(addresses)[part.rank]
     rank.part = p
     part.receives = rank.receives > 0 and not rank.gloo and (rank.nccl or views.core(addresses).eager)
     if views.ports(addresses)[part.port].serving == p:
@@ -88,7 +87,7 @@ def number_parts(addresses):
             port.last_number = p
             if port.serving < 0:
                 port.serving = p
-        if key.instance >= 0 and views.instances(addresses)[key.instance].what == part.what:
+        if key.instance >= 0 and views.instances(addresses)[key.instance].kind == part.kind:
             note_under_way(addresses, p, key.instance)
     core.known_parts = core.parts
 
@@ -97,7 +96,7 @@ def number_parts(addresses):
 def create(addresses, p):
     """Begin a collective with the rank of every worker of its group; return False if there is no room."""
     core, parts, instances = views.core(addresses), views.parts(addresses), views.instances(addresses)
-    kind = parts[p].what
+    kind = parts[p].kind
     plan = views.plans(addresses)[kind]
     if plan.free >= 0:
         i = plan.free
@@ -114,12 +113,8 @@ def create(addresses, p):
             return False
         i = core.instances
         new_instance = instances[i]
-        new_instance.rank0, new_instance.message0, new_instance.place0, new_instance.port0 = (
-            core.ranks,
-            core.messages,
-            core.slots,
-            core.ports,
-        )
+        new_instance.rank0, new_instance.message0 = core.ranks, core.messages
+        new_instance.place0, new_instance.port0 = core.slots, core.ports
         core.instances += 1
         core.ranks += plan.workers
         core.messages += plan.messages
@@ -128,27 +123,27 @@ def create(addresses, p):
         for port in range(new_instance.port0, core.ports):
             views.ports(addresses)[port].head = -1
     instance = instances[i]
-    instance.what, instance.key, instance.left = kind, parts[p].key, plan.workers
-    instance.operation, instance.came = parts[p].operation, 0
-    ranks, messages = views.rank_table(addresses), views.messages(addresses)
+    instance.kind, instance.key, instance.left = kind, parts[p].key, plan.workers
+    instance.operation, instance.entered = parts[p].operation, 0
+    ranks, messages = views.ranks(addresses), views.messages(addresses)
     for place in range(plan.workers):
         place_of_rank, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
         rank = ranks[r]
         rank.part, rank.instance, rank.base = -1, i, instance.rank0
-        rank.at, rank.end, rank.send_at = place_of_rank.entry0, place_of_rank.entry1, place_of_rank.entry0
+        rank.entry, rank.end, rank.send_entry = place_of_rank.entry0, place_of_rank.entry1, place_of_rank.entry0
         rank.turn = rank.send_turn = rank.send_place = rank.queued = rank.unsent = rank.busy = 0
         rank.have = rank.early = rank.admitted = rank.issues = rank.sent = 0
-        rank.need, rank.receives, rank.gloo, rank.nccl = FAR, place_of_rank.receives, plan.gloo, plan.nccl
+        rank.need, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_of_rank.receives, plan.gloo, plan.nccl
         rank.ahead = plan.ahead
         rank.place0 = instance.place0 + place_of_rank.place0
         if not plan.gloo:
             rank.message = instance.message0 + place
-            messages[rank.message].kind, messages[rank.message].sender = OF_RANK, r
+            messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, r
     key = views.keys(addresses)[parts[p].key]
     key.instance = i
     other = key.first
     while other >= 0:
-        if parts[other].what == kind and not parts[other].state:
+        if parts[other].kind == kind and not parts[other].state:
             note_under_way(addresses, other, i)
         other = parts[other].next_of_key
     return True
@@ -157,9 +152,9 @@ def create(addresses, p):
 @core_function("int64", "int64")
 def finish(addresses, r):
     """End a worker's part in a collective; return the worker that can go on, or -1."""
-    core, rank = views.core(addresses), views.rank_table(addresses)[r]
+    core, rank = views.core(addresses), views.ranks(addresses)[r]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
-    plan = views.plans(addresses)[part.what]
+    plan = views.plans(addresses)[part.kind]
     part.state = DONE
     views.ports(addresses)[part.port].idle_since = core.now
     nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
@@ -170,7 +165,7 @@ def finish(addresses, r):
         instance.next = plan.free
         plan.free = rank.instance
     if part.after >= 0:
-        push(addresses, core.now, NORMAL, number(addresses), ENTER, part.after, 0)
+        push(addresses, core.now, NORMAL, number(addresses), codes.ENTER, part.after, 0)
     if part.waits:
         waits, part.waits = part.waits, 0
         return release(addresses, waits)
@@ -180,7 +175,7 @@ def finish(addresses, r):
 @core_function("boolean", "int64")
 def begin_rounds(addresses, r):
     """Start a rank's first round; return whether the rank has nothing to do."""
-    rank = views.rank_table(addresses)[r]
+    rank = views.ranks(addresses)[r]
     rank.need = 0
     if rank.gloo:
         return gloo_advance(addresses, r)
@@ -192,13 +187,13 @@ def enter(addresses, p):
     """Enter a collective, as the one before it on its stream is done; return the worker that can go on, or -1."""
     core, part = views.core(addresses), views.parts(addresses)[p]
     part.start = core.now
-    plan = views.plans(addresses)[part.what]
-    if plan.told:
-        i = views.rank_table(addresses)[part.rank].instance
+    plan = views.plans(addresses)[part.kind]
+    if plan.timed:
+        i = views.ranks(addresses)[part.rank].instance
         instance = views.instances(addresses)[i]
-        instance.came += 1
-        if instance.came == plan.workers:
-            push(addresses, core.now + plan.takes, NORMAL, number(addresses), TAKEN, i, 0)
+        instance.entered += 1
+        if instance.entered == plan.workers:
+            push(addresses, core.now + plan.duration, NORMAL, number(addresses), codes.TAKEN, i, 0)
         return -1
     call = plan.call
     if plan.openings:
@@ -207,7 +202,7 @@ def enter(addresses, p):
         if timeouts:
             call += views.openings(addresses)[plan.opening0 + timeouts - 1]
     if call != 0.0:
-        push(addresses, core.now + call, NORMAL, number(addresses), BEGIN, part.rank, 0)
+        push(addresses, core.now + call, NORMAL, number(addresses), codes.BEGIN, part.rank, 0)
         return -1
     return finish(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
 
@@ -220,7 +215,7 @@ def finish_all(addresses, i):
     for r in range(rank0, rank0 + workers):
         w = finish(addresses, r)
         if w >= 0:
-            push(addresses, views.core(addresses).now, NORMAL, number(addresses), GO_ON, w, 0)
+            push(addresses, views.core(addresses).now, NORMAL, number(addresses), codes.GO_ON, w, 0)
 
 
 @core_function("int64", "int64")
@@ -231,12 +226,12 @@ def join(addresses, p):
     key = keys[part.key]
     if key.instance < 0:
         if not create(addresses, p):
-            core.wanted = part.what
-            return ROOM
-    elif views.instances(addresses)[key.instance].what != part.what:
-        return DISAGREE
+            core.kind_without_room = part.kind
+            return codes.ROOM
+    elif views.instances(addresses)[key.instance].kind != part.kind:
+        return codes.DISAGREE
     if part.place < 0:
-        return FOREIGN
+        return codes.FOREIGN
     port = views.ports(addresses)[part.port]
     part.state = JOINED
     before, port.last_part = port.last_part, p

@@ -24,10 +24,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events import views
+from syncline.sim.events import codes, views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.heap import AFTER_ALL, NORMAL, number, push
-from syncline.sim.events.state import DRAINED, LEFT_OVER, SETTLE
 
 NO_HUB = -1
 
@@ -38,7 +37,7 @@ def change(addresses, channel_number, turn):
     core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
-        push(addresses, core.now, AFTER_ALL, turn, SETTLE, 0, 0)
+        push(addresses, core.now, AFTER_ALL, turn, codes.SETTLE, 0, 0)
     if not channel.changed:
         channel.changed = 1
         views.changed(addresses)[core.changed] = channel_number
@@ -96,7 +95,7 @@ def carry(addresses, m, turn):
     if alone:
         message.rate, message.due = route.rate, 1
         message.end = now + message.nbytes / route.rate
-        message.key = push(addresses, message.end, NORMAL, turn, DRAINED, m, 0)
+        message.key = push(addresses, message.end, NORMAL, turn, codes.DRAINED, m, 0)
     else:
         message.rate, message.due, message.key = 0.0, 0, -1  # placeholders until the shares are settled
         join_hub(addresses, route.hop0, route.hops)
@@ -265,7 +264,7 @@ def share(addresses, flows, level):
         before = message.rate
         if rate != before:
             remaining = message.left - (now - message.since) * before
-            if remaining <= LEFT_OVER * message.nbytes + rounding * before:
+            if remaining <= codes.LEFT_OVER * message.nbytes + rounding * before:
                 remaining = 0.0
             message.left, message.rate, message.since = remaining, rate, now
             message.end, message.due = now + remaining / rate, 0
@@ -280,7 +279,7 @@ def share(addresses, flows, level):
         message = messages[flow_list[i]]
         if message.end == first and not message.due:
             message.due = 1
-            message.key = push(addresses, first, NORMAL, message.key, DRAINED, flow_list[i], 0)
+            message.key = push(addresses, first, NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
 
 
 @core_function("void")

@@ -21,12 +21,11 @@ Source: as `syncline.costmodel.collectives.gloo.times`.
 
 from __future__ import annotations
 
-from syncline.sim.events import views
+from syncline.sim.events import codes, views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.heap import AFTER_ALL, number, push
 from syncline.sim.events.messages import free, put
 from syncline.sim.events.ranks import note_arrival
-from syncline.sim.events.state import CLEAR_TO_SEND, OF_GLOO, QUEUE
 
 ISSUED, CLEAR = 1, 2
 POSTS_FIRST, PUSHES = 1, 3
@@ -35,22 +34,22 @@ POSTS_FIRST, PUSHES = 1, 3
 @core_function("void", "int64")
 def queue_last(addresses, m):
     """Queue a message in the order of the program, after all else of this instant."""
-    push(addresses, views.core(addresses).now, AFTER_ALL, number(addresses), QUEUE, m, 0)
+    push(addresses, views.core(addresses).now, AFTER_ALL, number(addresses), codes.QUEUE, m, 0)
 
 
 @core_function("void", "int64, int64")
 def post(addresses, r, entry_number):
     """Send a clear-to-send to the sender of each message of a round."""
     entry = views.entries(addresses)[entry_number]
-    rank, sources, messages = views.rank_table(addresses)[r], views.sources(addresses), views.messages(addresses)
+    rank, sources, messages = views.ranks(addresses)[r], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
-    plan = views.plans(addresses)[instance.what]
+    plan = views.plans(addresses)[instance.kind]
     place = views.places(addresses)[plan.rank0 + r - rank.base]
     for turn in range(rank.admitted, rank.admitted + entry.receives):
         m = instance.message0 + plan.total + place.place0 + turn
         message = messages[m]
         connection = sources[place.from0 + turn]
-        message.kind, message.turn = CLEAR_TO_SEND, instance.message0 + place.place0 + turn
+        message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.place0 + turn
         message.route, message.port = plan.route0 + connection, instance.port0 + connection
         queue_last(addresses, m)
     rank.admitted += entry.receives
@@ -60,15 +59,15 @@ def post(addresses, r, entry_number):
 def issue(addresses, r, entry_number):
     """Issue a round's sends; messages that are clear to send queue at once."""
     entry = views.entries(addresses)[entry_number]
-    rank, ranks, messages = views.rank_table(addresses)[r], views.rank_table(addresses), views.messages(addresses)
+    rank, ranks, messages = views.ranks(addresses)[r], views.ranks(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
-    plan = views.plans(addresses)[instance.what]
+    plan = views.plans(addresses)[instance.kind]
     for s in range(entry.send0, entry.send0 + entry.sends):
         sending = views.sendings(addresses)[s]
         receiver = rank.base + sending.to
         m = instance.message0 + ranks[receiver].place0 - instance.place0 + sending.turn
         message = messages[m]
-        message.kind, message.sender, message.receiver, message.turn = OF_GLOO, r, receiver, sending.turn
+        message.kind, message.sender, message.receiver, message.turn = codes.OF_GLOO, r, receiver, sending.turn
         message.nbytes, message.route = sending.nbytes, sending.route
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
@@ -83,14 +82,14 @@ def issue(addresses, r, entry_number):
 @core_function("boolean", "int64")
 def gloo_advance(addresses, r):
     """Advance a rank until it has to wait; return whether it has nothing more to do."""
-    rank, entries = views.rank_table(addresses)[r], views.entries(addresses)
-    plan = views.plans(addresses)[views.instances(addresses)[rank.instance].what]
-    while rank.need == 0 and rank.at < rank.end:
-        entry_number = rank.at
+    rank, entries = views.ranks(addresses)[r], views.entries(addresses)
+    plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
+    while rank.need == 0 and rank.entry < rank.end:
+        entry_number = rank.entry
         entry = entries[entry_number]
         if rank.have < entry.have or rank.sent < entry.sent:
             break
-        rank.at = entry_number + 1
+        rank.entry = entry_number + 1
         if plan.gloo == PUSHES:
             issue(addresses, r, entry_number)
         elif plan.gloo == POSTS_FIRST:
@@ -99,7 +98,7 @@ def gloo_advance(addresses, r):
         else:
             issue(addresses, r, entry_number)
             post(addresses, r, entry_number)
-    if rank.need == 0 and rank.at == rank.end and rank.have == rank.receives and rank.sent == rank.issues:
+    if rank.need == 0 and rank.entry == rank.end and rank.have == rank.receives and rank.sent == rank.issues:
         rank.need = 1  # the rank has finished
         return True
     return False
@@ -123,7 +122,7 @@ def process_clear_to_send(addresses, m):
 def gloo_departure(addresses, m):
     """Process that a rank's message has left; return whether the rank has nothing more to do."""
     message = views.messages(addresses)[m]
-    views.rank_table(addresses)[message.sender].sent += 1
+    views.ranks(addresses)[message.sender].sent += 1
     free(addresses, message.port)
     return gloo_advance(addresses, message.sender)
 

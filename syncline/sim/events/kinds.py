@@ -8,6 +8,7 @@ in each.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +19,12 @@ from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.gloo_costs import FREE
-from syncline.costmodel.network.nccl_costs import DEFAULT
-from syncline.costmodel.network.paths import longest_latency_s
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
+from syncline.sim.collectives.nccl import nccl_limits
 from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
@@ -60,7 +60,7 @@ class CollectiveKinds:
     """
 
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
-        self._state, self._over, self._routes, self._workers = state, topology, routes, workers
+        self._state, self._topology, self._routes, self._workers = state, topology, routes, workers
         self._inner_sizes = inner_sizes(topology, workers)
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
@@ -77,19 +77,11 @@ class CollectiveKinds:
         """
         if self._last[0] is collective:
             return self._last[1]
-        fields = collective
-        agreed = (
-            fields.kind,
-            fields.nbytes,
-            fields.algorithm,
-            fields.group,
-            fields.stream,
-            id(fields.rounds),
-            fields.takes_s,
-        )
-        number = self._numbers.get(agreed)
+        agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
+        key = agreed, id(collective.rounds)
+        number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[agreed] = len(self._kinds)
+            number = self._numbers[key] = len(self._kinds)
             self._kinds.append(self._kind(collective))
             _, plans = self._state.take("plans", 1)
             plans["free"] = -1
@@ -97,17 +89,13 @@ class CollectiveKinds:
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
-        if collective.group is None:
+        group = collective.group
+        if group is None:
             return CollectiveKind(collective, None, {})
-        if len(set(collective.group)) < len(collective.group) or not all(
-            0 <= worker < self._workers for worker in collective.group
-        ):
-            raise SynclineError(f"{collective} has the group {collective.group}; expected different workers from 0")
-        return CollectiveKind(
-            collective,
-            np.array(collective.group, dtype=np.int64),
-            {worker: place for place, worker in enumerate(collective.group)},
-        )
+        if len(set(group)) < len(group) or not all(0 <= worker < self._workers for worker in group):
+            raise SynclineError(f"{collective} has the group {group}; expected different workers from 0")
+        places = {worker: place for place, worker in enumerate(group)}
+        return CollectiveKind(collective, np.array(group, dtype=np.int64), places)
 
     def place(self, kind_number: int, worker: int) -> int:
         """Return the place of a worker in the group, -1 if it is not in the group."""
@@ -126,57 +114,52 @@ class CollectiveKinds:
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         if collective.rounds is not None:
             return collective.rounds
-        everybody = collective.group is None or collective.group == tuple(range(self._workers))
-        ranks = self._workers if collective.group is None else len(collective.group)
-        nccl = nccl_on(self._over) if is_nccl(collective.kind, collective.algorithm) else None
-        return rounds(
-            collective.kind,
-            ranks,
-            collective.nbytes,
-            collective.algorithm,
-            self._inner_sizes if everybody else None,
-            nccl,
-        )
+        kind, algorithm, group = collective.kind, collective.algorithm, collective.group
+        ranks = self._workers if group is None else len(group)
+        sizes = self._inner_sizes if group is None or group == tuple(range(self._workers)) else None
+        nccl = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
+        return rounds(kind, ranks, collective.nbytes, algorithm, sizes, nccl)
 
     def plan(self, kind_number: int) -> None:
         """Make the plan of a kind, if there is none yet."""
         state = self._state
         if state["plans"][kind_number]["workers"]:
             return
-        kind = self._kinds[kind_number]
-        collective, group = kind.collective, kind.group
+        collective, group, _ = self._kinds[kind_number]
         ranks = self._workers if group is None else len(group)
         if collective.takes_s is not None:
-            self._take(kind_number, collective, ranks)
+            self._plan_timed(kind_number, collective, ranks)
             return
         direct = is_direct(collective.kind, collective.algorithm)
         if collective.rounds is None:
-            self._open(kind_number, collective, ranks)
+            self._write_openings(kind_number, collective, ranks)
         rounds_of_kind = self._rounds(collective)
         plan = plan_of(rounds_of_kind, ranks)
-        senders, receivers = plan.senders, plan.receivers
         if direct or is_gloo(collective.kind, collective.algorithm):
             one_by_one = plan_of(rounds_of_kind, ranks, one_by_one=True)
             self._plan_connections(kind_number, collective, one_by_one, group, len(rounds_of_kind))
             rank0 = int(state["plans"][kind_number]["rank0"])
             state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]  # summed by round
-        else:
-            if group is not None:
-                senders, receivers = group[senders], group[receivers]
-            by_nccl = is_nccl(collective.kind, collective.algorithm)
-            route0 = self._routes.add(senders, receivers, eager=by_nccl)
-            self._store(kind_number, plan, route0)
-            if by_nccl and rounds_of_kind:
-                self._plan_nccl(kind_number, collective)
+            return
+        ends = plan.senders, plan.receivers
+        if group is not None:
+            ends = group[plan.senders], group[plan.receivers]
+        by_nccl = is_nccl(collective.kind, collective.algorithm)
+        self._store(kind_number, plan, self._routes.add(*ends, eager=by_nccl))
+        if by_nccl and rounds_of_kind:
+            record = state["plans"][kind_number]
+            rounds_ahead, record["call"] = nccl_limits(self._topology, str(collective.algorithm))
+            record["nccl"] = True
+            record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
-    def _take(self, kind: int, collective: Collective, ranks: int) -> None:
+    def _plan_timed(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective without messages, which takes a fixed time."""
         rank0, places = self._state.take("places", ranks)
         places.view(np.uint8)[:] = 0
         places["nbytes"] = collective.nbytes
         record = self._state["plans"][kind]
         record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
-        record["told"], record["takes"] = 1, collective.takes_s
+        record["timed"], record["duration"] = 1, collective.takes_s
 
     def _store(
         self, kind: int, plan: Plan, route0: int, from0: int = 0, route_index: NDArray[np.int64] | None = None
@@ -202,9 +185,9 @@ class CollectiveKinds:
         record["workers"], record["rank0"], record["total"] = ranks, rank0, num_messages(plan)
         record["messages"] = ranks
 
-    def _open(self, kind: int, collective: Collective, ranks: int) -> None:
+    def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that connections take to open their windows after idling."""
-        topology = self._over if collective.group is None else among(self._over, collective.group)
+        topology = self._topology if collective.group is None else among(self._topology, collective.group)
         opening = opening_of(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
         if opening is not None:
             record = self._state["plans"][kind]
@@ -212,19 +195,12 @@ class CollectiveKinds:
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
             record["near"] = TOGETHER  # as data: the cached core depends on its own sources alone
 
-    def _plan_nccl(self, kind: int, collective: Collective) -> None:
-        costs, record = nccl_on(self._over) or DEFAULT, self._state["plans"][kind]
-        rounds_ahead = costs.rounds_ahead(str(collective.algorithm))
-        latency_s = longest_latency_s(self._over)
-        record["nccl"], record["call"] = True, costs.fixed_s(str(collective.algorithm), latency_s)
-        record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
-
     def _plan_connections(
-        self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, rounds_told: int
+        self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
     ) -> None:
         state, ranks = self._state, len(plan.places)
         direct = is_direct(collective.kind, collective.algorithm)
-        costs = FREE if direct else self._over.gloo or FREE
+        costs = FREE if direct else self._topology.gloo or FREE
         forward_keys, backward_keys = plan.senders * ranks + plan.receivers, plan.receivers * ranks + plan.senders
         pairs, pair_index = np.unique(np.concatenate([forward_keys, backward_keys]), return_inverse=True)
         ends = np.divmod(pairs, ranks)
@@ -240,18 +216,18 @@ class CollectiveKinds:
         self._store(kind, plan, route0, from0, pair_index[:messages])
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
         if direct:
-            self._gate(entries, plan, direct_rounds_ahead(ranks), rounds_told, waits=False)
+            self._gate(entries, plan, direct_rounds_ahead(ranks), num_rounds, waits=False)
             record["gloo"] = PUSHES
-            record["call"] = software_s(self._over, ranks, collective.nbytes)
+            record["call"] = software_s(self._topology, ranks, collective.nbytes)
         else:
-            ahead = rounds_ahead(collective.kind, rounds_told, ranks)
-            self._gate(entries, plan, ahead, rounds_told, waits_for_sends(collective.kind))
+            ahead = rounds_ahead(collective.kind, num_rounds, ranks)
+            self._gate(entries, plan, ahead, num_rounds, waits_for_sends(collective.kind))
             record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
             record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
         record["messages"], record["connections"], record["route0"] = 2 * messages, len(pairs), route0
 
     def _gate(
-        self, entries: NDArray[np.void], plan: Plan, rounds_ahead_of: Sequence[int], rounds_told: int, waits: bool
+        self, entries: NDArray[np.void], plan: Plan, rounds_ahead_of: Sequence[int], num_rounds: int, waits: bool
     ) -> None:
         """Write the number of messages that must have arrived, and if it ``waits`` left, before each entry."""
         ahead = np.array(rounds_ahead_of, dtype=np.int64)
@@ -259,7 +235,7 @@ class CollectiveKinds:
         rank = np.repeat(np.arange(len(count)), count)
         round_number = plan.entries["round"].astype(np.int64)
         until = np.maximum(round_number + 1 - ahead[round_number], 0)
-        before = np.searchsorted(rank * (rounds_told + 1) + round_number, rank * (rounds_told + 1) + until)
+        before = np.searchsorted(rank * (num_rounds + 1) + round_number, rank * (num_rounds + 1) + until)
         begins = plan.places["entry0"].astype(np.int64)[rank]
         for name, count_name, counts in (("have", "receives", True), ("sent", "sends", waits)):
             counted = np.append(0, np.cumsum(plan.entries[count_name], dtype=np.int64))

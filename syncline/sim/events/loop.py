@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events import views
-from syncline.sim.events.arrivals import arrive
+from syncline.sim.events import codes, views
 from syncline.sim.events.collectives import (
     DONE,
     begin_rounds,
@@ -28,44 +27,8 @@ from syncline.sim.events.compiled import core_function, entry
 from syncline.sim.events.flows import carry, leave, settle
 from syncline.sim.events.gloo import gloo_arrival, gloo_departure, process_clear_to_send
 from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
-from syncline.sim.events.messages import ask_for, free, put, start_late
+from syncline.sim.events.messages import arrive, ask_for, free, put, start_late
 from syncline.sim.events.ranks import free_port_in, process_arrival, process_departure
-from syncline.sim.events.state import (
-    ARRIVED,
-    BEGIN,
-    CHOICE,
-    CHOSEN,
-    CLEARED,
-    COMPUTE,
-    COMPUTED,
-    DELIVERED,
-    DRAINED,
-    EFFECT,
-    END,
-    ENTER,
-    FIRST,
-    FLOW,
-    GO_ON,
-    HOLD,
-    IDLE,
-    JOIN,
-    JUMP,
-    LATE,
-    MARK,
-    OF_PROGRAM,
-    OF_RANK,
-    QUEUE,
-    RECV,
-    REFUSED,
-    ROOM,
-    SEND,
-    SETTLE,
-    TAKEN,
-    THEN,
-    TIMER,
-    TWICE,
-    WAIT,
-)
 
 SPARE = 64
 """Number of places on the heap beyond one per message, which is more than one event takes."""
@@ -87,89 +50,89 @@ def go_on(addresses, w):
     while True:
         if core.places + core.messages + SPARE > core.heap_room:
             core.resume, core.keeps_start = w, 1
-            return ROOM
-        current = worker.at
+            return codes.ROOM
+        current = worker.operation
         operation = operations[current]
         code = operation.code
-        if code == COMPUTE:
+        if code == codes.COMPUTE:
             if operation.effect:
-                return TIMER
-            push(addresses, core.now + operation.x, NORMAL, number(addresses), COMPUTED, w, 0)
-            return IDLE
-        if code == SEND:
+                return codes.TIMER
+            push(addresses, core.now + operation.x, NORMAL, number(addresses), codes.COMPUTED, w, 0)
+            return codes.IDLE
+        if code == codes.SEND:
             m = operation.a
             message = messages[m]
             if message.sent:
-                return TWICE
-            message.kind, message.sent, message.offered, message.arrived = OF_PROGRAM, 1, 0, 0
+                return codes.TWICE
+            message.kind, message.sent, message.offered, message.arrived = codes.OF_PROGRAM, 1, 0, 0
             message.nbytes, message.port, message.route = operation.x, operation.b, operation.c
-            message.operation, message.sender = current, worker.of
+            message.operation, message.sender = current, worker.worker
             message.turn = core.sends
             core.sends += 1
-            worker.at = current + 1
+            worker.operation = current + 1
             views.routes(addresses)[message.route].queued += 1
             put(addresses, message.port, m)
-        elif code == RECV:
+        elif code == codes.RECV:
             m = operation.a
             message = messages[m]
             message.reads = w
             if not message.sent:
                 message.reader = BY_RECV
-                return IDLE
+                return codes.IDLE
             if not message.arrived:
                 ask_for(addresses, m, BY_RECV)
-                return IDLE
+                return codes.IDLE
             message.sent = message.reader = 0
             complete(addresses, w, message.nbytes)
-        elif code == JOIN:
+        elif code == codes.JOIN:
             p = worker.parts + operation.a
             why = join(addresses, p)
             if why != 0:
-                if why == ROOM:
+                if why == codes.ROOM:
                     core.resume, core.keeps_start = w, 1
                 return why
-            worker.at = current + 1
-        elif code == WAIT:
+            worker.operation = current + 1
+        elif code == codes.WAIT:
             part = parts[worker.parts + operation.a]
             if part.state != DONE:
                 worker.next, part.waits = part.waits, w + 1
-                return IDLE
+                return codes.IDLE
             complete(addresses, w, 0.0)
-        elif code == MARK:
+        elif code == codes.MARK:
             mark = marks[operation.a]
             mark.done = 1
-            worker.at = current + 1
+            worker.operation = current + 1
             if mark.waits:
                 waits, mark.waits = mark.waits, 0
-                push(addresses, core.now, NORMAL, number(addresses), GO_ON, release(addresses, waits), 0)
-        elif code == HOLD:
+                push(addresses, core.now, NORMAL, number(addresses), codes.GO_ON, release(addresses, waits), 0)
+        elif code == codes.HOLD:
             mark = marks[operation.a]
             if not mark.done:
                 worker.next, mark.waits = mark.waits, w + 1
-                return IDLE
-            worker.at = current + 1
-        elif code == JUMP:
-            worker.at = operation.a
-        elif code == END:
-            return IDLE
-        elif code == FIRST:
-            return CHOICE
-        elif code == THEN:
-            return CHOSEN
+                return codes.IDLE
+            worker.operation = current + 1
+        elif code == codes.JUMP:
+            worker.operation = operation.a
+        elif code == codes.END:
+            return codes.IDLE
+        elif code == codes.FIRST:
+            return codes.CHOICE
+        elif code == codes.THEN:
+            return codes.CHOSEN
         else:
-            return REFUSED
+            return codes.REFUSED
         if core.effect >= 0:
             core.resume = w
-            return EFFECT
+            return codes.EFFECT
 
 
 @entry("int64(int64, float64, int64)")
 def run_core(addresses, until, until_key):
     """Run all events before SimPy's next event; return the reason if Python must act."""
-    core, messages, ranks = views.core(addresses), views.messages(addresses), views.rank_table(addresses)
+    core, messages, ranks = views.core(addresses), views.messages(addresses), views.ranks(addresses)
     heap, waits = views.heap(addresses), views.waits(addresses)
-    if not core.played:
-        core.played = 1
+    if not core.built:
+        core.built = 1
         compete_all(addresses)
     if core.known_parts < core.parts:
         number_parts(addresses)
@@ -177,66 +140,73 @@ def run_core(addresses, until, until_key):
     core.late = 0
     for i in range(num_late):
         start_late(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
-    for i in range(core.ask):
+    for i in range(core.asked):
         ask_for(addresses, views.asked(addresses)[i], BY_FIRST)
-    core.ask = 0
+    core.asked = 0
     if core.completes:
         core.completes = 0
         complete(addresses, core.resume, 0.0)
     while True:
         if core.effect >= 0:
-            return EFFECT
+            return codes.EFFECT
         w = core.resume
         if w >= 0:
             core.resume = -1
             why = go_on(addresses, w)
-            if why != IDLE:
+            if why != codes.IDLE:
                 return why
-        if core.take:
-            r = core.take - 1
-            core.take = 0
+        if core.freed:
+            r = core.freed - 1
+            core.freed = 0
             free_port_in(addresses, r)
         if core.late:
-            return LATE
+            return codes.LATE
         if core.hole >= 0:
             close(addresses)
         time, key, place = heap[1].time, heap[1].key, heap[1].place
         if time == np.inf or time > until or (time == until and key > until_key):
-            return IDLE
+            return codes.IDLE
         if core.places + core.messages + SPARE > core.heap_room:
-            return ROOM
+            return codes.ROOM
         core.hole = place
         a, b = waits[place].a, waits[place].b
         kind = key & KIND_MASK
-        if kind == DRAINED and not (messages[a].due and messages[a].key == key):
+        if kind == codes.DRAINED and not (messages[a].due and messages[a].key == key):
             continue  # it has drained, or will drain, at another time
         core.now = time
         r = -1  # the rank that is done with a collective
-        if kind == DRAINED:
+        if kind == codes.DRAINED:
             message = messages[a]
             leave(addresses, a)
-            after = time + message.after
-            if message.kind == OF_PROGRAM:
+            if message.kind == codes.OF_PROGRAM:
                 arrive(addresses, a)
                 record(addresses, message.sender, message.operation, message.start, message.nbytes)
                 free(addresses, message.port)
             else:
                 sender = message.sender
-                push(addresses, after, NORMAL, number(addresses), ARRIVED, message.receiver, message.turn)
-                if message.kind == OF_RANK:
-                    core.take = message.receiver + 1
+                push(
+                    addresses,
+                    time + message.after,
+                    NORMAL,
+                    number(addresses),
+                    codes.ARRIVED,
+                    message.receiver,
+                    message.turn,
+                )
+                if message.kind == codes.OF_RANK:
+                    core.freed = message.receiver + 1
                     if process_departure(addresses, sender):
                         r = sender
                 elif gloo_departure(addresses, a):
                     r = sender
-        elif kind == ARRIVED:
+        elif kind == codes.ARRIVED:
             if gloo_arrival(addresses, a, b) if ranks[a].gloo else process_arrival(addresses, a, b):
                 r = a
-        elif kind == FLOW:
+        elif kind == codes.FLOW:
             carry(addresses, a, number(addresses))
-        elif kind == SETTLE:
+        elif kind == codes.SETTLE:
             settle(addresses)
-        elif kind == DELIVERED:
+        elif kind == codes.DELIVERED:
             message = messages[a]
             message.arrived = 1
             w = message.receiver
@@ -247,22 +217,22 @@ def run_core(addresses, until, until_key):
                 core.resume = w
             elif message.reader == BY_FIRST:
                 core.worker = w
-                return CHOICE
-        elif kind == GO_ON:
+                return codes.CHOICE
+        elif kind == codes.GO_ON:
             core.resume = a
-        elif kind == COMPUTED:
+        elif kind == codes.COMPUTED:
             complete(addresses, a, 0.0)
             core.resume = a
-        elif kind == ENTER:
+        elif kind == codes.ENTER:
             core.resume = enter(addresses, a)
-        elif kind == BEGIN:
+        elif kind == codes.BEGIN:
             if begin_rounds(addresses, a):
                 r = a
-        elif kind == CLEARED:
+        elif kind == codes.CLEARED:
             process_clear_to_send(addresses, messages[a].turn)
-        elif kind == TAKEN:
+        elif kind == codes.TAKEN:
             finish_all(addresses, a)
-        elif kind == QUEUE:
+        elif kind == codes.QUEUE:
             put(addresses, messages[a].port, a)
         if r >= 0:
             core.resume = finish(addresses, r)

@@ -5,6 +5,10 @@
 A message is offered when it has the port, and starts when its receiver is ready as well; kinds of messages differ only
 in this condition. It is drained when its last byte has left, which frees both ports.
 
+A message arrives ``alpha`` after it has left. On a line that stays busy, a message that NCCL sends from one worker to
+another arrives when as many messages behind it have left as `syncline.costmodel.network.nccl_costs.messages_ahead`
+says, or when its route has none in the queue.
+
 Python computes the lateness of a message. Until the event is over, or Python must do something else, such messages are
 noted in the order in which they start, each with the number that its next event will have.
 """
@@ -13,11 +17,10 @@ noted in the order in which they start, each with the number that its next event
 
 from __future__ import annotations
 
-from syncline.sim.events import views
+from syncline.sim.events import codes, views
 from syncline.sim.events.compiled import core_function
 from syncline.sim.events.flows import carry
 from syncline.sim.events.heap import NORMAL, number, push
-from syncline.sim.events.state import CLEAR_TO_SEND, CLEARED, FLOW, OF_GLOO, OF_PROGRAM, OF_RANK
 
 
 @core_function("void", "int64")
@@ -34,7 +37,7 @@ def start(addresses, m):
     route = views.routes(addresses)[message.route]
     message.after = route.after
     if route.before != 0.0:
-        push(addresses, core.now + route.before, NORMAL, turn, FLOW, m, 0)
+        push(addresses, core.now + route.before, NORMAL, turn, codes.FLOW, m, 0)
     else:
         carry(addresses, m, turn)
 
@@ -45,13 +48,13 @@ def start_late(addresses, m, late_s):
     core, message = views.core(addresses), views.messages(addresses)[m]
     route = views.routes(addresses)[message.route]
     turn, before = message.key, route.before
-    nccl = message.kind == OF_RANK and views.rank_table(addresses)[message.sender].nccl
-    if core.eager or message.kind == OF_GLOO or nccl:
+    nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
+    if core.eager or message.kind == codes.OF_GLOO or nccl:
         message.after = route.after + late_s
     else:
         before, message.after = route.before + late_s, route.after
     if before != 0.0:
-        push(addresses, core.now + before, NORMAL, turn, FLOW, m, 0)
+        push(addresses, core.now + before, NORMAL, turn, codes.FLOW, m, 0)
     else:
         carry(addresses, m, turn)
 
@@ -60,11 +63,11 @@ def start_late(addresses, m, late_s):
 def offer(addresses, m):
     """Give a message its port; return whether it has left at once."""
     core, message = views.core(addresses), views.messages(addresses)[m]
-    if message.kind == CLEAR_TO_SEND:  # without bytes, it takes no time to leave
+    if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
         after = views.routes(addresses)[message.route].after
-        push(addresses, core.now + after, NORMAL, number(addresses), CLEARED, m, 0)
+        push(addresses, core.now + after, NORMAL, number(addresses), codes.CLEARED, m, 0)
         return True
-    if message.kind != OF_PROGRAM or core.eager or message.reader:
+    if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
         start(addresses, m)
     else:
         message.offered = 1
@@ -110,3 +113,28 @@ def ask_for(addresses, m, reader):
     if message.offered:
         message.offered = 0
         start(addresses, m)
+
+
+@core_function("void", "int64")
+def arrive(addresses, m):
+    """Schedule the arrival of a program's message that has left, and of those before it that waited for it."""
+    core, messages = views.core(addresses), views.messages(addresses)
+    nbytes = messages[m].nbytes
+    route = views.routes(addresses)[messages[m].route]
+    route.queued -= 1
+    if route.waiting:
+        messages[route.last].next = m
+        route.behind += nbytes
+    else:
+        route.first, route.behind = m, 0.0
+    route.last = m
+    route.waiting += 1
+    while route.waiting and (
+        not route.queued or route.waiting > core.ahead or route.behind + nbytes > core.ahead_bytes
+    ):
+        first = route.first
+        push(addresses, core.now + messages[first].after, NORMAL, number(addresses), codes.DELIVERED, first, 0)
+        route.waiting -= 1
+        if route.waiting:
+            route.first = messages[first].next
+            route.behind -= messages[route.first].nbytes

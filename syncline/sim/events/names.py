@@ -1,24 +1,28 @@
-"""Names in programs: streams, labels and steps of spans, keys of collectives and marks, and choices."""
+"""Numbers for the names in programs: of streams, labels, tags, collectives, marks and messages."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.network.topology import Ints
 from syncline.errors import SynclineError
 from syncline.sim.program.instructions import Collective, First
 from syncline.sim.program.timeline import COMPUTING, Words
 
-Told = tuple[int, int, int, int]
+SpanNames: TypeAlias = tuple[int, int, int, int]
 """The names of a span as numbers: its stream, what, label and step."""
 
-NOTHING: Told = 0, 0, 0, 0
+NO_SPAN: SpanNames = 0, 0, 0, 0
 
-Operation = tuple[int, int, int, int, int, float]
+Operation: TypeAlias = tuple[int, int, int, int, int, float]
 """An operation: its code, whether it has an effect, three numbers, and seconds or bytes."""
+
+Address: TypeAlias = tuple[int, int, Hashable]
+"""A message's sender, receiver and tag."""
 
 
 class Choice(NamedTuple):
@@ -33,41 +37,85 @@ class ChosenOption(NamedTuple):
 
     first: First
     option: int
-    back: int
+    return_to: int
 
 
-class Names:
-    """A numbering of strings, in the order of their first use."""
+class Numbers(dict[Hashable, int]):
+    """A numbering of keys from 0, in the order of their first use: ``numbers[key]``."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+    def __missing__(self, name: Hashable) -> int:
+        number = self[name] = len(self)
+        return number
 
-    def __call__(self, name: str) -> int:
-        """Return the number of a string."""
-        return self.numbers.setdefault(name, len(self.numbers))
+    def numbers_of(self, column: Iterable[Hashable]) -> Ints:
+        """Return the numbers of a column."""
+        return np.array(list(map(self.__getitem__, column)), dtype=np.int64)
 
     def words(self, numbers: NDArray[np.int64]) -> Words:
-        """Return the strings of these numbers."""
-        used = np.zeros(len(self.numbers), dtype=bool)
+        """Return the strings of these numbers, if all keys are strings."""
+        used = np.zeros(len(self), dtype=bool)
         used[numbers] = True
-        table = [name for name, is_used in zip(self.numbers, used.tolist(), strict=True) if is_used]
+        table = [name for name, is_used in zip(self, used.tolist(), strict=True) if is_used]
         return Words((np.cumsum(used, dtype=np.int32) - 1)[numbers], np.array(table, dtype=np.str_))
 
 
 class WorkerNames:
-    """The keys, streams and marks that a worker's program has named so far."""
+    """The keys, streams and marks that a worker's program has named so far.
 
-    __slots__ = ("joined", "lane", "marks", "parts", "sends", "streams")
+    Attributes:
+        parts: number of the worker's part in each collective, by key.
+        joined: collectives by key.
+        send_streams: streams of messages.
+        collective_streams: streams of collectives.
+        marks: number of each mark, by key.
+        stream: the computing stream that is being assembled.
+    """
+
+    __slots__ = ("collective_streams", "joined", "marks", "parts", "send_streams", "stream")
 
     def __init__(self) -> None:
         self.parts: dict[Hashable, int] = {}
         self.joined: dict[Hashable, Collective] = {}
-        self.sends: set[str] = set()
-        self.streams: set[str] = set()
+        self.send_streams: set[str] = set()
+        self.collective_streams: set[str] = set()
         self.marks: dict[Hashable, int] = {}
-        self.lane = COMPUTING  # the stream that is being assembled
+        self.stream = COMPUTING
 
     def check(self, worker: int) -> None:
         """Refuse messages on a stream of collectives."""
-        for stream in sorted(self.sends & self.streams):
+        for stream in sorted(self.send_streams & self.collective_streams):
             raise SynclineError(f"worker {worker} sends on {stream!r}; expected another stream than its collectives'")
+
+
+class Messages:
+    """A numbering of messages by sender, receiver and tag.
+
+    Args:
+        workers: P, number of workers.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.tags = Numbers()
+        self._workers = workers
+        self._known: dict[Address, int] = {}
+        self._new: list[tuple[int, Ints]] = []  # first message number, and the encoded address of each message from it
+
+    def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:
+        """Assign numbers to new messages from ``first``; return their receivers, and the message number of each row."""
+        workers = self._workers
+        addresses, row_to_message = np.unique((tags * workers + senders) * workers + receivers, return_inverse=True)
+        self._new.append((first, addresses))
+        return addresses % workers, first + row_to_message.ravel()
+
+    def by_address(self) -> dict[Address, int]:
+        """Return the messages by sender, receiver and tag."""
+        if self._new:
+            tags = list(self.tags)
+            for first, addresses in self._new:
+                rest, receivers = np.divmod(addresses, self._workers)
+                numbers, senders = np.divmod(rest, self._workers)
+                columns = senders.tolist(), receivers.tolist(), numbers.tolist()
+                for m, (sender, receiver, tag) in enumerate(zip(*columns, strict=True), first):
+                    self._known[sender, receiver, tags[tag]] = m
+            self._new = []
+        return self._known

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
 from syncline.costmodel.network.topology import Ints
 from syncline.sim.events.compiled import entry
-from syncline.sim.events.state import ENTRY, PLACE, SENDING, Records
+from syncline.sim.events.state import TABLES, Records
+
+PLACE, ENTRY, SENDING = TABLES["places"], TABLES["entries"], TABLES["sendings"]
 
 KEPT, LARGEST_KEPT = 32, 2**18
 """Number of plans that are kept from one simulation to the next, and the largest number of messages of a kept plan."""
@@ -83,10 +85,8 @@ def _by_rank(first, times, senders, receivers, sizes, ranks):
             sending = sendings[sends[rank]]
             sends[rank] += 1
             sending.to, sending.nbytes, sending.route = receiver, sizes[i], i
-            sending.turn, sending.stride = (
-                places[receiver].receives + placed[receiver],
-                entry_table[places[receiver].entry1 - 1].receives,
-            )
+            sending.turn = places[receiver].receives + placed[receiver]
+            sending.stride = entry_table[places[receiver].entry1 - 1].receives
             placed[receiver] += 1
         for i in range(first[run], first[run + 1]):
             receiver = receivers[i]
@@ -134,52 +134,44 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 
 
 def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
+    num_messages: Ints
+    times: Ints
+    senders: Ints
+    receivers: Ints
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
-        num_messages, senders, receivers = (
-            np.diff(rounds.first),
-            rounds.senders.astype(np.int64),
-            rounds.receivers.astype(np.int64),
-        )
-        return _build_plan(
-            num_messages,
-            np.ones(len(num_messages), np.int64),
-            senders,
-            receivers,
-            np.repeat(rounds.nbytes, num_messages),
-            ranks,
-        )
+        num_messages, times = np.diff(rounds.first), np.ones(len(rounds), np.int64)
+        senders, receivers = rounds.senders.astype(np.int64), rounds.receivers.astype(np.int64)
+        sizes = np.repeat(rounds.nbytes, num_messages)
+    else:
+        runs, times = _runs(rounds, one_by_one)
+        num_messages = np.array([len(round_.senders) for round_ in runs], dtype=np.int64)
+        senders = _joined([round_.senders for round_ in runs], np.int64)
+        receivers = _joined([round_.receivers for round_ in runs], np.int64)
+        if all(isinstance(round_.nbytes, (int, float)) for round_ in runs):
+            sizes = np.repeat(np.array([round_.nbytes for round_ in runs], dtype=np.float64), num_messages)
+        else:
+            sizes = _joined([np.broadcast_to(round_.nbytes, round_.senders.shape) for round_ in runs], np.float64)
+    first = np.zeros(len(num_messages) + 1, dtype=np.int64)
+    np.cumsum(num_messages, out=first[1:])
+    places, entries, sendings = _by_rank(first, times, senders, receivers, sizes, ranks)
+    return Plan(places, entries, sendings, senders, receivers)
+
+
+def _runs(rounds: Sequence[Round], one_by_one: bool) -> tuple[list[Round], Ints]:
+    """Return the first round of each run of equal rounds, and the number of rounds in the run."""
     runs: list[Round] = []
     times: list[int] = []
     last: Any = None
     for round_ in rounds:
-        same = (
-            id(round_.senders),
-            id(round_.receivers),
-            round_.nbytes if isinstance(round_.nbytes, float) else id(round_.nbytes),
-        )
+        nbytes = round_.nbytes if isinstance(round_.nbytes, float) else id(round_.nbytes)
+        same = id(round_.senders), id(round_.receivers), nbytes
         if same == last and not one_by_one:
             times[-1] += 1
         else:
             runs.append(round_)
             times.append(1)
             last = same
-    num_messages = np.array([len(round_.senders) for round_ in runs], dtype=np.int64)
-    senders = _joined([round_.senders for round_ in runs], np.int64)
-    receivers = _joined([round_.receivers for round_ in runs], np.int64)
-    if all(isinstance(round_.nbytes, (int, float)) for round_ in runs):
-        sizes = np.repeat(np.array([round_.nbytes for round_ in runs], dtype=np.float64), num_messages)
-    else:
-        sizes = _joined([np.broadcast_to(round_.nbytes, round_.senders.shape) for round_ in runs], np.float64)
-    return _build_plan(num_messages, np.array(times, dtype=np.int64), senders, receivers, sizes, ranks)
-
-
-def _build_plan(
-    num_messages: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: NDArray[np.float64], ranks: int
-) -> Plan:
-    first = np.zeros(len(num_messages) + 1, dtype=np.int64)
-    np.cumsum(num_messages, out=first[1:])
-    places, entries, sendings = _by_rank(first, times, senders, receivers, sizes, ranks)
-    return Plan(places, entries, sendings, senders, receivers)
+    return runs, np.array(times, dtype=np.int64)
 
 
 def _joined(columns: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:

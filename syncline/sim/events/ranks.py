@@ -23,7 +23,7 @@ from syncline.sim.events.messages import start
 @core_function("void", "int64")
 def send_next(addresses, r):
     """Give the port out to the next queued message, if there is one."""
-    ranks = views.rank_table(addresses)
+    ranks = views.ranks(addresses)
     rank = ranks[r]
     if not rank.queued:
         rank.busy = 0
@@ -31,7 +31,7 @@ def send_next(addresses, r):
     entries = views.entries(addresses)
     rank.busy = 1
     rank.queued -= 1
-    entry_number = rank.send_at
+    entry_number = rank.send_entry
     while not entries[entry_number].sends:
         entry_number += 1
     entry = entries[entry_number]
@@ -44,7 +44,7 @@ def send_next(addresses, r):
         if rank.send_turn == entry.times:
             rank.send_turn = 0
             entry_number += 1
-    rank.send_at = entry_number
+    rank.send_entry = entry_number
     message = views.messages(addresses)[rank.message]
     receiver = rank.base + sending.to
     message.receiver, message.turn = receiver, turn
@@ -59,7 +59,7 @@ def send_next(addresses, r):
 @core_function("void", "int64")
 def admit(addresses, r):
     """Let one more message to this rank start."""
-    rank, slots = views.rank_table(addresses)[r], views.slots(addresses)
+    rank, slots = views.ranks(addresses)[r], views.slots(addresses)
     place = rank.place0 + rank.admitted
     rank.admitted += 1
     waits = slots[place]
@@ -71,16 +71,16 @@ def admit(addresses, r):
 @core_function("boolean", "int64")
 def advance(addresses, r):
     """Advance a rank until it has to wait; return whether it has nothing more to do."""
-    core, rank, entries = views.core(addresses), views.rank_table(addresses)[r], views.entries(addresses)
+    core, rank, entries = views.core(addresses), views.ranks(addresses)[r], views.entries(addresses)
     ahead_of_all = core.eager or rank.nccl
     while rank.have + rank.ahead >= rank.need and (ahead_of_all or not rank.unsent):
-        entry_number = rank.at
+        entry_number = rank.entry
         if entry_number == rank.end:
             return not rank.unsent and rank.have >= rank.need
         entry = entries[entry_number]
         rank.turn += 1
         if rank.turn == entry.times:
-            rank.at, rank.turn = entry_number + 1, 0
+            rank.entry, rank.turn = entry_number + 1, 0
         rank.need += entry.receives
         if entry.sends:
             rank.unsent += entry.sends
@@ -108,7 +108,7 @@ def serve(addresses, p):
 @core_function("void", "int64")
 def free_port_in(addresses, r):
     """Free the port in of a rank, because the bytes of a message to it are through."""
-    rank = views.rank_table(addresses)[r]
+    rank = views.ranks(addresses)[r]
     if (views.core(addresses).eager or rank.nccl) and not rank.gloo:
         if rank.admitted < rank.receives:
             admit(addresses, r)
@@ -121,7 +121,7 @@ def free_port_in(addresses, r):
 @core_function("boolean", "int64")
 def process_departure(addresses, r):
     """Handle the event that a message has left its sender r; return whether rank r has nothing more to do."""
-    rank = views.rank_table(addresses)[r]
+    rank = views.ranks(addresses)[r]
     rank.unsent -= 1
     send_next(addresses, r)
     return not rank.unsent and rank.have + rank.ahead >= rank.need and advance(addresses, r)
@@ -136,7 +136,7 @@ def note_arrival(addresses, r, turn):
         r: the receiving rank.
         turn: number of the message in the order in which rank r takes its messages, from 0.
     """
-    rank = views.rank_table(addresses)[r]
+    rank = views.ranks(addresses)[r]
     if turn != rank.have:
         views.slots(addresses)[rank.place0 + turn] = -1
         rank.early += 1
@@ -154,5 +154,5 @@ def note_arrival(addresses, r, turn):
 @core_function("boolean", "int64, int64")
 def process_arrival(addresses, r, turn):
     """Handle the event that message ``turn`` has arrived at rank r; return whether rank r has nothing more to do."""
-    rank = views.rank_table(addresses)[r]
+    rank = views.ranks(addresses)[r]
     return note_arrival(addresses, r, turn) and rank.have + rank.ahead >= rank.need and advance(addresses, r)

@@ -29,11 +29,11 @@ def write_shared(addresses, workers, begin, named, places, numbered, first):
     p = first
     for i in range(len(workers)):
         w = workers[i]
-        table[w].at, table[w].parts = begin, p
+        table[w].operation, table[w].parts = begin, p
         for n in range(len(named)):
             part = parts[p]
             part.worker, part.place, part.numbered = w, places[n, i], numbered[n, i]
-            part.what, part.key, part.operation = named[n, 1], named[n, 2], named[n, 6]
+            part.kind, part.key, part.operation = named[n, 1], named[n, 2], named[n, 6]
             part.port = named[n, 4] + w - workers[0]
             part.rank = part.next_number = part.next_of_key = part.after = -1
             p += 1

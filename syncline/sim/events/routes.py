@@ -22,7 +22,7 @@ class Routes:
     """
 
     def __init__(self, state: CoreState, topology: Topology, eager: bool) -> None:
-        self._state, self._over, self._eager = state, topology, eager
+        self._state, self._topology, self._eager = state, topology, eager
         self._bandwidth = np.array(topology.bandwidth_bytes_per_s, dtype=np.float64)
         self.longest = 1
 
@@ -52,7 +52,7 @@ class Routes:
         return first
 
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float) -> None:
-        paths = self._over.paths(senders, receivers)
+        paths = self._topology.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
         latency_s, overhead_s = (np.array(values, dtype=np.float64) for values in paths[1:])
         latency_s *= latency_factor

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
 from syncline.sim.program.instructions import Collective, Delay, Program, SharedProgram
-from syncline.sim.program.starts import Floats
 from syncline.sim.program.timeline import Timeline
-
-if TYPE_CHECKING:
-    from syncline.sim.events.simulation import Simulation
 
 
 def run_events(
@@ -81,9 +78,10 @@ def _simulation(
     starts_s: ArrayLike | None,
     rule: Rule,
     delay: Delay | None = None,
-) -> Simulation:
+) -> Any:
+    """Return the `Simulation` of programs, after importing Numba, which takes 0.3 s."""
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
-    from syncline.sim.events.simulation import Simulation  # numba is imported when events run
+    from syncline.sim.events.simulation import Simulation
 
     return Simulation(programs, topology(network, len(programs)), starts_s, rule == "eager", delay)

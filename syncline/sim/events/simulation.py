@@ -8,7 +8,7 @@ of SimPy's. Both draw the numbers of their events from one count, so together th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,31 +20,17 @@ from syncline.allocator import keep_freed_memory
 from syncline.costmodel.network.nccl_costs import MESSAGES_AHEAD, bytes_ahead
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SpecError, SynclineError
+from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.clock import SharedClock
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.loop import SPARE, run_core
 from syncline.sim.events.records import write_starts
 from syncline.sim.events.routes import Routes
-from syncline.sim.events.state import (
-    CHOICE,
-    CHOSEN,
-    DISAGREE,
-    EFFECT,
-    END,
-    FOREIGN,
-    IDLE,
-    LATE,
-    REFUSED,
-    ROOM,
-    TIMER,
-    TWICE,
-    CoreState,
-)
+from syncline.sim.events.state import CoreState
 from syncline.sim.events.vectorised_assembly import assemble_by_columns
-from syncline.sim.program.instructions import Delay, Program, Stuck
+from syncline.sim.program.instructions import Delay, Program, Stuck, start_times
 from syncline.sim.program.queued import OnStream
-from syncline.sim.program.starts import start_times
 from syncline.sim.program.timeline import Timeline
 
 CHOICES = EventPriority(11)
@@ -70,25 +56,25 @@ class Simulation:
         self.workers, self.eager, self.delay = len(programs), eager, delay
         self.state = CoreState()
         self.core = self.state["core"][0]
-        for name in ("resume", "effect", "wanted"):
+        for name in ("resume", "effect", "kind_without_room"):
             self.core[name] = -1
         self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
         self.core["ahead_bytes"] = bytes_ahead(topology) if eager else 0.0
         self.core["ahead"] = MESSAGES_AHEAD if self.core["ahead_bytes"] else 0
         self.env = SharedClock(self.core)
-        self._channels(topology.bandwidth_bytes_per_s)
+        self._write_channels(topology.bandwidth_bytes_per_s)
         self.routes = Routes(self.state, topology, eager)
         self.kinds = CollectiveKinds(self.state, topology, self.routes, self.workers)
         self.starts_s = start_times(starts_s, self.workers)
         self.assembly = Assembly(self.state, topology, self.routes, self.kinds, self.starts_s)
         first = self.assembly.all(programs, assemble_by_columns)
         if first is not None:
-            self._plan(first)
+            self._make_room_for(first)
         self.deciding: set[int] = set()
-        self.asked: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
-        self._begin(self.starts_s)
+        self.awaited: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
+        self._write_starts()
 
-    def _channels(self, bandwidth: NDArray[np.float64]) -> None:
+    def _write_channels(self, bandwidth: NDArray[np.float64]) -> None:
         if len(bandwidth) and not (bandwidth.min() > 0 and bandwidth.max() < math.inf):
             channel = int(np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))[0])
             expected = "bytes per second, positive and finite"
@@ -99,32 +85,38 @@ class Simulation:
         for name in ("changed", "ahead", "asked"):
             self.state.room(name, len(bandwidth))
 
-    def _begin(self, starts: NDArray[np.float64]) -> None:
+    def _write_starts(self) -> None:
         """Schedule each worker's beginning; workers that begin together do so in their order."""
-        worker_of_stream = self.state["workers"]["of"][: self.state.used["workers"]]
+        worker_of_stream = self.state["workers"]["worker"][: self.state.used["workers"]]
         core, leaves = self.core, _power(len(worker_of_stream))
         self.state.take("heap", 2 * leaves)
         self.state.take("waits", len(worker_of_stream))
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1
-        write_starts(self.state.address, starts[worker_of_stream])
-        self._give()
+        write_starts(self.state.address, self.starts_s[worker_of_stream])
+        self._write_used_rows()
 
     def run(self) -> Timeline:
         """Run to the end and return the timeline."""
-        self._play()
-        return self._timeline()
+        self._run_to_end()
+        return self.timeline()
 
     def finish_s(self) -> NDArray[np.float64]:
         """Run programs of collectives only, and return the time at which each worker is through with its last."""
-        self._play()
+        self._run_to_end()
         spans = self.state["spans"][: int(self.core["spans"])]
         finish_s = self.starts_s.copy()
         finish_s[spans["worker"]] = spans["end"]
         return finish_s
 
-    def _play(self) -> None:
+    def _run_to_end(self) -> None:
         self.advance()
-        self._check()
+        current = self.state["workers"]["operation"][: self.state.used["workers"]]
+        has_ended = self.state["operations"]["code"][current] == codes.END
+        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1
+        if not has_ended.all() or unfinished.any():
+            self._raise_stuck(has_ended, unfinished)
+        if not self.eager:
+            self._check_received()
 
     def advance(self, until_s: float = math.inf) -> None:
         """Run all events until ``until_s`` seconds."""
@@ -134,50 +126,55 @@ class Simulation:
             why = run_core(self.state.address, *min(ahead, (until_s, LAST)))
             env.set()
             if core["late"]:
-                self._be_late()
-            if why == IDLE:
+                self._compute_lateness()
+            if why == codes.IDLE:
                 if ahead[0] > until_s or ahead[0] == math.inf:
                     return
                 env.step()
-            elif why == EFFECT:
-                operation = int(core["effect"])
+            elif why == codes.EFFECT:
+                instruction: Any = self.assembly.instructions[int(core["effect"])]
                 core["effect"] = -1
-                self._effect(operation)
-            elif why != LATE:
-                self._answer(why)
+                instruction.effect()
+            elif why != codes.LATE:
+                self._act(why)
 
-    def _answer(self, why: int) -> None:
+    def _act(self, why: int) -> None:
+        """Do what compiled code cannot, for the reason for which it has returned."""
         core = self.core
         worker = int(core["worker"])
-        if why == TIMER:
+        if why == codes.TIMER:
             instruction: Any = self._instruction(worker)
-            self.env.later(instruction.seconds, partial(self._computed, worker))
-        elif why == CHOICE:
+            self.env.later(instruction.seconds, partial(self._complete, worker))
+        elif why == codes.CHOICE:
             if worker not in self.deciding:
                 self._decide(worker)
-        elif why == CHOSEN:
-            choice = self.assembly.taken[int(self._operation(worker)["a"])]
-            self._go_on(worker, choice.first.then(choice.option), choice.back)
-        elif why == ROOM:
-            self._make_room()
+        elif why == codes.CHOSEN:
+            choice = self.assembly.chosen[int(self._operation(worker)["a"])]
+            program = choice.first.then(choice.option)
+            self._read_used_rows()
+            begin = self.assembly.assemble_more(worker, program, choice.return_to)
+            self._write_used_rows()
+            self._resume(worker, begin)
+        elif why == codes.ROOM:
+            self._read_used_rows()
+            if core["kind_without_room"] >= 0:
+                self._make_room_for(int(core["kind_without_room"]))
+                core["kind_without_room"] = -1
+            self._write_used_rows()
         else:
             raise SynclineError(self._refusal(why, worker))
 
     def _operation(self, worker: int) -> Any:
-        return self.state["operations"][self.state["workers"][worker]["at"]]
+        return self.state["operations"][self.state["workers"][worker]["operation"]]
 
     def _instruction(self, worker: int) -> OnStream | None:
-        return self.assembly.instructions[self.state["workers"][worker]["at"]]
+        return self.assembly.instructions[self.state["workers"][worker]["operation"]]
 
-    def _effect(self, operation: int) -> None:
-        instruction: Any = self.assembly.instructions[operation]
-        instruction.effect()
-
-    def _computed(self, worker: int, _: Any) -> None:
+    def _complete(self, worker: int, _: Any) -> None:
         """Complete a `Compute` with an effect."""
         self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
 
-    def _be_late(self) -> None:
+    def _compute_lateness(self) -> None:
         """Compute the lateness of the messages that start now."""
         state, delay = self.state, self.delay
         assert delay is not None
@@ -190,7 +187,7 @@ class Simulation:
 
     def _worker_of(self, rank: int) -> int:
         instance = self.state["instances"][self.state["ranks"][rank]["instance"]]
-        group, place = self.kinds[int(instance["what"])].group, rank - int(instance["rank0"])
+        group, place = self.kinds[int(instance["kind"])].group, rank - int(instance["rank0"])
         return place if group is None else int(group[place])
 
     # Choices.
@@ -210,18 +207,18 @@ class Simulation:
                     self.env.later(0.0, partial(self._decided, worker), CHOICES)
                     return
                 continue
-            for message in self.asked.pop(worker, ()):
+            for message in self.awaited.pop(worker, ()):
                 messages[message]["reader"] = 0
-            self._take()
-            operation = int(self.state["workers"][worker]["at"])
+            self._read_used_rows()
+            operation = int(self.state["workers"][worker]["operation"])
             begin = self.assembly.assemble_option(worker, choice, option, operation + 1)
-            self._give()
+            self._write_used_rows()
             self._resume(worker, begin, keeps_start=True)
             return
         awaited = [m for m in choice.messages if m >= 0]
-        self.asked[worker] = awaited
+        self.awaited[worker] = awaited
         self.state.room("asked", len(awaited))[: len(awaited)] = awaited
-        self.core["ask"] = len(awaited)
+        self.core["asked"] = len(awaited)
 
     def _decided(self, worker: int, _: Any) -> None:
         """Decide a choice after everything else of this instant."""
@@ -229,14 +226,8 @@ class Simulation:
         self.deciding.remove(worker)
         self._decide(worker, last=True)
 
-    def _go_on(self, worker: int, program: Program, return_to: int) -> None:
-        self._take()
-        begin = self.assembly.assemble_more(worker, program, return_to)
-        self._give()
-        self._resume(worker, begin)
-
     def _resume(self, worker: int, operation: int, keeps_start: bool = False) -> None:
-        self.state["workers"][worker]["at"] = operation
+        self.state["workers"][worker]["operation"] = operation
         self.core["resume"], self.core["keeps_start"] = worker, keeps_start
 
     # Room in the tables.
@@ -244,12 +235,12 @@ class Simulation:
     SHARED = ("messages", "ports", "ranks", "slots", "instances")
     """Tables to which both Python and the core add records."""
 
-    def _take(self) -> None:
+    def _read_used_rows(self) -> None:
         """Copy the tables' numbers of used rows from the compiled core, so that Python appends behind them."""
         for name in self.SHARED:
             self.state.used[name] = int(self.core[name])
 
-    def _give(self) -> None:
+    def _write_used_rows(self) -> None:
         """Copy the tables' numbers of used and allocated rows to the compiled core, so that it can append rows."""
         state, core = self.state, self.core
         for name in self.SHARED:
@@ -294,15 +285,7 @@ class Simulation:
         links[: used * width] = 0
         links[: used * width].reshape(used, width)[: len(old) // before, :before] = old.reshape(-1, before)
 
-    def _make_room(self) -> None:
-        self._take()
-        kind = int(self.core["wanted"])
-        self.core["wanted"] = -1
-        if kind >= 0:
-            self._plan(kind)
-        self._give()
-
-    def _plan(self, kind: int) -> None:
+    def _make_room_for(self, kind: int) -> None:
         """Make room for one more collective of a kind."""
         self.kinds.plan(kind)
         plan = self.state["plans"][kind]
@@ -320,39 +303,28 @@ class Simulation:
     def _refusal(self, why: int, row: int) -> str:
         """Return the reason why a stream's program cannot go on."""
         instruction: Any = self._instruction(row)
-        worker = int(self.state["workers"][row]["of"])
-        if why == REFUSED:
-            return self.assembly.wrong[int(self._operation(row)["a"])]
-        if why == TWICE:
+        worker = int(self.state["workers"][row]["worker"])
+        if why == codes.REFUSED:
+            return self.assembly.errors[int(self._operation(row)["a"])]
+        if why == codes.TWICE:
             wanted = "a tag of its own for each message under way"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
         part = self.state["parts"][self.state["workers"][row]["parts"] + self._operation(row)["a"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first: Any = self.assembly.instructions[instance["operation"]]
         first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
-        if why == DISAGREE:
+        if why == codes.DISAGREE:
             return (
                 f"worker {worker} joins {first} with {mine}; "
                 "expected the same kind, size and algorithm, group, stream and rounds"
             )
-        assert why == FOREIGN
+        assert why == codes.FOREIGN
         return f"worker {worker} joins {first}; expected a worker of its group"
 
-    def _check(self) -> None:
-        """Raise an error if a program has not finished."""
-        state, parts = self.state, self.state["parts"][: self.state.used["parts"]]
-        current = state["workers"]["at"][: state.used["workers"]]
-        through = state["operations"]["code"][current] == END
-        unfinished = parts["state"] == 1
-        if not through.all() or unfinished.any():
-            self._stuck(through, unfinished)
-        if not self.eager:
-            self._unreceived()
-
-    def _stuck(self, through: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
+    def _raise_stuck(self, has_ended: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
         stuck: dict[int, Any] = {}
-        for row in np.flatnonzero(~through).tolist():  # a worker's default stream comes first
-            stuck.setdefault(int(self.state["workers"][row]["of"]), self._instruction(row))
+        for row in np.flatnonzero(~has_ended).tolist():  # a worker's default stream comes first
+            stuck.setdefault(int(self.state["workers"][row]["worker"]), self._instruction(row))
         worker_of = self.state["parts"]["worker"][: len(unfinished)]
         for worker in range(self.workers):
             for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():
@@ -365,18 +337,19 @@ class Simulation:
                 line = f"worker {worker} never gets past {stuck[worker]}: nothing sends what it waits for"
                 raise Stuck(line, stuck)
 
-    def _unreceived(self) -> None:
+    def _check_received(self) -> None:
         messages = self.state["messages"]
         addresses = {m: address for address, m in self.assembly.messages.by_address().items() if messages[m]["sent"]}
         if addresses:
             sender, receiver, tag = addresses[min(addresses, key=lambda m: int(messages[m]["turn"]))]
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
 
-    def _timeline(self) -> Timeline:
+    def timeline(self) -> Timeline:
+        """Return the timeline of all that has ended."""
         spans = self.state["spans"][: int(self.core["spans"])]
         span_names = self.assembly.span_name_columns()[spans["operation"]]
-        columns: dict[str, Any] = dict(zip(("worker", "start_s", "end_s", "nbytes"), _columns(spans), strict=True))
-        columns["step"] = span_names[:, 3]
+        columns: dict[str, Any] = {"worker": spans["worker"], "start_s": spans["start"], "end_s": spans["end"]}
+        columns |= {"nbytes": spans["nbytes"], "step": span_names[:, 3]}
         columns |= {
             name: self.assembly.names.words(span_names[:, i]) for i, name in enumerate(("stream", "what", "label"))
         }
@@ -386,10 +359,6 @@ class Simulation:
 def _power(number: int) -> int:
     """Return the smallest power of two that is no less than a number."""
     return 1 << max(0, number - 1).bit_length()
-
-
-def _columns(spans: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (spans[name] for name in ("worker", "start", "end", "nbytes"))
 
 
 def _moved(links: NDArray[np.int32], before: int, width: int) -> NDArray[np.int32]:

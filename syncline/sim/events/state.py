@@ -14,24 +14,6 @@ from numpy.typing import NDArray
 
 Records = NDArray[Any]
 
-FAR = 2**31 - 1
-"""More messages than a worker ever waits for: the value of a rank that has not come to the collective."""
-
-LEFT_OVER = 1e-12
-"""Fraction of a flow's bytes up to which the rest counts as a rounding error, and the flow as done."""
-
-# Codes of instructions.
-COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = range(12)
-
-# Kinds of messages: of a rank by the start rules, of a program, of a rank of gloo, and its clear-to-send.
-OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
-
-# Kinds of events.
-GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)
-
-# Reasons why compiled code returns.
-IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
-
 
 def _record(fields: str) -> np.dtype[Any]:
     """Return the type of a table's records from its fields: ``name:type`` each."""
@@ -39,96 +21,75 @@ def _record(fields: str) -> np.dtype[Any]:
     return np.dtype([(name, kind) for name, kind in pairs], align=True)
 
 
-CORE = _record(
-    "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
-    " eager:i1 delays:i1 settling:i1 played:i1 keeps_start:i1 completes:i1"
-    " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 ask:i8 parts:i8 known_parts:i8"
-    " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
-    " ports:i8 port_room:i8 resume:i8 take:i8 effect:i8 worker:i8 wanted:i8 ahead:i8 ahead_bytes:f8"
-)
-"""The single record of the core: the clock, the used size of each table, the reason why compiled code returned."""
-
-EVENT = _record("time:f8 key:i8 place:i4")
-"""Time, order within one instant (priority, then number, then kind), and place among the waiting events."""
-
-WAITS = _record("a:i4 b:i4")
-"""The subject of the event at a place; at a place without an event, the next such place."""
-
-OPERATION = _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8")
-"""An instruction: its code, whether it has an effect, a message, port and route, or a part; seconds or bytes.
-
-For an instruction that holds a program, ``b`` says whether its span is left out of the history.
-"""
-
-WORKER = _record("at:i8 parts:i8 start:f8 of:i4 next:i4")
-"""A stream of a worker's program: its current operation, its worker, and the next stream that waits for the same,
-from 1. The first streams are the default ones of the workers, one each.
-"""
-
-SPAN = _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8")
-
-PART = _record(
-    "worker:i4 what:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
-    " next_number:i4 next_of_key:i4 after:i4 operation:i4 waits:i4 start:f8"
-)
-"""A collective that a worker's program names: its position on the stream, and its rank once any worker has joined."""
-
-MARKED = _record("done:i4 waits:i4")
-KEY = _record("first:i4 last:i4 instance:i4")
-INSTANCE = _record("what:i4 key:i4 left:i4 came:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8")
-RANK = _record(
-    "worker:i4 part:i4 instance:i4 message:i4 base:i4 at:i4 end:i4 turn:i4 send_at:i4 send_turn:i4 send_place:i4"
-    " queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8 busy:i1 gloo:i1 nccl:i1"
-    " issues:i4 sent:i4 ahead:i4"
-)
-MESSAGE = _record(
-    "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 reads:i4 route:i4 next:i4 port:i4 sender:i4"
-    " receiver:i4 turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8"
-    " visit:i8"
-)
-PORT = _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8")
-LINK = _record("before:i4 after:i4")
-CHANNEL = _record(
-    "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
-)
-ROUTE = _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8")
-"""A route: its rate, the seconds before and after the bytes, its channels; the number of a program's messages that are
-queued for it, and the messages that have left and not arrived, see `syncline.sim.events.arrivals`."""
-
-PLAN = _record(
-    "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
-    " opening0:i8 openings:i4 told:i4 timeout:f8 near:f8 takes:f8"
-)
-PLACE = _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8")
-ENTRY = _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4")
-SENDING = _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8")
 NUMBER = np.dtype(np.int32)
 
 TABLES: dict[str, np.dtype[Any]] = {
-    "core": CORE,
-    "heap": EVENT,
-    "waits": WAITS,
-    "operations": OPERATION,
-    "workers": WORKER,
-    "spans": SPAN,
-    "parts": PART,
-    "keys": KEY,
-    "marks": MARKED,
-    "instances": INSTANCE,
-    "ranks": RANK,
-    "messages": MESSAGE,
-    "links": LINK,
-    "ports": PORT,
-    "channels": CHANNEL,
-    "routes": ROUTE,
-    "hops": NUMBER,
-    "plans": PLAN,
-    "places": PLACE,
-    "entries": ENTRY,
-    "sendings": SENDING,
+    # The single record of the core: the clock, the used size of each table, the reason why compiled code returned.
+    "core": _record(
+        "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
+        " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
+        " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 asked:i8 parts:i8 known_parts:i8"
+        " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
+        " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 worker:i8 kind_without_room:i8 ahead:i8"
+        " ahead_bytes:f8"
+    ),
+    # Events: time, order within one instant (priority, then number, then kind), and place among the waiting events.
+    "heap": _record("time:f8 key:i8 place:i4"),
+    # The subject of the event at a place; at a place without an event, the next such place.
+    "waits": _record("a:i4 b:i4"),
+    # Instructions: code, whether it has an effect, a message, port and route, or a part; seconds or bytes. For an
+    # instruction that holds a program, ``b`` says whether its span is left out of the history.
+    "operations": _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8"),
+    # Streams of workers' programs: current operation, worker, and the next stream that waits for the same, from 1. The
+    # first streams are the default ones of the workers, one each.
+    "workers": _record("operation:i8 parts:i8 start:f8 worker:i4 next:i4"),
+    "spans": _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8"),
+    # Collectives that a worker's program names: position on the stream, and the rank once any worker has joined.
+    "parts": _record(
+        "worker:i4 kind:i4 key:i4 place:i4 port:i4 rank:i4 state:i1 numbered:i1 receives:i1"
+        " next_number:i4 next_of_key:i4 after:i4 operation:i4 waits:i4 start:f8"
+    ),
+    "keys": _record("first:i4 last:i4 instance:i4"),
+    "marks": _record("done:i4 waits:i4"),
+    # Collectives under way, which some worker has joined and not all have finished.
+    "instances": _record(
+        "kind:i4 key:i4 left:i4 entered:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8"
+    ),
+    # The part of each worker in a collective under way.
+    "ranks": _record(
+        "worker:i4 part:i4 instance:i4 message:i4 base:i4 entry:i4 end:i4 turn:i4 send_entry:i4 send_turn:i4"
+        " send_place:i4 queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8"
+        " busy:i1 gloo:i1 nccl:i1 issues:i4 sent:i4 ahead:i4"
+    ),
+    "messages": _record(
+        "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 reads:i4 route:i4 next:i4 port:i4 sender:i4"
+        " receiver:i4 turn:i4 operation:i4 nbytes:f8 left:f8 rate:f8 fair:f8 since:f8 after:f8 end:f8 key:i8 start:f8"
+        " visit:i8"
+    ),
+    # As many records per message as the longest route has channels: the message's neighbours on each.
+    "links": _record("before:i4 after:i4"),
+    # Resources that serve a worker's messages one at a time.
+    "ports": _record("busy:i4 head:i4 tail:i4 serving:i4 last_number:i4 last_part:i4 idle_since:f8"),
+    # Resources with one bandwidth that messages share.
+    "channels": _record(
+        "bandwidth:f8 left:f8 left_each:f8 visit:i8 head:i4 tail:i4 flows:i4 growing:i4 changed:i4 hub:i4 bound:f8"
+    ),
+    # Routes: rate, seconds before and after the bytes, and channels; the number of a program's messages that are queued
+    # for the route, and the messages that have left and not arrived, see `syncline.sim.events.messages`.
+    "routes": _record("rate:f8 before:f8 after:f8 hop0:i8 hops:i4 queued:i4 first:i4 last:i4 waiting:i4 behind:f8"),
+    "hops": NUMBER,  # channels of the routes
+    # Kinds of collectives, and the plans of their rounds: see `syncline.sim.events.plans`.
+    "plans": _record(
+        "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
+        " opening0:i8 openings:i4 timed:i4 timeout:f8 near:f8 duration:f8"
+    ),
+    "places": _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8"),
+    "entries": _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4"),
+    "sendings": _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8"),
     "sources": NUMBER,
     "openings": np.dtype(np.float64),
-    "slots": NUMBER,
+    "slots": NUMBER,  # per message to a rank: the message that waits to start; -1 if it has arrived before its turn
+    # Memory for the messages that are late, the settling of shares, and the messages that a choice waits for.
     "late": NUMBER,
     "late_s": np.dtype(np.float64),
     "changed": NUMBER,
@@ -136,11 +97,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "ahead": NUMBER,
     "asked": NUMBER,
 }
-"""The tables whose addresses compiled code has, in this order.
-
-``slots`` has a number per message to a rank: the message that waits to start, or -1 if it has arrived before its turn.
-``links`` has as many records per message as the longest route has channels: the message's neighbours on each.
-"""
+"""The tables whose addresses compiled code has, in this order."""
 
 _SCRATCH = "late", "late_s", "changed", "found", "ahead", "asked"
 WRITTEN_FIRST = {"heap", "waits", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}

@@ -12,7 +12,7 @@ from syncline.sim.failures.outcome import FailureCosts, no_progress
 from syncline.sim.failures.roster import FailingGroup, Roster
 
 
-def play_independent_workers(
+def simulate_independent_workers(
     group: FailingGroup,
     steps: int,
     step_s: float,
@@ -21,7 +21,7 @@ def play_independent_workers(
     outages: Iterable[Outage],
     until_s: float = math.inf,
 ) -> FailureCosts:
-    """Play workers that fetch a model from a server, make ``period`` steps, and send the update; return the costs.
+    """Return the costs of failures of workers that fetch a model, make ``period`` steps, and send their update.
 
     Together they make P times ``steps`` steps; a worker with more time makes more of them. The server does not fail and
     never makes a worker wait.

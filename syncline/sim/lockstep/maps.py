@@ -17,32 +17,32 @@ Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import MEASURED, is_direct, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, is_direct, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
-from syncline.costmodel.network.nccl_costs import DEFAULT
-from syncline.costmodel.network.paths import longest_latency_s
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.collectives.direct import software_s
+from syncline.sim.collectives.nccl import nccl_limits
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
 from syncline.sim.lockstep.direct import run_direct
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.nccl import run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
-from syncline.sim.program.starts import Floats
 from syncline.sim.program.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
-    """One span of every worker, or of the workers in ``who``.
+    """One span of every worker, or of the workers in ``members``.
 
     Times and bytes are ``(P,)``; values of other workers mean nothing.
     """
@@ -54,13 +54,13 @@ class Spans(NamedTuple):
     end_s: Floats
     nbytes: Floats
     step: int
-    who: frozenset[int] | None = None
+    members: frozenset[int] | None = None
 
 
 def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     """Return the timeline of these spans."""
     spans_list, all_workers = list(history), np.arange(workers)
-    worker = [all_workers if spans.who is None else np.array(sorted(spans.who)) for spans in spans_list]
+    worker = [all_workers if spans.members is None else np.array(sorted(spans.members)) for spans in spans_list]
     columns: dict[str, Any] = {
         name: [
             np.broadcast_to(getattr(spans, name), workers)[members]
@@ -74,32 +74,35 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     return Timeline.from_columns(joined | words, workers)
 
 
-def run_rounds(
-    rounds: Sequence[Round], topology: Topology, entry_s: Floats, rule: Rule = "eager"
-) -> tuple[Floats, Floats]:
-    """Return the times at which each worker has received its last message and sent its last message.
+def run_collective(
+    key: Key, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports, rule: Rule
+) -> None:
+    """Move the ports on to the end of a collective, which the start rule governs unless it is a library's or direct.
 
     Args:
-        rounds: the rounds of a collective.
+        key: the collective.
+        rounds: its rounds.
+        routed: returns these rounds on the topology; gloo's need no routes.
         topology: the network of the workers.
-        entry_s: time at which each worker enters, ``(..., P)`` seconds; -inf for a worker that delays no other.
+        ports: ports of the workers that enter, see `Ports.at_entry`; changed in place.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
-
-    Returns:
-        Both ``(..., P)`` seconds; for a worker without messages its entry.
 
     Raises:
         SpecError: an unknown rule.
         Contention: transfers that share a channel, and do not begin and end together.
     """
-    return run_routed_rounds(RoutedRounds.from_rounds(rounds, topology), entry_s, rule)
-
-
-def run_routed_rounds(rounds: RoutedRounds, entry_s: Floats, rule: Rule = "eager") -> tuple[Floats, Floats]:
-    """Run `run_rounds` on rounds that are already routed."""
-    ports = Ports.at_entry(np.asarray(entry_s, dtype=np.float64), len(rounds.shared))
-    run_routed(rounds, ports, rule)
-    return ports.received_s, ports.out_s
+    kind, nbytes, algorithm = key
+    if is_direct(kind, algorithm):
+        begin_s = ports.received_s + software_s(topology, topology.workers, nbytes)
+        ports.received_s, ports.out_s = run_direct(rounds, topology, begin_s)
+    elif is_gloo(kind, algorithm):
+        costs = topology.gloo or FREE
+        call_s = float(costs.software_s(kind, topology.workers, nbytes))
+        ports.received_s, ports.out_s = run_gloo(kind, rounds, topology, ports.received_s, costs, call_s)
+    elif is_nccl(kind, algorithm):
+        run_nccl(routed(), ports, *nccl_limits(topology, str(algorithm)))
+    else:
+        run_routed(routed(), ports, rule)
 
 
 def key_of(call: Call) -> Key:
@@ -130,7 +133,7 @@ class CollectiveMaps:
     """
 
     def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
-        self._topology, self._uses, self._rule, self._gloo = topology, uses, rule, topology.gloo or FREE
+        self._topology, self._uses, self._rule = topology, uses, rule
         if any(key[2] == MEASURED for key in uses):
             raise Contention("measured times, which only the events can follow")
         self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
@@ -198,22 +201,7 @@ class CollectiveMaps:
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         ports = Ports.at_entry(entry_s, len(self._shared), before)
-        if is_direct(key[0], key[2]):
-            begin_s = entry_s + software_s(self._topology, len(entry_s), key[1])
-            ports.received_s, ports.out_s = run_direct(self._rounds[key], self._topology, begin_s)
-            return ports
-        if is_gloo(key[0], key[2]):
-            call_s = float(self._gloo.software_s(key[0], len(entry_s), key[1]))
-            ports.received_s, ports.out_s = run_gloo(
-                key[0], self._rounds[key], self._topology, entry_s, self._gloo, call_s
-            )
-            return ports
-        if is_nccl(key[0], key[2]):
-            costs = nccl_on(self._topology) or DEFAULT
-            name, latency_s = str(key[2]), longest_latency_s(self._topology)
-            run_nccl(self._routed(key), ports, costs.rounds_ahead(name), float(costs.fixed_s(name, latency_s)))
-            return ports
-        run_routed(self._routed(key), ports, self._rule)
+        run_collective(key, self._rounds[key], partial(self._routed, key), self._topology, ports, self._rule)
         return ports
 
 

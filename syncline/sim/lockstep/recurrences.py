@@ -16,7 +16,7 @@ import numpy as np
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, one_of
-from syncline.sim.lockstep import rings as cycles
+from syncline.sim.lockstep.rings import eager_rounds, rendezvous_rounds
 from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds
 from syncline.sim.lockstep.shares import shared_flow_s
 
@@ -155,7 +155,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: in
         _along(routed_round, order, values)
         for values in (routed_round.overhead_s + routed_round.flow_s, routed_round.latency_s)
     )
-    x = cycles.eager(_columns(ports.done_s, order), occupied_s, latency_s, times - 2)
+    x = eager_rounds(_columns(ports.done_s, order), occupied_s, latency_s, times - 2)
     ports.out_s = _back(x, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
     _eager(routed_round, ports, rounds)
@@ -177,7 +177,7 @@ def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -
 
 def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
     cost_s = _along(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
-    ports.out_s = _back(cycles.rendezvous(_columns(ports.out_s, order), cost_s, times), order, ports.out_s.shape)
+    ports.out_s = _back(rendezvous_rounds(_columns(ports.out_s, order), cost_s, times), order, ports.out_s.shape)
 
 
 def _columns(times_s: Floats, order: Ints) -> Floats:

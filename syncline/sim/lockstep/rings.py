@@ -55,7 +55,7 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
     return np.ascontiguousarray(np.reshape(order, (-1, length)).T)
 
 
-def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, times: int) -> Floats:
+def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, times: int) -> Floats:
     """Return the times after ``times`` rounds by the eager rule.
 
     Args:
@@ -89,7 +89,7 @@ def eager(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, time
     return local.copy()
 
 
-def rendezvous(x: Floats, cost_s: float | Floats, times: int) -> Floats:
+def rendezvous_rounds(x: Floats, cost_s: float | Floats, times: int) -> Floats:
     """Return the times after ``times`` rounds by the rendezvous rule.
 
     ``cost_s`` is c + alpha, one for all or ``(G, M, 1)``.

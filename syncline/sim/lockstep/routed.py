@@ -15,7 +15,7 @@ from syncline.costmodel.network.paths import Floats, Ints
 from syncline.costmodel.network.topology import Paths, Star, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
 from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import rounds, rounds_bytes, rounds_on
+from syncline.sim.collectives.rounds import rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings
 
 MANY_ROUNDS = 32
@@ -113,11 +113,11 @@ def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None
     Args:
         key: the collective.
         topology: the network of its workers.
-        shared: as in `RoutedRounds.of`.
+        shared: as in `RoutedRounds.from_rounds`.
 
     Raises:
         SpecError: an unknown collective or algorithm.
-        Contention: as in `RoutedRounds.of`.
+        Contention: as in `RoutedRounds.from_rounds`.
     """
     marks = None if shared is None else shared.tobytes()
     return _kept_rounds(key, topology, marks) if is_hashed_by_value(topology) else _build_rounds(key, topology, marks)
@@ -130,12 +130,6 @@ def _build_rounds(key: Key, topology: Topology, marks: bytes | None) -> RoutedRo
 
 
 _kept_rounds = bounded_cache(128e6, lambda made: made.memory_bytes)(_build_rounds)
-
-
-def clear_round_caches() -> None:
-    """Clear the caches of rounds, to measure the time of building them."""
-    _kept_rounds.cache_clear()
-    rounds.cache_clear()
 
 
 def shared_channels(of_each: Iterable[Sequence[Round]], topology: Topology) -> NDArray[np.bool_]:
@@ -185,14 +179,8 @@ def _routed(
         _scalar_if_equal(paths.latency_s),
         marks is not None and bool(marks[paths.channels].any()),
         rings(senders, receivers, workers) if repeated else None,
-        _inverse(receivers) if np.array_equal(senders, np.arange(workers)) else None,
+        np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
     )
-
-
-def _inverse(receivers: Ints) -> Ints:
-    source = np.empty_like(receivers)
-    source[receivers] = np.arange(len(receivers))
-    return source
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:

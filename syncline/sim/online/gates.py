@@ -8,10 +8,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from syncline.sim.events.codes import TIMER
 from syncline.sim.events.simulation import CHOICES, Simulation
-from syncline.sim.events.state import TIMER
 from syncline.sim.program.instructions import Compute
-from syncline.sim.program.timeline import Timeline
 
 GATE = "gate"
 """Name of a gate, an instruction that waits for a release: a `Compute` of no time with an effect."""
@@ -23,26 +22,22 @@ def gate(effect: Callable[[], object], step: int = -1) -> Compute:
 
 
 class GatedSimulation(Simulation):
-    """A simulation whose gates open when `let_through` is called."""
+    """A simulation whose gates open when `open_gate` is called."""
 
     @property
     def now_s(self) -> float:
         """Return the seconds from the beginning, for an effect."""
         return float(self.core["now"])
 
-    def timeline_so_far(self) -> Timeline:
-        """Return the timeline until now."""
-        return self._timeline()
-
-    def let_through(self, worker: int) -> None:
+    def open_gate(self, worker: int) -> None:
         """Open the gate at which a worker waits."""
-        self.env.later(0.0, partial(self._computed, worker), CHOICES)
+        self.env.later(0.0, partial(self._complete, worker), CHOICES)
 
     @override
-    def _answer(self, why: int) -> None:
+    def _act(self, why: int) -> None:
         if why == TIMER:
             worker = int(self.core["worker"])
             instruction: Any = self._instruction(worker)
             if instruction.what == GATE:
                 return
-        super()._answer(why)
+        super()._act(why)

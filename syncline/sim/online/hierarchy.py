@@ -4,150 +4,153 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 from simpy.events import EventPriority
 
 from syncline.sim.online.gates import GatedSimulation, gate
 from syncline.sim.online.server_interface import EventObserver, Merge, ServerSettings, UpperServer
+from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.sim.program.instructions import First, Instruction, Recv, Send
-
-if TYPE_CHECKING:
-    from syncline.sim.online.server_policy import ServerPolicy
-    from syncline.sim.online.server_state import ServerState
 
 ARRIVALS_ABOVE = EventPriority(10)
 """Priority of arrivals above: the server takes them after all of one instant have come, as those of workers."""
-
-
-class AsyncSimulation(Protocol):
-    """The simulation of the workers and their local servers."""
-
-    served: ServerSettings
-    watching: EventObserver
-    serving: ServerPolicy
-    simulation: GatedSimulation
 
 
 class UpperServerPrograms:
     """The programs of the local servers that send updates up, and the lanes of the server above; both wait at gates.
 
     Args:
-        play: simulation of the workers and local servers.
-        above: settings of the servers.
+        settings: settings of the workers and servers.
+        above: settings of the hierarchy.
+        observer: observer of the events.
+        policy: the local servers.
+
+    Attributes:
+        simulation: the simulation that runs the programs, set before it starts.
+        merges: the updates of local servers.
     """
 
-    def __init__(self, play: AsyncSimulation, above: UpperServer) -> None:
-        self.play, self.above = play, above
-        self.noted: list[Merge] = []
-        self.versions = 0
-        self.arrived: list[int] = []
-        self.sent_s = [0.0] * len(above.groups)
-        self.sent = [0] * len(above.groups)  # number of versions in the update under way
-        self.at = [-1] * len(above.groups)  # index of each server's last update among all
-        self.over = [False] * len(above.groups)
+    simulation: GatedSimulation
+
+    def __init__(
+        self, settings: ServerSettings, above: UpperServer, observer: EventObserver, policy: ServerPolicy
+    ) -> None:
+        self.settings, self.above, self.observer, self.policy = settings, above, observer, policy
+        self.merges: list[Merge] = []
+        servers = len(above.groups)
+        self._versions = 0
+        self._arrived: list[int] = []  # servers whose updates arrived at this instant
+        self._sent_s = [0.0] * servers
+        self._sent_versions = [0] * servers  # number of versions in the update under way
+        self._last_merge = [-1] * servers  # index of each server's last update among all
+        self._ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
         """Return the sending program of each local server, then its lane above; idle servers have empty ones."""
-        self.over = [not desk.under_way for desk in self.play.serving.desks]
-        numbers = range(len(self.over))
-        sending = [[] if self.over[s] else self._sending(s, 0) for s in numbers]
-        return sending + [[] if self.over[s] else self._lane(s, 0) for s in numbers]
+        self._ended = [not server.under_way for server in self.policy.servers]
+        numbers = range(len(self._ended))
+        sending = [[] if self._ended[s] else self._sending(s, 0) for s in numbers]
+        return sending + [[] if self._ended[s] else self._lane(s, 0) for s in numbers]
 
-    def go_on(self, desk: ServerState) -> None:
+    def send_due(self, server: ServerState) -> None:
         """Send the update that is due; if no further update can come, send the rest and then end.
 
         With the last steps the other local servers do the same, because they may have no worker left that triggers it.
         """
-        self._go_on(desk)
-        if not self.play.serving.left:
-            for other in self.play.serving.desks:
-                if other is not desk:
-                    self._go_on(other)
+        self._send_if_due(server)
+        for other in self.policy.servers if not self.policy.steps_left else ():
+            if other is not server:
+                self._send_if_due(other)
 
-    def _go_on(self, desk: ServerState) -> None:
-        number = desk.number
-        if desk.away or self.over[number]:
+    def _send_if_due(self, server: ServerState) -> None:
+        number = server.number
+        if server.away or self._ended[number]:
             return
-        new_versions = desk.versions - desk.merged
-        ended = not (desk.under_way or desk.buffered or self.play.serving.left)
+        new_versions = server.versions - server.merged
+        ended = not (server.under_way or server.buffered or self.policy.steps_left)
         if new_versions >= self.above.merge_period or (ended and new_versions):
-            desk.away = True
+            server.away = True
         elif ended:
-            self.over[number] = True
+            self._ended[number] = True
         else:
             return
-        for gated in (self._program(number), self._program(number) + len(self.above.groups)):
-            self.play.simulation.let_through(gated)
+        for program in (self._program(number), self._lane_above(number)):
+            self.simulation.open_gate(program)
 
     def _program(self, number: int) -> int:
-        return 2 * self.play.served.workers + number
+        """Return the number of a local server's sending program."""
+        return 2 * self.settings.workers + number
+
+    def _lane_above(self, number: int) -> int:
+        """Return the number of a local server's lane at the server above."""
+        return self._program(number) + len(self.above.groups)
 
     # Instructions and effects of a local server.
 
     def _sending(self, number: int, sent: int) -> list[Instruction]:
-        lane = self._program(number) + len(self.above.groups)
+        """Return the instructions that send an update up, merge the returned model, and send the next update."""
+        lane = self._lane_above(number)
 
-        def sends(_: int) -> list[Instruction]:
-            if self.over[number]:
+        def send(_: int) -> list[Instruction]:
+            if self._ended[number]:
                 return []
             return [
-                Send(lane, self.play.served.model_bytes, ("up", sent), label=f"update {sent}"),
-                Recv(lane, ("down", sent), effect=partial(self._merged, number), label=f"model {sent + 1}"),
+                Send(lane, self.settings.model_bytes, ("up", sent), label=f"update {sent}"),
+                Recv(lane, ("down", sent), effect=partial(self._merge, number), label=f"model {sent + 1}"),
                 *self._sending(number, sent + 1),
             ]
 
-        return [gate(partial(self._sent, number)), First([None], sends)]
+        return [gate(partial(self._send, number)), First([None], send)]
 
-    def _sent(self, number: int) -> None:
-        if not self.over[number]:
-            desk = self.play.serving.desks[number]
-            self.sent_s[number], self.sent[number] = self.play.simulation.now_s, desk.versions - desk.merged
-            self.play.watching.send_up(number)
+    def _send(self, number: int) -> None:
+        if not self._ended[number]:
+            server = self.policy.servers[number]
+            self._sent_s[number], self._sent_versions[number] = self.simulation.now_s, server.versions - server.merged
+            self.observer.send_up(number)
 
-    def _merged(self, number: int) -> None:
-        desk = self.play.serving.desks[number]
-        self.play.watching.merge(number)
-        self.noted[self.at[number]] = self.noted[self.at[number]]._replace(merged_s=self.play.simulation.now_s)
-        desk.merged, desk.away = desk.versions, False
-        self.go_on(desk)
+    def _merge(self, number: int) -> None:
+        server, last = self.policy.servers[number], self._last_merge[number]
+        self.observer.merge(number)
+        self.merges[last] = self.merges[last]._replace(merged_s=self.simulation.now_s)
+        server.merged, server.away = server.versions, False
+        self.send_due(server)
 
     # Instructions and effects of the server above.
 
     def _lane(self, number: int, count: int) -> list[Instruction]:
+        """Return the instructions that take a local server's update, return a model, and take the next update."""
         local = self._program(number)
 
-        def takes(_: int) -> list[Instruction]:
-            if self.over[number]:
+        def take(_: int) -> list[Instruction]:
+            if self._ended[number]:
                 return []
             return [
-                Recv(local, ("up", count), effect=partial(self._has_arrived, number)),
-                gate(partial(self._replied, number)),
-                Send(local, self.play.served.model_bytes, ("down", count), label=f"model {count + 1}"),
+                Recv(local, ("up", count), effect=partial(self._arrive, number)),
+                gate(partial(self._reply, number)),
+                Send(local, self.settings.model_bytes, ("down", count), label=f"model {count + 1}"),
                 *self._lane(number, count + 1),
             ]
 
-        return [gate(lambda: None), First([None], takes)]
+        return [gate(lambda: None), First([None], take)]
 
-    def _has_arrived(self, number: int) -> None:
-        if not self.arrived:
-            self.play.simulation.env.later(0.0, self._take, ARRIVALS_ABOVE)
-        self.arrived.append(number)
+    def _arrive(self, number: int) -> None:
+        if not self._arrived:
+            self.simulation.env.later(0.0, self._take, ARRIVALS_ABOVE)
+        self._arrived.append(number)
 
     def _take(self, _: object) -> None:
-        arrived, self.arrived = sorted(self.arrived), []
-        play = self.play
-        play.serving.end_s = now_s = float(play.simulation.env.now)
+        """Make a version of each update that has arrived at this instant."""
+        arrived, self._arrived = sorted(self._arrived), []
+        self.policy.end_s = now_s = float(self.simulation.env.now)
         for number in arrived:
-            desk = play.serving.desks[number]
-            age = self.versions - desk.above
-            play.watching.arrive_up(number, age)
-            self.versions += 1
-            self.at[number] = len(self.noted)
-            sent = self.sent[number], self.sent_s[number]
-            self.noted.append(Merge(number, *sent, now_s, self.versions, age, math.nan))
-            play.simulation.let_through(self._program(number) + len(self.above.groups))
+            age = self._versions - self.policy.servers[number].above
+            self.observer.arrive_up(number, age)
+            self._versions += 1
+            self._last_merge[number] = len(self.merges)
+            sent = self._sent_versions[number], self._sent_s[number]
+            self.merges.append(Merge(number, *sent, now_s, self._versions, age, math.nan))
+            self.simulation.open_gate(self._lane_above(number))
 
-    def _replied(self, number: int) -> None:
-        self.play.watching.reply_up(number)
-        self.play.serving.desks[number].above = self.versions
+    def _reply(self, number: int) -> None:
+        self.observer.reply_up(number)
+        self.policy.servers[number].above = self._versions

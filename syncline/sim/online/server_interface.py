@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -118,8 +118,11 @@ class EndSimulation(Exception):
     """An exception that an observer raises to end the simulation."""
 
 
-class EventObserver(Protocol):
-    """An observer of the events, called in their order: the math. It may raise `EndSimulation`."""
+class EventObserver:
+    """An observer of the events, called in their order: the math. It may raise `EndSimulation`.
+
+    This class ignores all events; a subclass overrides what it observes.
+    """
 
     def step(self, worker: int, number: int) -> None:
         """Process that a worker has made its local step of this number, from 0."""
@@ -147,37 +150,6 @@ class EventObserver(Protocol):
 
     def fail(self, worker: int) -> None:
         """Process a failure: the worker loses all that it has not sent, and begins again with a new model."""
-
-
-class NullObserver:
-    """An observer that ignores all events, if only times are wanted."""
-
-    def step(self, worker: int, number: int) -> None:
-        """Ignore a worker's local step."""
-
-    def arrive(self, worker: int, age: int) -> None:
-        """Ignore the arrival of an update."""
-
-    def version(self, count: int, server: int) -> None:
-        """Ignore a new model version."""
-
-    def reply(self, worker: int) -> None:
-        """Ignore the reply to a worker."""
-
-    def fail(self, worker: int) -> None:
-        """Ignore the failure of a worker."""
-
-    def send_up(self, server: int) -> None:
-        """Ignore a local server's update."""
-
-    def arrive_up(self, server: int, age: int) -> None:
-        """Ignore the arrival of a local server's update."""
-
-    def reply_up(self, server: int) -> None:
-        """Ignore the reply to a local server."""
-
-    def merge(self, server: int) -> None:
-        """Ignore the merge of a model."""
 
 
 class Contribution(NamedTuple):

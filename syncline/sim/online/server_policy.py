@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+
 from syncline.seeds import generator
 from syncline.sim.online.server_interface import Contribution, EventObserver, ServerSettings
-from syncline.sim.online.server_state import ServerState, server_states
+
+
+@dataclass
+class ServerState:
+    """The state of one server, the only one or a local one.
+
+    Args:
+        number: number of the server.
+        idle: workers that have no model to work with, in the order in which they became idle; at first all its workers.
+        versions: number of versions that it has made.
+        under_way: number of workers that compute or whose updates are on their way.
+        buffered: workers whose updates wait for a version.
+        closing: version whose grace period is running.
+        merged: number of versions that it had made at its last merge of the model from above.
+        above: version of the last model that was sent from above.
+        away: whether its update to the server above, or the returned model, is on its way.
+    """
+
+    number: int
+    idle: list[int]
+    versions: int = 0
+    under_way: int = 0
+    buffered: list[int] = field(default_factory=list)
+    closing: int = 0
+    merged: int = 0
+    above: int = 0
+    away: bool = False
 
 
 class ServerClock(Protocol):
@@ -22,9 +51,9 @@ class ServerClock(Protocol):
         """Call a function after ``seconds``, once the servers have taken all updates that arrived by then."""
 
     def release_model(self, worker: int) -> None:
-        """Release a worker's next model; `Serving.replied` is called when it leaves."""
+        """Release a worker's next model; `ServerPolicy.replied` is called when it leaves."""
 
-    def updates_taken(self, desk: ServerState) -> None:
+    def updates_taken(self, server: ServerState) -> None:
         """Process that a server has taken all arrived updates and may have an update to send above."""
 
 
@@ -32,22 +61,38 @@ class ServerPolicy:
     """The servers of workers at their own pace, in the simulator or between processes.
 
     Args:
-        served: settings of the workers and servers.
+        settings: settings of the workers and servers.
         observer: observer of the events.
         timing: the clock.
+
+    Attributes:
+        steps_left: number of steps that no worker has been assigned.
+        assigned: number of steps that each worker makes with its present model.
+        model: version of each worker's model.
+        begun_s: time at which each worker began these steps.
+        sent_s: time at which each worker sent its last update.
+        servers: the only server, or the local servers.
+        server_of: server of each worker.
+        contributions: updates in the order of arrival.
+        end_s: time of the last event that the training needs.
     """
 
-    def __init__(self, served: ServerSettings, observer: EventObserver, timing: ServerClock) -> None:
-        self.served, self.watching, self.timing = served, observer, timing
-        workers = served.workers
-        self.left = served.steps  # steps that no worker has been handed
-        self.granted, self.model = [0] * workers, [0] * workers
+    def __init__(self, settings: ServerSettings, observer: EventObserver, timing: ServerClock) -> None:
+        self.settings, self.observer, self.timing = settings, observer, timing
+        workers = settings.workers
+        self.steps_left = settings.steps
+        self.assigned, self.model = [0] * workers, [0] * workers
         self.begun_s, self.sent_s = [0.0] * workers, [0.0] * workers
-        self.desks = server_states(workers, served.groups)
-        self.of = [desk for desk in self.desks for _ in desk.idle]
-        self.at: dict[int, int] = {}  # index of each worker's last update among all
-        self.noted: list[Contribution] = []
-        self.draws = generator(served.seed, "participants")
+        sizes = settings.groups or (workers,)
+        ends = np.cumsum(sizes).tolist()
+        self.servers = [
+            ServerState(number, list(range(end - size, end)))
+            for number, (size, end) in enumerate(zip(sizes, ends, strict=True))
+        ]
+        self.server_of = [server for server in self.servers for _ in server.idle]
+        self._last: dict[int, int] = {}  # index of each worker's last update among all
+        self.contributions: list[Contribution] = []
+        self.draws = generator(settings.seed, "participants")
         self.failed: set[int] = set()  # failed workers that have no new model yet
         self.gone: set[int] = set()  # failed workers that do not come back
         self.asleep: set[int] = set()  # workers without steps, until a failure returns some
@@ -55,9 +100,9 @@ class ServerPolicy:
 
     def begin(self) -> list[int]:
         """Hand out the first steps; return the workers that take part at once with the first model."""
-        at_once = [worker for desk in self.desks for worker in self._idle_to_start(desk)]
+        at_once = [worker for server in self.servers for worker in self._idle_to_start(server)]
         for worker in at_once:
-            self._grant(worker)
+            self._assign(worker)
         return at_once
 
     def take(self, arrived: Sequence[int]) -> None:
@@ -68,123 +113,125 @@ class ServerPolicy:
                 self._is_back(worker)
                 continue
             self.end_s = now_s
-            desk = self.of[worker]
-            age = desk.versions - self.model[worker]
-            self.at[worker] = len(self.noted)
-            self.noted.append(
+            server = self.server_of[worker]
+            age = server.versions - self.model[worker]
+            self._last[worker] = len(self.contributions)
+            self.contributions.append(
                 Contribution(
-                    worker, self.granted[worker], self.begun_s[worker], self.sent_s[worker], now_s,
-                    self.model[worker], desk.versions + 1, age, math.nan,
+                    worker, self.assigned[worker], self.begun_s[worker], self.sent_s[worker], now_s,
+                    self.model[worker], server.versions + 1, age, math.nan,
                 )
             )  # fmt: skip
-            desk.under_way -= 1
-            self.watching.arrive(worker, age)
-            desk.buffered.append(worker)
-            if not self.served.synchronous:
-                desk.idle.append(worker)
-            self._apply_updates_if_ready(desk)
-        for desk in self.desks:
-            self._send_due(desk)
+            server.under_way -= 1
+            self.observer.arrive(worker, age)
+            server.buffered.append(worker)
+            if not self.settings.synchronous:
+                server.idle.append(worker)
+            self._apply_updates_if_ready(server)
+        for server in self.servers:
+            self._send_due(server)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
         """Return the steps of a worker to the pool, because it failed before its update was made."""
-        self.left += self.granted[worker]
+        self.steps_left += self.assigned[worker]
         self.failed.add(worker)
         if for_good:
             self.gone.add(worker)
-        self.watching.fail(worker)
+        self.observer.fail(worker)
 
     def leave(self, worker: int) -> None:
         """Remove a worker that is not under way and does not come back."""
         self.gone.add(worker)
-        desk = self.of[worker]
-        desk.idle = [other for other in desk.idle if other != worker]
+        server = self.server_of[worker]
+        server.idle = [other for other in server.idle if other != worker]
 
     def wake(self) -> None:
         """Offer returned steps to the workers that had none, unless others have taken them; let all servers go on."""
-        if self.left:
+        if self.steps_left:
             asleep, self.asleep = sorted(self.asleep), set()
             for worker in asleep:
-                self.of[worker].idle.append(worker)
-        for desk in self.desks:
-            self._send_due(desk)
+                self.server_of[worker].idle.append(worker)
+        for server in self.servers:
+            self._send_due(server)
 
     def replied(self, worker: int) -> None:
         """Send a worker the current model and its next steps."""
         if worker in self.gone:
             return
-        self.watching.reply(worker)
-        desk = self.of[worker]
-        self.model[worker] = desk.versions
-        if worker in self.at:
-            self.noted[self.at[worker]] = self.noted[self.at[worker]]._replace(replied_s=self.timing.time_s())
+        self.observer.reply(worker)
+        server = self.server_of[worker]
+        self.model[worker] = server.versions
+        if worker in self._last:
+            last = self._last[worker]
+            self.contributions[last] = self.contributions[last]._replace(replied_s=self.timing.time_s())
         has_returned = worker in self.failed
         self.failed.discard(worker)
-        desk.under_way -= has_returned  # it counted as under way, so that no version was made without it
-        self._grant(worker)
+        server.under_way -= has_returned  # it counted as under way, so that no version was made without it
+        self._assign(worker)
         # Others may have been handed the last steps meanwhile.
-        if (self.served.hierarchy is not None or has_returned) and not self.granted[worker]:
-            if desk.buffered and self._is_last_version(desk):
-                self._version(desk)
-            self._send_due(desk)
+        if (self.settings.hierarchy is not None or has_returned) and not self.assigned[worker]:
+            if server.buffered and self._is_last_version(server):
+                self._make_version(server)
+            self._send_due(server)
 
-    def _idle_to_start(self, desk: ServerState) -> list[int]:
+    def _idle_to_start(self, server: ServerState) -> list[int]:
         """Return the idle workers that go on: as many as there are free places, or all if no steps are left."""
-        idle, present = desk.idle, self.served.workers - len(self.gone)
-        places = self.served.at_a_time - present + len(idle)
-        if places >= len(idle) or not self.left:
-            desk.idle = []
+        idle, present = server.idle, self.settings.workers - len(self.gone)
+        places = self.settings.at_a_time - present + len(idle)
+        if places >= len(idle) or not self.steps_left:
+            server.idle = []
             return idle
         drawn = set(self.draws.choice(len(idle), places, replace=False).tolist())
-        desk.idle = [worker for i, worker in enumerate(idle) if i not in drawn]
+        server.idle = [worker for i, worker in enumerate(idle) if i not in drawn]
         return [worker for i, worker in enumerate(idle) if i in drawn]
 
-    def _grant(self, worker: int) -> None:
+    def _assign(self, worker: int) -> None:
         """Hand a worker its next local steps, if any are left."""
-        steps = min(self.served.local_steps[worker], self.left)
-        self.granted[worker], self.left = steps, self.left - steps
-        self.of[worker].under_way += steps > 0
+        steps = min(self.settings.local_steps[worker], self.steps_left)
+        self.assigned[worker], self.steps_left = steps, self.steps_left - steps
+        self.server_of[worker].under_way += steps > 0
 
     def _is_back(self, worker: int) -> None:
         """Process a worker's request for a model after a failure; stop waiting for a worker that does not come back."""
-        desk = self.of[worker]
+        server = self.server_of[worker]
         if worker not in self.gone:
-            desk.idle.append(worker)
+            server.idle.append(worker)
             return
-        desk.under_way -= 1
+        server.under_way -= 1
         self.timing.release_model(worker)
-        if desk.buffered:
-            self._apply_updates_if_ready(desk)
+        if server.buffered:
+            self._apply_updates_if_ready(server)
 
-    def _is_last_version(self, desk: ServerState) -> bool:
+    def _is_last_version(self, server: ServerState) -> bool:
         """Return whether no further update can arrive, because no worker is under way or can get more steps."""
-        return not desk.under_way and (self.served.synchronous or not self.left)
+        return not server.under_way and (self.settings.synchronous or not self.steps_left)
 
-    def _apply_updates_if_ready(self, desk: ServerState) -> None:
+    def _apply_updates_if_ready(self, server: ServerState) -> None:
         """Make a version once the quorum has arrived or no further update can arrive."""
-        full = len(desk.buffered) >= self.served.buffer_size
-        if self._is_last_version(desk) or (full and not self.served.grace_period_s):
-            self._version(desk)
-        elif full and desk.closing != desk.versions + 1:
-            desk.closing = desk.versions + 1
-            self.timing.later(self.served.grace_period_s, partial(self._close, desk, desk.closing))
+        full = len(server.buffered) >= self.settings.buffer_size
+        if self._is_last_version(server) or (full and not self.settings.grace_period_s):
+            self._make_version(server)
+        elif full and server.closing != server.versions + 1:
+            server.closing = server.versions + 1
+            self.timing.later(self.settings.grace_period_s, partial(self._close, server, server.closing))
 
-    def _close(self, desk: ServerState, version: int) -> None:
+    def _close(self, server: ServerState, version: int) -> None:
         """End the grace period of a version."""
-        if desk.versions < version:
+        if server.versions < version:
             self.end_s = self.timing.time_s()
-            self._version(desk)
-            self._send_due(desk)
+            self._make_version(server)
+            self._send_due(server)
 
-    def _version(self, desk: ServerState) -> None:
-        self.watching.version(len(desk.buffered), desk.number)
-        desk.versions += 1
-        contributed, desk.buffered = desk.buffered, []
-        if self.served.synchronous:
-            desk.idle += [worker for worker in contributed if worker not in self.gone]
+    def _make_version(self, server: ServerState) -> None:
+        """Make a version of the buffered updates."""
+        self.observer.version(len(server.buffered), server.number)
+        server.versions += 1
+        contributed, server.buffered = server.buffered, []
+        if self.settings.synchronous:
+            server.idle += [worker for worker in contributed if worker not in self.gone]
 
-    def _send_due(self, desk: ServerState) -> None:
+    def _send_due(self, server: ServerState) -> None:
         """Send the update that is due above, and give models to idle workers."""
-        self.timing.updates_taken(desk)
-        for worker in self._idle_to_start(desk) if desk.idle else ():
+        self.timing.updates_taken(server)
+        for worker in self._idle_to_start(server) if server.idle else ():
             self.timing.release_model(worker)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from syncline.costmodel.network.topology import Floats
-from syncline.sim.failures.absences import AbsencePeriod, Absences
 from syncline.sim.failures.outcome import FailureCosts, no_progress
+from syncline.sim.failures.roster import AbsencePeriod, Absences
 
 LOST, AWAY = "lost", "away"
 """Names of spans of failed workers in a timeline: steps that are lost, and absence."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.network.nccl_costs import messages_ahead
 from syncline.costmodel.network.topology import Star, topology
 from syncline.kernels import Kernels
-from syncline.sim.events.state import LEFT_OVER
+from syncline.sim.events.codes import LEFT_OVER
 from syncline.sim.pipelines.deadlocks import tag_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, Numbering, Orders, Schedule
@@ -31,7 +31,7 @@ KERNELS = Kernels("syncline.sim.pipelines.compiled", break_even_units=2**16)
 
 
 def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
-    """Return the timeline of stages that play a schedule with checked orders; None if this is left to the events.
+    """Return the timeline of stages that run a schedule with checked orders; None if this is left to the events.
 
     Raises:
         SpecError: invalid times, or a network that does not fit the number of stages.
@@ -70,7 +70,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     )
     pipeline_table["nbytes"], pipeline_table["left_over"] = pipeline.activation_bytes, LEFT_OVER
     pipeline_table["ahead"] = messages_ahead(joined, pipeline.activation_bytes)
-    if kernels.play(pipeline_table, _stages(joined, schedule.limits, kernels.STAGE), tasks_table):
+    if kernels.simulate(pipeline_table, _stages(joined, schedule.limits, kernels.STAGE), tasks_table):
         return None
     return _timeline(schedule, tasks_table, float(pipeline.activation_bytes))
 
@@ -85,7 +85,7 @@ def _stages(joined: Star, limits: Sequence[int], kind: np.dtype[Any]) -> NDArray
     records["overhead_s"], records["up"], records["down"] = joined.overhead_s, up, down
     if limits:
         records["limit"] = limits
-    for name in ("waits", "sends", "on", "on_too"):
+    for name in ("waits", "sends", "incoming", "other_incoming"):
         records[name] = -1
     return records
 

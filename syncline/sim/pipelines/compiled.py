@@ -30,29 +30,29 @@ WHOLE = np.dtype(
 )  # fmt: skip
 """Record of the pipeline: M, v, whether stages choose their next task; bytes of every message, and the part of them
 that counts as a rounding error; number of turns given out, and number of links that have changed at this instant;
-number of messages behind a message that NCCL's buffers hold, see `syncline.sim.events.arrivals`.
+number of messages behind a message that NCCL's buffers hold, see `syncline.sim.events.messages`.
 """
 
 STAGE = np.dtype(
     [("latency_s", "f8", 2), ("rate", "f8", 2), ("overhead_s", "f8"), ("up", "f8"), ("down", "f8"), ("limit", "i8"),
-     ("at", "i8"), ("forwards", "i8"), ("backwards", "i8"), ("waits", "i8"), ("deciding", "?"), ("asked", "?"),
+     ("task", "i8"), ("forwards", "i8"), ("backwards", "i8"), ("waits", "i8"), ("deciding", "?"), ("lacks_input", "?"),
      ("sends", "i8"), ("to", "i8"), ("input", "i8"), ("back", "i8"), ("version", "i8"), ("share", "f8"),
-     ("left", "f8"), ("since_s", "f8"), ("on", "i8"), ("on_too", "i8"), ("changed", "i8", 2),
+     ("left", "f8"), ("since_s", "f8"), ("incoming", "i8"), ("other_incoming", "i8"), ("changed", "i8", 2),
      ("queued", "i8", 2), ("waiting", "i8", 2), ("first", "i8", 2)]
 )  # fmt: skip
 """Record of each stage, ``(K,)``: its links to the next stage and to the stage before; the in-flight limit of a
 greedy stage.
 
-``at`` is its current task, ``forwards`` and ``backwards`` are the counts so far; it ``waits`` for the input of this
-task, or -1. ``deciding`` says whether it decides after all else of the instant; ``asked`` says whether it has asked for
-an input that has not arrived.
+``task`` is its current task, ``forwards`` and ``backwards`` are the counts so far; it ``waits`` for the input of this
+task, or -1. ``deciding`` says whether it decides after all else of the instant; ``lacks_input`` says whether it waits
+for any input that it can use.
 
 ``sends`` is the task whose message is on the outgoing link, or -1; ``to`` is the receiving stage, ``input`` the task
 there, ``back`` says whether the message goes back (1) or forth (0); ``version`` is the valid end event, ``share`` the
 rate, ``left`` the remaining bytes, ``since_s`` the time since when.
 
-``on`` and ``on_too`` are the stages whose messages are on its incoming link, in turn, or -1. ``changed`` belongs to the
-pipeline: outgoing (k) and incoming (K + k) links whose messages have changed, in turn.
+``incoming`` and ``other_incoming`` are the stages whose messages are on its incoming link, in turn, or -1. ``changed``
+belongs to the pipeline: outgoing (k) and incoming (K + k) links whose messages have changed, in turn.
 
 ``queued`` counts the messages to the next stage and to the stage before that have not left; ``waiting`` counts those
 that have left and wait for messages behind them, of which ``first`` is the task of the first.
@@ -60,7 +60,7 @@ that have left and wait for messages behind them, of which ``first`` is the task
 
 TASK = np.dtype(
     [("number", "i4"), ("begin_s", "f8"), ("end_s", "f8"), ("leave_s", "f8"), ("left_s", "f8"), ("seconds", "f8"),
-     ("here", "?")]
+     ("has_input", "?")]
 )  # fmt: skip
 """Record of each stage and task, ``(K, N)``. Fields of the i-th task that a stage runs: its number, see `Orders`,
 noted by a greedy stage as it decides; its begin and end; the times when its message gets the outgoing link and has
@@ -88,20 +88,20 @@ def _receiver(pipeline: Any, stages: int, stage: int, number: int, step: int) ->
 
 
 @compiled
-def _is_here(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
-    return tasks[stage, number].here or _receiver(pipeline, len(tasks), stage, number, -1)[0] < 0
+def _has_input(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
+    return tasks[stage, number].has_input or _receiver(pipeline, len(tasks), stage, number, -1)[0] < 0
 
 
 @compiled
 def _go_on(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
     """Begin the next task, if there is one and its input has arrived."""
-    if stages[stage].at == tasks.shape[1]:
+    if stages[stage].task == tasks.shape[1]:
         return
     if pipeline.greedy:
         _decide(pipeline, stages, tasks, heap, stage, now, False)
         return
-    number = tasks[stage, stages[stage].at].number
-    if _is_here(pipeline, tasks, stage, number):
+    number = tasks[stage, stages[stage].task].number
+    if _has_input(pipeline, tasks, stage, number):
         _compute(pipeline, stages, tasks, heap, stage, now, number)
     else:
         stages[stage].waits = number
@@ -110,7 +110,7 @@ def _go_on(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: f
 @compiled
 def _compute(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, number: int) -> None:
     stages[stage].waits = -1
-    tasks[stage, stages[stage].at].begin_s = now
+    tasks[stage, stages[stage].task].begin_s = now
     _push(pipeline, heap, now + tasks[stage, number].seconds, NORMAL, COMPUTED, stage, 0)
 
 
@@ -124,18 +124,18 @@ def _decide(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: 
     number, count = pipeline.microbatches + state.backwards, pipeline.microbatches
     may_backward = state.backwards < state.forwards
     may_forward = state.forwards < count and state.forwards - state.backwards < state.limit
-    if not (may_backward and _is_here(pipeline, tasks, stage, number)):
+    if not (may_backward and _has_input(pipeline, tasks, stage, number)):
         if may_backward and may_forward and not last:
             if not state.deciding:
                 state.deciding = True
                 _push(pipeline, heap, now, DECIDING, DECIDE, stage, 0)
             return
-        if not (may_forward and _is_here(pipeline, tasks, stage, state.forwards)):
-            state.asked = True
+        if not (may_forward and _has_input(pipeline, tasks, stage, state.forwards)):
+            state.lacks_input = True
             return
         number = state.forwards
-    state.asked = False
-    tasks[stage, state.at].number = number
+    state.lacks_input = False
+    tasks[stage, state.task].number = number
     if number < count:
         state.forwards += 1
     else:
@@ -145,9 +145,9 @@ def _decide(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: 
 
 @compiled
 def _computed(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
-    task = stages[stage].at
+    task = stages[stage].task
     tasks[stage, task].end_s = now
-    stages[stage].at += 1
+    stages[stage].task += 1
     receiver, _ = _receiver(pipeline, len(stages), stage, tasks[stage, task].number, 1)
     if receiver >= 0:
         stages[stage].queued[_side(stages, stage, receiver)] += 1
@@ -186,11 +186,11 @@ def _carry(pipeline: Any, stages: Any, heap: Any, stage: int, now: float) -> Non
     state.version += 1
     alone = True
     if pipeline.nbytes:
-        alone = way_in.on < 0
+        alone = way_in.incoming < 0
         if alone:
-            way_in.on = stage
+            way_in.incoming = stage
         else:
-            way_in.on_too = stage
+            way_in.other_incoming = stage
     if alone:
         state.share = state.rate[state.back]
         _push(pipeline, heap, now + pipeline.nbytes / state.share, NORMAL, DRAINED, stage, state.version)
@@ -226,7 +226,7 @@ def _settle(pipeline: Any, stages: Any, heap: Any, now: float) -> None:
         receiver, fresh = _incoming_stage(stages, i), True
         for before in range(i):
             fresh = fresh and _incoming_stage(stages, before) != receiver
-        first, other, link = stages[receiver].on, stages[receiver].on_too, stages[i // 2].changed[i % 2]
+        first, other, link = stages[receiver].incoming, stages[receiver].other_incoming, stages[i // 2].changed[i % 2]
         if fresh and first >= 0:
             if link == other:
                 first, other = other, first
@@ -265,15 +265,15 @@ def _drained(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now:
     state = stages[stage]
     way_in, task = stages[state.to], state.sends
     if pipeline.nbytes:
-        if way_in.on == stage:
-            way_in.on = way_in.on_too
-        way_in.on_too = -1
-        if way_in.on >= 0:
+        if way_in.incoming == stage:
+            way_in.incoming = way_in.other_incoming
+        way_in.other_incoming = -1
+        if way_in.incoming >= 0:
             _change(pipeline, stages, heap, len(stages) + state.to, now)
     _arrive(pipeline, stages, tasks, heap, stage, task, now)
     tasks[stage, task].left_s = now
     state.sends = -1
-    for following in range(task + 1, state.at):
+    for following in range(task + 1, state.task):
         if _send(pipeline, stages, tasks, heap, stage, following, now):
             return
 
@@ -310,18 +310,18 @@ def _arrive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task:
 @compiled
 def _arrived(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now: float) -> None:
     state = stages[stage]
-    tasks[stage, number].here = True
+    tasks[stage, number].has_input = True
     if state.waits == number:
         _compute(pipeline, stages, tasks, heap, stage, now, number)
-    elif state.asked and not state.deciding:
+    elif state.lacks_input and not state.deciding:
         may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
         if number == pipeline.microbatches + state.backwards or (may_forward and number == state.forwards):
             _decide(pipeline, stages, tasks, heap, stage, now, False)
 
 
 @compiled
-def play(pipeline_table: Any, stages: Any, tasks: Any) -> int:
-    """Play to the end, or until nothing goes on; return the number of tasks that are not done.
+def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
+    """Simulate to the end, or until nothing goes on; return the number of tasks that are not done.
 
     Args:
         pipeline_table: ``(1,)`` of ``WHOLE``.
@@ -351,5 +351,5 @@ def play(pipeline_table: Any, stages: Any, tasks: Any) -> int:
             _go_on(pipeline, stages, tasks, heap, stage, now)
     remaining = tasks.size
     for stage in range(len(stages)):
-        remaining -= stages[stage].at
+        remaining -= stages[stage].task
     return remaining

@@ -141,22 +141,19 @@ class PipelineMath:
         forward, split = self._kept[i, part], self.schedule.splits_backward
         wanted = ([forward.x] if part else []) + ([] if split else list(forward.weights.values()))
         if wanted:
-            grads = self._differentiate(stage, part, forward, wanted, self._gradient[i, part], keep=split)
+            grads = self._differentiate(stage, part, i, wanted, keep=split)
             if part:
                 self._gradient[i, part - 1] = grads[0]
             if not split:
                 self._take(stage, part, i, grads[1 if part else 0 :])
 
     def _weight(self, stage: int, part: int, i: int) -> None:
-        forward = self._kept[i, part]
-        wanted = list(forward.weights.values())
-        self._take(
-            stage, part, i, self._differentiate(stage, part, forward, wanted, self._gradient[i, part], keep=False)
-        )
+        wanted = list(self._kept[i, part].weights.values())
+        self._take(stage, part, i, self._differentiate(stage, part, i, wanted, keep=False))
 
-    def _differentiate(
-        self, stage: int, part: int, forward: _Kept, wanted: list[Tensor], outer: Tensor | None, keep: bool
-    ) -> Sequence[Tensor]:
+    def _differentiate(self, stage: int, part: int, i: int, wanted: list[Tensor], keep: bool) -> Sequence[Tensor]:
+        """Return a part's gradients by its input or weights; ``keep`` the graph for another call."""
+        forward, outer = self._kept[i, part], self._gradient[i, part]
         delay = self._version[stage] - forward.version
         if self.mode != "corrected" or not delay or not self._velocity[part]:
             return torch.autograd.grad(forward.y, wanted, outer, retain_graph=keep)

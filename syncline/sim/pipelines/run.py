@@ -140,7 +140,7 @@ class _Greedy:
 
 
 def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
-    """Return the timeline of a pipeline whose stages play its schedule.
+    """Return the timeline of a pipeline whose stages run its schedule.
 
     Raises:
         SpecError: invalid times.

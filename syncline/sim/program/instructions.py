@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, SynclineError
-from syncline.sim.program.starts import Floats
 from syncline.sim.program.timeline import is_computing
 
 Effect: TypeAlias = Callable[[], object]
@@ -145,7 +145,7 @@ Program: TypeAlias = Sequence[Instruction]
 
 
 class SharedProgram(Sequence[Program]):
-    """The programs of workers that all run the same program.
+    """The programs of workers that all run the same program, without a list of them.
 
     Args:
         program: the program.
@@ -176,6 +176,21 @@ class Stuck(SynclineError):
 
     def __str__(self) -> str:
         return self.line
+
+
+def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
+    """Return the time at which each worker begins, ``(P,)`` seconds, 0 by default.
+
+    Raises:
+        SpecError: a time that is negative or not finite, or a wrong number of times.
+    """
+    try:
+        starts = np.broadcast_to(np.asarray(0.0 if starts_s is None else starts_s, dtype=np.float64), (workers,))
+    except ValueError:
+        raise SpecError("starts_s", starts_s, f"one time, or one for each of the {workers} workers") from None
+    if not np.all(np.isfinite(starts) & (starts >= 0)):
+        raise SpecError("starts_s", starts_s, "seconds, finite and at least 0")
+    return starts
 
 
 def compute_times(compute_s: ArrayLike) -> Floats:

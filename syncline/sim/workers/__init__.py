@@ -1,1 +1,1 @@
-"""Disturbances of workers: ``compute`` (time of a step), ``stragglers``, ``faults`` (of their links)."""
+"""Disturbances of workers: ``compute`` (the time of a step), ``faults`` (of their links)."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.headline.step_times import step_times
 from replication.figures.alignment import LATE, ON_TIME, Panel, Plot, Scatter, measured_over, swings
 from replication.figures.alignment import trajectory_grid as ways_on_contours
 from replication.figures.layers import measures_by_layer
@@ -26,22 +27,14 @@ from replication.figures.trials import TriedTrial, trials_over_knob
 from replication.figures.votes import votes_over_workers
 from replication.figures.wall_clock import time_over_bandwidth
 from syncline.analysis import Curve, SeedSeries, save
-from syncline.analysis.figures import (
-    SizePanel,
-    Surface,
-    cost_against_size,
-    distance_over_steps,
-    landscape_convergence,
-    loss_against_clock,
-    loss_against_steps,
-    timeline_strip,
-)
-from syncline.analysis.figures.ages import ages_and_contributions
+from syncline.analysis.figures.async_workers import ages_and_contributions, waiting_matrix
+from syncline.analysis.figures.collectives import SizePanel, cost_against_size
+from syncline.analysis.figures.landscape import Surface, distance_over_steps, landscape_convergence
+from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
 from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
 from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
-from syncline.analysis.figures.step_times import step_times
+from syncline.analysis.figures.timeline import timeline_strip
 from syncline.analysis.figures.validation import predicted_against_measured
-from syncline.analysis.figures.waits import waiting_matrix
 from syncline.costmodel.network.link import Link
 from syncline.sim.pipelines.report import TaskSpan
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from syncline.analysis.figures import save
 from syncline.analysis.figures.axes import (
     TICK_GAP,
     draw_line,
     new_figure,
+    save,
     spread_positions,
     thinned,
     time_ticks,

@@ -29,7 +29,7 @@ def test_every_figure_of_the_package_is_in_the_gallery():
     }  # fmt: skip
     drawn = Path(__file__).with_name("gallery.py").read_text(encoding="utf-8")
     assert {name for name in drawing - {"new_figure"} if name not in drawn} == set()
-    assert len(drawing) >= 13
+    assert len(drawing) >= 12
 
 
 def spoiled_page() -> Figure:

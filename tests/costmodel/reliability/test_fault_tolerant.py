@@ -11,8 +11,8 @@ import pytest
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.costmodel.reliability.rates import FailureRate
 from syncline.errors import SpecError
+from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outages import all_outages
-from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 
@@ -27,7 +27,7 @@ def test_events_agree(copies: int, mtbf_s: float, repair_s: float, period: int) 
     told = []
     for seed in range(6):
         outages = all_outages([rate], [], copies, 1, 1, seed)
-        told.append(play_reforms(group, 10**9, lambda _: endless, outages, 3e6, period=period).goodput)
+        told.append(ElasticTraining(group, 10**9, lambda _: endless, outages, 3e6, period=period).simulate().goodput)
     on = FaultTolerantGroup(
         copies, mtbf_s, mtbf_s / copies, math.inf, 10.0, 60 + 2 * 30, 300.0, max(60.0, repair_s), period
     )

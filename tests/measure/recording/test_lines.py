@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from syncline.measure.recording import watch
 from syncline.measure.recording.ranks import failing_line
 from syncline.measure.recording.recorder import Refusal, is_library, user_line
 from syncline.measure.recording.watch import line_in
@@ -40,10 +42,32 @@ def test_the_line_of_a_failure() -> None:
     assert failing_line(failed.value) == f"{SCRIPT}:2"
 
 
-def test_the_line_of_a_rank_that_waits(tmp_path: Any) -> None:
-    stack = [(PACKAGE, 4), (SCRIPT, 2), (SCRIPT, 9)]
-    (tmp_path / "where").write_text("".join(f'  File "{file}", line {line} in f\n' for file, line in stack))
-    assert line_in(tmp_path / "where") == f"{SCRIPT}:2"
+def test_the_line_of_a_rank_that_waits() -> None:
+    def stack(*lines: tuple[str, int]) -> str:
+        return "".join(f'  File "{file}", line {line} in f\n' for file, line in lines)
+
+    other = "Thread 0x1 (most recent call first):\n" + stack((SCRIPT, 7))
+    current = "Current thread 0x2 (most recent call first):\n" + stack((PACKAGE, 4), (SCRIPT, 2), (SCRIPT, 9))
+    assert line_in(other + "\n" + current) == f"{SCRIPT}:2"
+
+
+def test_a_pause_of_the_machine_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s)
+    monkeypatch.setattr(watch, "cpu_of", lambda pids: 5.0)
+    idle = watch.Idleness(120.0)
+
+    def seconds_until_over(step_s: float) -> float:
+        nonlocal clock_s
+        begin_s = clock_s
+        while not idle.is_over_limit({1: 0, 2: 1}):
+            clock_s += step_s
+        return clock_s - begin_s
+
+    clock_s = 600.0  # this process, too, was paused since its last reading
+    assert not idle.is_over_limit({1: 0, 2: 1})
+    assert not idle.is_over_limit({1: 0, 2: 1})
+    assert 110 < seconds_until_over(2.0) <= 122
 
 
 def test_files_of_libraries() -> None:

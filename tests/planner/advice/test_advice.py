@@ -10,7 +10,7 @@ import pytest
 import syncline as sl
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 
 FIELDS = ("method", "layout", "time_s", "low_s", "high_s", "utilisation", "memory_bytes", "wan_bytes", "cost",
           "energy_j", "why")  # fmt: skip

@@ -23,7 +23,7 @@ from syncline.planner.projection.tables import project_tables
 from syncline.planner.tables.display import catalogue_table, compare_tables, run_tables
 from syncline.planner.tables.layout import Sheet
 from syncline.runs.catalogue import CATALOGUES
-from syncline.runs.pipeline_tables import pipeline_tables
+from syncline.runs.pipeline import pipeline_tables
 from syncline.specs import load_spec
 from tests.measure.calibration.test_calibrate import FACTS, TINY, cluster_of, measured_with
 from tests.measure.validation.test_step_times import made_up, spec_of, written

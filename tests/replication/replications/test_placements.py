@@ -15,7 +15,7 @@ from replication.replications.stages import ReplicationStage, final_stages, plac
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import validate
 from syncline.methods.placed_dion import placed_steps
-from syncline.runs.sweep.allowance import Allowance
+from syncline.runs.sweep.pool import Allowance
 from syncline.specs.load import with_overrides
 
 STEPS, TUNE = 12, {"lr": "0.01..0.1"}

@@ -18,8 +18,7 @@ from replication.studies.vote_ties import study as vote_ties
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.optim import DirectVote, OneBitVote
-from syncline.runs.run import steps_of
-from syncline.runs.studies import run_study
+from syncline.runs.run import run_study, steps_of
 from syncline.specs import CompareSpec, load_spec
 from tests.runs.examples import trained
 

@@ -13,7 +13,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.planner.tables.display import run_tables
 from syncline.problems import TextGPT
-from syncline.runs.studies import run_study, total_length
+from syncline.runs.run import run_study, total_length
 from syncline.specs import load_spec
 from syncline.training import rows_of
 

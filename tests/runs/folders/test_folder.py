@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.folders.processor import SETTINGS, processor_record
+from syncline.runs.folders.folder import CODE_PATH_SETTINGS, RunFolder, environment, processor_record
 
 
 def names(folder):
@@ -178,7 +177,7 @@ def test_the_environment_names_what_a_result_depends_on():
 
 
 def test_the_processor_and_the_settings_of_code_paths_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SETTINGS:
+    for name in CODE_PATH_SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     record = processor_record()

@@ -61,6 +61,9 @@ class Crash(Exception):
 
 def test_a_training_that_crashes_leaves_the_steps_before(tmp_path, monkeypatch):
     monkeypatch.setattr("syncline.runs.training.trained.SECONDS_BETWEEN_REPORTS", 0.0)
+    # As if a second passed with each step.
+    monkeypatch.setattr(streams, "SECONDS_BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr(streams, "SHARE_OF_TIME", float("inf"))
 
     def crash(done):
         if done == 30:
@@ -69,9 +72,6 @@ def test_a_training_that_crashes_leaves_the_steps_before(tmp_path, monkeypatch):
     spec = bowl(eval_every=0, steps=10**6)
     with pytest.raises(Crash) as told, RunFolder(tmp_path / "run") as folder:
         stream = TrainingStream(folder.working, 0, "local")
-        note = stream.of_seeds
-        # As if a second passed with each step.
-        stream.of_seeds = lambda *parts: _always(note(*parts))
         train_method(spec, spec.methods[1], crash, stream)
     assert f"run.partial-{os.getpid()}" in told.value.__notes__[0]
     with RunFolder(tmp_path / "run"):
@@ -79,14 +79,3 @@ def test_a_training_that_crashes_leaves_the_steps_before(tmp_path, monkeypatch):
     metrics = pq.read_table(tmp_path / "run-killed" / "metrics.parquet")
     assert metrics["step"].to_pylist() == [*range(30)] * 2
     assert metrics.schema.field("train_loss").type == pa.float64()
-
-
-def _always(stream):
-    write = stream.note
-
-    def note(done):
-        stream._due_s = 0.0
-        write(done)
-
-    stream.note = note
-    return stream

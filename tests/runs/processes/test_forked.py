@@ -69,7 +69,6 @@ def test_a_process_that_ends_breaks_the_others_off():
 SCRIPT = """
 from functools import partial
 from syncline.runs.processes.forked import call_results
-from syncline.runs.processes.shared_pickle import pickle_calls
 
 print("main")
 
@@ -78,8 +77,7 @@ class Own:
 
 def made(x): return Own(x)
 
-from pathlib import Path
-calls = pickle_calls([partial(made, x) for x in (1, 2)], (), Path("."))
+calls = [partial(made, x) for x in (1, 2)]
 print(sorted(one.x for one in call_results(calls, 2)), {type(one) is Own for one in call_results(calls, 2)})
 """
 

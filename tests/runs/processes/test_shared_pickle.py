@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,9 +11,8 @@ import pytest
 import torch
 
 import syncline as sl
-from syncline.runs.processes.shared_pickle import LARGE_BYTES, pickle_calls
-from syncline.runs.processes.shared_progress import SharedProgress
-from syncline.runs.sweep import pool
+from syncline.runs.processes import shared_progress
+from syncline.runs.processes.forked import LARGE_BYTES, pickle_calls, unpickle_call
 
 
 class Data:
@@ -33,8 +31,8 @@ def test_what_is_large_is_a_file_and_what_is_small_goes_along(tmp_path: Path) ->
     calls = [partial(with_number, one, number) for number, one in enumerate((large, large, small))]
     sent = pickle_calls(calls, [large, small, large], tmp_path)
     assert len([file for file in tmp_path.rglob("*") if file.is_file()]) == 1
-    assert all(len(pickle.dumps(one)) < 1000 for one in sent)
-    first, second, third = (pickle.loads(pickle.dumps(one))() for one in sent)
+    assert all(len(one) < 1000 for one in sent)
+    first, second, third = (unpickle_call(one)() for one in sent)
     assert first[0] is second[0] and (first[1], second[1], third[1]) == (0, 1, 2)
     assert (len(first[0].content), len(third[0].content)) == (LARGE_BYTES, 10)
 
@@ -46,11 +44,11 @@ def test_a_sweep_ships_the_data_of_a_problem_once(monkeypatch: pytest.MonkeyPatc
     problem = sl.TorchProblem(partial(torch.nn.Linear, 16, 1), items, torch.nn.functional.mse_loss, batch_size=4)
     made: list[bytes] = []
 
-    def here_by_pickles(calls: list[Any], jobs: int, progress: SharedProgress, shared: list[Any]) -> Iterator[Any]:
-        made.extend(map(pickle.dumps, pickle_calls(calls, shared, progress.path.parent)))
-        return (pickle.loads(one)() for one in made)
+    def here_by_pickles(calls: list[Any], jobs: int, folder: Path, shared: list[Any]) -> Iterator[Any]:
+        made.extend(pickle_calls(calls, shared, folder))
+        return (unpickle_call(one)() for one in made)
 
-    monkeypatch.setattr(pool, "in_processes", here_by_pickles)
+    monkeypatch.setattr(shared_progress, "call_results", here_by_pickles)
     fields = {"problem": problem, "method": "ddp-sgdm", "network": "wan", "workers": 2, "steps": 3, "seeds": 2}
     here, there = (
         sl.sweep(None, {"method.lr": [0.01, 0.02]}, compute={"seconds": 1e-3}, jobs=jobs, **fields) for jobs in (1, 2)

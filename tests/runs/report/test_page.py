@@ -12,8 +12,8 @@ import pytest
 import syncline as sl
 from syncline.analysis.statistics.curves import median_and_range
 from syncline.errors import SpecError, SynclineError
-from syncline.runs.curve_figure import read_curves
 from syncline.runs.report.page import in_a_script
+from syncline.runs.training.curves import read_curves
 from tests.runs.report.kept import HARMFUL, compared, ran
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.analysis.figures.style import CYCLE, METHOD_FAMILIES
-from syncline.runs.report.themes import DARK, LIGHT, TOLD_APART, contrast, legible, styles_of
+from syncline.runs.report.themes import DARK, LIGHT, MIN_CONTRAST, contrast, legible, styles_of
 
 
 def test_contrast_is_that_of_the_standard():
@@ -20,7 +20,7 @@ def test_texts_and_what_is_drawn_can_be_told_from_the_ground(theme):
         assert contrast(theme[name], theme["ground"]) >= 4.5 and contrast(theme[name], theme["page"]) >= 4.5
     colors = [style.color for style in CYCLE] + [one for family in METHOD_FAMILIES.values() for one in family.shades]
     for color in colors:
-        assert contrast(legible(color, theme["ground"]), theme["ground"]) >= TOLD_APART
+        assert contrast(legible(color, theme["ground"]), theme["ground"]) >= MIN_CONTRAST
 
 
 def test_methods_are_told_apart_in_both_themes():

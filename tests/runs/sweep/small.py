@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from syncline.runs.sweep.folder import Swept
 from syncline.runs.sweep.sweep import sweep
-from syncline.runs.sweep.swept import Swept
 from syncline.runs.training import train_and_time
 from tests.runs.examples import BOWL
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from syncline.errors import SpecError
-from syncline.runs.sweep.ranking import effort, is_equal, ranked, with_equal_effort
+from syncline.runs.sweep.ranking import effort, effort_line, ranked, with_equal_effort
 
 
 def row(configuration, seed, loss, *, error=None, diverged_at=None, wall_s=1.0, method="a"):
@@ -59,7 +59,9 @@ def test_effort_counts_configurations_that_are_trained_and_is_made_equal_from_th
         for number, (method, training) in enumerate([("a", "x"), ("a", "x"), ("a", "y"), ("b", "z"), ("a", "v")], 1)
         for seed in (0, 1)
     ]
-    tuned = effort((one["method"], one["training"]) for one in asked)
-    assert tuned == {"a": 3, "b": 1} and not is_equal(tuned) and is_equal({"a": 2, "b": 2}) and is_equal({})
+    assert effort(asked) == {"a": 3, "b": 1}
+    assert effort_line({"a": 3, "b": 1}) == "tuning effort: not equal; configurations: a 3, b 1"
+    assert effort_line({"a": 2, "b": 2}) == "tuning effort: equal, 2 configurations of each of 2 methods"
+    assert effort_line({}) == ""
     rows = [row(int(one["run"][0]), int(one["run"][2]), 1.0, method=one["method"]) for one in asked]
     assert {one["configuration"] for one in with_equal_effort(rows, asked)} == {1, 2, 4}

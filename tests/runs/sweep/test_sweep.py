@@ -47,7 +47,7 @@ def test_each_row_is_what_a_run_with_that_seed_alone_says(tmp_path, monkeypatch)
 def test_what_is_finished_is_not_run_again_and_a_wider_grid_runs_what_is_new(tmp_path):
     with counted_trainings() as begun:
         first = small_sweep(tmp_path / "out")
-        assert begun == PRODUCT and (first.asked, first.repeated) == (6, 0)
+        assert begun == PRODUCT and (len(first.requests), first.repeated) == (6, 0)
         again = small_sweep(tmp_path / "out")
         assert begun == PRODUCT and again.repeated == 6 and again.rows == first.rows
         wider = sweep(FIELDS, {"method.lr": [0.03, *RATES]}, seeds=3, out=tmp_path / "out", jobs=1)
@@ -114,10 +114,10 @@ def test_networks_and_clocks_share_a_training_and_give_the_same_numbers(tmp_path
 
 
 def test_a_step_is_measured_once_for_a_folder(tmp_path, monkeypatch):
-    from syncline.runs.training import measured_step
+    from syncline.runs.training import trained
 
     times_s = iter([2e-3, 3e-3, 4e-3])
-    monkeypatch.setattr(measured_step, "measured_step_s", lambda *_, **__: next(times_s))
+    monkeypatch.setattr(trained, "measured_step_s", lambda *_, **__: next(times_s))
     for rates in ([0.01], [0.01, 0.02]):
         result = sweep(FIELDS, {"method.lr": rates, "workers": [2, 3]}, overrides={"compute": "measure"},
                        out=tmp_path / "out", jobs=1)  # fmt: skip

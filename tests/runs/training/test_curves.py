@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.runs.compare import compare
-from syncline.runs.curve_figure import figure_of_file
 from syncline.runs.run import run
 from syncline.runs.training import curves
+from syncline.runs.training.curves import figure_of_file
 from syncline.runs.training.train_and_time import time_method
 from tests.runs.examples import bowl, bowl_run, trained
 

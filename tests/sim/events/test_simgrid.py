@@ -16,8 +16,8 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import topology
 from syncline.sim import Collective, Round, collective_finish_s, rounds, run_events
-from syncline.sim.lockstep.maps import run_rounds
 from tests.reference import REFERENCE, needs_reference
+from tests.sim.lockstep.rounds import run_rounds
 
 SIMGRID = REFERENCE / "simgrid"
 NETWORKS = {"IB": Link(2e-6, 12.5e9), "10GbE": Link(50e-6, 1.25e9), "WAN": Link(25e-3, 125e6)}

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel.reliability.rates import FailureRate
-from syncline.sim.failures.absences import Absences
-from syncline.sim.failures.independent import play_independent_workers
+from syncline.sim.failures.elastic import ElasticTraining
+from syncline.sim.failures.independent import simulate_independent_workers
 from syncline.sim.failures.outages import Outage, all_outages
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.reforms import play_reforms
-from syncline.sim.failures.restarts import play_restarts
-from syncline.sim.failures.roster import FailingGroup
+from syncline.sim.failures.restarts import RestartedTraining
+from syncline.sim.failures.roster import Absences, FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from tests.sim.failures import literal
 from tests.sim.failures.test_restarts import adds_up
@@ -26,7 +25,7 @@ def reform(
     group: FailingGroup, steps: int, saving: CheckpointTimes, outages: list[Outage], until_s: float = math.inf
 ) -> FailureCosts:
     endless = SavedSteps(10**9, equal_step_ends(1.0), saving)
-    told = play_reforms(group, steps, lambda _: endless, outages, until_s)
+    told = ElasticTraining(group, steps, lambda _: endless, outages, until_s).simulate()
     assert adds_up(told)
     return told
 
@@ -35,8 +34,9 @@ def test_without_failures_all_three_are_the_same() -> None:
     saving = CheckpointTimes(10, 0.5)
     told = reform(FailingGroup(3), 25, saving, [])
     assert told.wall_s == 26 and told.checkpoint_s == 3  # its end is nobody's checkpoint
-    assert play_restarts(FailingGroup(3), SavedSteps(25, equal_step_ends(1.0), saving), []).wall_s == 26.5
-    assert play_independent_workers(FailingGroup(3), 25, 1.0, 5, 0.0, []).wall_s == 25
+    work = SavedSteps(25, equal_step_ends(1.0), saving)
+    assert RestartedTraining(FailingGroup(3), work, []).simulate().wall_s == 26.5
+    assert simulate_independent_workers(FailingGroup(3), 25, 1.0, 5, 0.0, []).wall_s == 25
 
 
 def test_by_hand() -> None:
@@ -60,9 +60,9 @@ def test_where_all_fail_the_state_is_that_of_the_last_checkpoint() -> None:
 
 
 def test_too_few_wait_for_others_or_say_so() -> None:
-    waits = reform(FailingGroup(4, at_least=3), 30, CheckpointTimes(), [Outage(10.0, 0, 2, 50.0)])
+    waits = reform(FailingGroup(4, min_workers=3), 30, CheckpointTimes(), [Outage(10.0, 0, 2, 50.0)])
     assert waits.stuck is None and waits.wall_s == pytest.approx(70)
-    ends = reform(FailingGroup(4, at_least=3), 30, CheckpointTimes(), [Outage(10.0, 0, 2)])
+    ends = reform(FailingGroup(4, min_workers=3), 30, CheckpointTimes(), [Outage(10.0, 0, 2)])
     assert ends.stuck == "no progress possible since 10 s: 2 workers are left, and 3 are needed"
     assert reform(FailingGroup(4), 30, CheckpointTimes(), [Outage(10.0, 0, 2)]).wall_s == pytest.approx(50)
 
@@ -80,7 +80,7 @@ def test_workers_alone_are_what_happens_step_by_step(times, period):
             kept.append((at, who, back))
             back_s[who] = back
     outages = [Outage(at, who, who + 1, back) for at, who, back in kept]
-    told = play_independent_workers(FailingGroup(3, restart_s=0.3), 10**6, 1.0, period, 0.2, outages, until_s=40.0)
+    told = simulate_independent_workers(FailingGroup(3, restart_s=0.3), 10**6, 1.0, period, 0.2, outages, until_s=40.0)
     wanted = literal.alone(3, 1.0, period, 0.5, 40.0, kept)
     assert adds_up(told)
     assert told.useful_s == pytest.approx(sum(wanted), abs=3)  # of each, the step under way is counted in part
@@ -109,8 +109,8 @@ def test_nobody_waits_for_ever_for_who_never_comes_back() -> None:
     def outages() -> Iterator[Outage]:
         return all_outages([FailureRate(50.0, repair_s=1.0)], [Outage(5.0, 0, 2)], 2, 1, 1, 0)
 
-    assert play_independent_workers(FailingGroup(2), 1000, 1.0, 1, 0.0, outages()).stuck is not None
+    assert simulate_independent_workers(FailingGroup(2), 1000, 1.0, 1, 0.0, outages()).stuck is not None
     endless = SavedSteps(10**9, equal_step_ends(1.0), CheckpointTimes())
-    assert play_reforms(FailingGroup(2), 1000, lambda _: endless, outages()).stuck is not None
+    assert ElasticTraining(FailingGroup(2), 1000, lambda _: endless, outages()).simulate().stuck is not None
     away = Absences(FailingGroup(2), outages()).next_of(1, 4.0, 6.0)
     assert away is not None and away.back_s == math.inf

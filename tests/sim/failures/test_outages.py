@@ -11,7 +11,7 @@ from scipy import stats
 
 from syncline.costmodel.reliability.rates import FailureRate
 from syncline.sim.failures.outages import Outage, all_outages
-from syncline.sim.failures.places import FilledPlaces
+from syncline.sim.failures.roster import FilledPlaces
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.0, 3.0])

@@ -12,7 +12,7 @@ from syncline.costmodel.reliability.checkpoints import best_interval_s, expected
 from syncline.costmodel.reliability.rates import FailureRate
 from syncline.sim.failures.outages import Outage, all_outages
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.restarts import play_restarts
+from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, checkpoint_steps, equal_step_ends
 from tests.sim.failures import literal
@@ -30,7 +30,7 @@ def spent(stop_s: float, mtbf_s: float, interval_s: float, restart_s: float, dow
         cycles * steps, equal_step_ends(interval_s / steps), CheckpointTimes(steps, stop_s, load_s=restart_s / 2)
     )
     group = FailingGroup(4, spares=10**9, timeout_s=down_s, restart_s=restart_s / 2)
-    told = play_restarts(group, work, all_outages([FailureRate(4 * mtbf_s)], [], 4, 1, 1, seed=1))
+    told = RestartedTraining(group, work, all_outages([FailureRate(4 * mtbf_s)], [], 4, 1, 1, seed=1)).simulate()
     assert adds_up(told) and told.steps == cycles * steps
     return told.wall_s
 
@@ -72,7 +72,9 @@ def test_closed_forms_between_failures_are_what_happens_step_by_step(steps, ever
     work = SavedSteps(steps, equal_step_ends(1.0), CheckpointTimes(every, stop_s, load_s=0.4))
     group = FailingGroup(8, timeout_s=timeout_s, restart_s=0.5)
     # each hits a place of its own, so that none finds its place empty
-    told = play_restarts(group, work, [Outage(at, i, i + 1, back) for i, (at, back) in enumerate(failures)])
+    told = RestartedTraining(
+        group, work, [Outage(at, i, i + 1, back) for i, (at, back) in enumerate(failures)]
+    ).simulate()
     wanted = literal.restarts(steps, 1.0, every, stop_s, 0.9, timeout_s, failures)
     found = (told.wall_s, told.steps, told.lost_s / 8, told.down_s / 8, told.restart_s / 8)
     assert found == pytest.approx(tuple(wanted), abs=1e-9)
@@ -82,46 +84,48 @@ def test_closed_forms_between_failures_are_what_happens_step_by_step(steps, ever
 def test_a_late_copy_is_returned_to_only_when_it_is_written() -> None:
     work = SavedSteps(100, equal_step_ends(1.0), CheckpointTimes(10, 0.5, lag_s=4.0))
     outage = [Outage(13.0, 0, 1, 13.0)]  # the copy of step 10 was begun at 10.5 s, and would be there at 14.5 s
-    assert play_restarts(FailingGroup(1), work, outage).lost_steps == 12
-    assert play_restarts(FailingGroup(1), work, [Outage(15.0, 0, 1, 15.0)]).lost_steps == 4
+    assert RestartedTraining(FailingGroup(1), work, outage).simulate().lost_steps == 12
+    assert RestartedTraining(FailingGroup(1), work, [Outage(15.0, 0, 1, 15.0)]).simulate().lost_steps == 4
     assert checkpoint_steps(2.0, 1.0, lag_s=4.0) == 4 and checkpoint_steps(math.inf, 1.0) is None
 
 
 def test_copies_at_peers_are_lost_where_both_fail() -> None:
     work = SavedSteps(100, equal_step_ends(1.0), CheckpointTimes(10, peers=True))
-    one = play_restarts(FailingGroup(4), work, [Outage(55.0, 0, 1, 55.0)])
-    neighbours = play_restarts(FailingGroup(4), work, [Outage(55.0, 0, 2, 55.0)])
-    both = play_restarts(FailingGroup(4), work, [Outage(55.0, 0, 3, 55.0)])
+    one = RestartedTraining(FailingGroup(4), work, [Outage(55.0, 0, 1, 55.0)]).simulate()
+    neighbours = RestartedTraining(FailingGroup(4), work, [Outage(55.0, 0, 2, 55.0)]).simulate()
+    both = RestartedTraining(FailingGroup(4), work, [Outage(55.0, 0, 3, 55.0)]).simulate()
     assert (one.lost_steps, neighbours.lost_steps, both.lost_steps) == (5, 5, 55)
     assert all(adds_up(told) for told in (one, neighbours, both))
     assert both.useful_s == 4 * 100
 
 
 def test_who_joins_late_is_waited_for() -> None:
-    told = play_restarts(
+    told = RestartedTraining(
         FailingGroup(2, restart_s=3.0),
         SavedSteps(10, equal_step_ends(1.0), CheckpointTimes()),
         [Outage(0.0, 1, 2, 20.0)],
-    )
+    ).simulate()
     assert told.wall_s == 33 and told.stuck is None
 
 
 def test_a_training_that_cannot_go_on_ends_and_says_since_when() -> None:
-    never = play_restarts(FailingGroup(4), SavedSteps(10, equal_step_ends(1.0), CheckpointTimes()), [Outage(0.0, 2, 4)])
+    never = RestartedTraining(
+        FailingGroup(4), SavedSteps(10, equal_step_ends(1.0), CheckpointTimes()), [Outage(0.0, 2, 4)]
+    ).simulate()
     assert never.stuck == "no progress possible since 0 s: 2 of 4 places stay empty, without a spare"
     assert never.goodput == 0
     rate = FailureRate(10.0)
-    faster = play_restarts(
+    faster = RestartedTraining(
         FailingGroup(4, restart_s=600),
         SavedSteps(10, equal_step_ends(1.0), CheckpointTimes(5)),
         all_outages([rate], [], 4, 1, 1, 0),
-    )
+    ).simulate()
     assert faster.stuck is not None and faster.stuck.startswith("no progress possible since ")
     assert "1,000 failures in a row" in faster.stuck and math.isfinite(faster.wall_s) and adds_up(faster)
 
 
 def test_what_is_looked_at_for_a_while_counts_what_was_done_by_then() -> None:
-    told = play_restarts(
+    told = RestartedTraining(
         FailingGroup(2), SavedSteps(1000, equal_step_ends(1.0), CheckpointTimes(10, 1.0)), [], until_s=35.0
-    )
+    ).simulate()
     assert (told.wall_s, told.steps, told.lost_s) == (35, 32, 0)

@@ -12,8 +12,9 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call, data_parallel, rounds, run_events, run_lockstep
-from syncline.sim.lockstep.maps import CollectiveMaps, run_rounds
+from syncline.sim.lockstep.maps import CollectiveMaps
 from syncline.sim.lockstep.routed import Contention
+from tests.sim.lockstep.rounds import run_rounds
 from tests.sim.strategies import trainings
 
 RTOL = 1e-9

@@ -12,8 +12,8 @@ from syncline.costmodel.network.topology import topology
 from syncline.kernels import Kernels
 from syncline.sim import Round, rounds
 from syncline.sim.lockstep import rings as cycles
-from syncline.sim.lockstep.maps import run_rounds
 from syncline.sim.lockstep.rings import rings
+from tests.sim.lockstep.rounds import run_rounds
 from tests.sim.strategies import rules
 
 RTOL = 1e-9
@@ -123,9 +123,9 @@ def test_compiled_rounds_are_the_others_to_the_last_bit(compiled, length, number
     occupied_s, latency_s = rng.uniform(0, 1, (2, length, number, 1))
     stay, go = (np.broadcast_to(each, shape).ravel() for each in (occupied_s, occupied_s + latency_s))
     eager = compiled.eager_ring(x.ravel(), stay, go, number * times, count)
-    assert np.array_equal(eager.reshape(shape), cycles.eager(x, occupied_s, latency_s, count))
+    assert np.array_equal(eager.reshape(shape), cycles.eager_rounds(x, occupied_s, latency_s, count))
     rendezvous = compiled.rendezvous_ring(x.ravel(), stay, number * times, count)
-    assert np.array_equal(rendezvous.reshape(shape), cycles.rendezvous(x, occupied_s, count))
+    assert np.array_equal(rendezvous.reshape(shape), cycles.rendezvous_rounds(x, occupied_s, count))
 
 
 @pytest.mark.parametrize("rule", ["eager", "rendezvous"])

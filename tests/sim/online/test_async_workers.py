@@ -15,19 +15,19 @@ from syncline.costmodel import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
-from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.online.async_workers import simulate_async_workers
 from syncline.sim.online.server_channels import server_topology, with_server
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings
+from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
 
 def played(served: ServerSettings, seconds: list[float], link: Any = AT_ONCE, **options: Any) -> AsyncResult:
     over = server_topology(link, served.workers)
-    return play_async_workers(served, lambda worker, _: seconds[worker], over, **options)
+    return simulate_async_workers(served, lambda worker, _: seconds[worker], over, **options)
 
 
-class Told:
+class Told(EventObserver):
     """What happened, in words."""
 
     def __init__(self) -> None:

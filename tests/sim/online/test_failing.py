@@ -9,10 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.sim.failures.absences import Absences
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.failures.roster import Absences, FailingGroup
+from syncline.sim.online.async_workers import simulate_async_workers
 from syncline.sim.online.server_channels import server_topology
 from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
 from tests.sim.online.test_async_workers import AT_ONCE, Told
@@ -26,7 +25,7 @@ class ToldOfFailures(Told):
 def played(served: ServerSettings, seconds: Sequence[float], outages: list[Outage], **options: Any) -> AsyncResult:
     absences = Absences(FailingGroup(served.workers, restart_s=0.5), outages)
     over = server_topology(AT_ONCE, served.workers, served.groups)
-    return play_async_workers(served, lambda worker, _: seconds[worker], over, absences=absences, **options)
+    return simulate_async_workers(served, lambda worker, _: seconds[worker], over, absences=absences, **options)
 
 
 def test_by_hand() -> None:
@@ -129,7 +128,7 @@ def test_a_local_server_without_workers_ends_with_the_others() -> None:
 
 def test_no_outage_changes_nothing() -> None:
     served, over = ServerSettings(3, 30, [2, 1, 3], buffer_size=2), server_topology(AT_ONCE, 3)
-    plain = play_async_workers(served, lambda worker, _: [1.0, 0.7, 0.3][worker], over)
+    plain = simulate_async_workers(served, lambda worker, _: [1.0, 0.7, 0.3][worker], over)
     watched = played(served, [1.0, 0.7, 0.3], [])
     assert watched.contributions == plain.contributions and watched.end_s == plain.end_s
     assert watched.compute_s.tolist() == plain.compute_s.tolist() and watched.wait_s.tolist() == plain.wait_s.tolist()

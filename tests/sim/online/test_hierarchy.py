@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.errors import SpecError
-from syncline.sim.online.async_workers import StepSeconds, play_async_workers
+from syncline.sim.online.async_workers import StepSeconds, simulate_async_workers
 from syncline.sim.online.server_channels import server_topology
 from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
 from tests.sim.online.test_async_workers import Told
@@ -32,7 +32,7 @@ TIE_S = 1e-9
 
 
 def played(served: ServerSettings, pace: StepSeconds, link: Any = AT_ONCE, **options: Any) -> AsyncResult:
-    return play_async_workers(served, pace, server_topology(link, served.workers, served.groups), **options)
+    return simulate_async_workers(served, pace, server_topology(link, served.workers, served.groups), **options)
 
 
 def test_two_local_servers_by_hand() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Link
 from syncline.errors import SpecError
-from syncline.sim.online.async_workers import play_async_workers
+from syncline.sim.online.async_workers import simulate_async_workers
 from syncline.sim.online.server_channels import server_topology
 from syncline.sim.online.server_interface import AsyncResult, ServerSettings
 
@@ -20,7 +20,7 @@ AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 
 def played(served: ServerSettings, seconds: list[float], link: Any = AT_ONCE, **options: Any) -> AsyncResult:
     over = server_topology(link, served.workers)
-    return play_async_workers(served, lambda worker, _: seconds[worker], over, **options)
+    return simulate_async_workers(served, lambda worker, _: seconds[worker], over, **options)
 
 
 def told(out: AsyncResult) -> list[tuple[int, float, int, int, float]]:

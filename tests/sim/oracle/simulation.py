@@ -16,8 +16,18 @@ from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds
-from syncline.sim.program.instructions import Collective, Compute, First, Instruction, Program, Recv, Send, Stuck, Wait
-from syncline.sim.program.starts import start_times
+from syncline.sim.program.instructions import (
+    Collective,
+    Compute,
+    First,
+    Instruction,
+    Program,
+    Recv,
+    Send,
+    Stuck,
+    Wait,
+    start_times,
+)
 from syncline.sim.program.timeline import Timeline
 from tests.sim.oracle.active import ActiveCollective, QueuedCollective, agreed
 from tests.sim.oracle.flows import AfterAll, Channels, Later

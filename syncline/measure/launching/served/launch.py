@@ -35,10 +35,9 @@ from syncline.runs.training.elastic.async_clock import AsyncPlan, AsyncTrained, 
 from syncline.runs.training.elastic.async_training import batch_work
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
-from syncline.runs.training.measured_step import with_measured_step
 from syncline.runs.training.records import clock_record, run_records
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns, write_contributions
-from syncline.runs.training.trained import Trained, base_s, build_task
+from syncline.runs.training.trained import Trained, base_s, build_task, with_measured_step
 from syncline.sim import Clock, chrome_trace
 from syncline.specs import RunSpec
 from syncline.specs.problem import check_available
@@ -205,7 +204,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
-        read_tensors(lines.facts["tensors"]), apart=measured_training,
+        read_tensors(lines.facts["tensors"]), asynchronous=measured_training,
     )  # fmt: skip
     clock = measured_training.time(measured_training.plan.network, Factors())
     assert clock is not None
@@ -247,7 +246,7 @@ def _write(folder: RunFolder, spec: RunSpec, measured: _Measured, lines: ServerL
     trained, clock, simulated = measured.trained, measured.clock, measured.clock_there
     folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
-    write_contributions(folder, [trained, replace(trained, apart=measured.simulated)])
+    write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     networks: dict[str, Network | str] = {MEASURED: "real processes", spec.network.name: spec.network}
     write_curves(folder, spec, [trained], clocks, networks)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from syncline.comm.devices import training_device
 from syncline.problems import Problem, Rows, Task
-from syncline.runs.training.elastic.async_workers import AsyncWorkers
+from syncline.runs.training.elastic.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task
 from syncline.specs import RunSpec
 from syncline.training import History, Recorder
@@ -50,7 +50,7 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
             workers.reply(int(worker))
         else:
             workers.fail(int(worker))
-    done = workers.done // spec.workers
+    done = workers.num_steps // spec.workers
     if recorder.eval_step[-1] != done:
         workers.evaluate(done)
     parameters = {name: p.detach().cpu() for name, p in workers.server_task.params.items()}

@@ -35,15 +35,15 @@ from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.register import Register
 from syncline.measure.processes.rendezvous import machine
 from syncline.problems import Rows
-from syncline.runs.folders.json_values import plain
+from syncline.runs.folders.result_files import plain
 from syncline.runs.training.elastic.async_clock import async_plan
-from syncline.runs.training.elastic.async_workers import batches_of
-from syncline.runs.training.elastic.rates import lr_factors
+from syncline.runs.training.elastic.async_local_steps import lr_factors
+from syncline.runs.training.elastic.async_training import batches_of
 from syncline.runs.training.elastic.servers import SingleServer
 from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.outcome import no_progress
-from syncline.sim.online.server_policy import ServerPolicy
-from syncline.sim.online.server_state import ServerState
+from syncline.sim.online.server_interface import EventObserver
+from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.specs import RunSpec
 from syncline.training import CHECK_EVERY
 
@@ -69,7 +69,7 @@ def server_process(
             torch.save(parameters, working)
 
 
-class _Server:
+class _Server(EventObserver):
     """Connections to workers, joined with the decisions and the math of the simulator's servers."""
 
     def __init__(
@@ -90,7 +90,7 @@ class _Server:
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
-        self.tokens = batches_of(spec, self.math.how)
+        self.tokens = batches_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
         served = async_plan(spec, method, tensors, undisturbed_s, spec.network).served
         self.model_bytes = int(served.model_bytes)
@@ -135,15 +135,15 @@ class _Server:
             self.reply(worker)
             self._send(worker)
         self._go()
-        while any(desk.under_way for desk in self.serving.desks) and not self._diverged():
+        while any(server.under_way for server in self.serving.servers) and not self._diverged():
             self._hear()
         done = sum(self.made) // self.spec.workers
         if self.evaluated != done:
             self._evaluate(done)
         stuck = None
-        if self.serving.left and not self._diverged():
+        if self.serving.steps_left and not self._diverged():
             stuck = no_progress(self.failed_s)
-        self.written.line({"versions": sum(desk.versions for desk in self.serving.desks), "stuck": stuck})
+        self.written.line({"versions": sum(server.versions for server in self.serving.servers), "stuck": stuck})
         for connection in self.connections.values():
             with suppress(ConnectionLost):
                 self.socket.send(connection, {"end": True})
@@ -203,15 +203,15 @@ class _Server:
             self._wake()
 
     def _is_known_idle(self, worker: int) -> bool:
-        desk = self.serving.of[worker]
-        return worker in desk.idle or worker in desk.buffered or worker in self.going
+        server = self.serving.server_of[worker]
+        return worker in server.idle or worker in server.buffered or worker in self.going
 
     def _update(self, message: Message) -> None:
         """Apply a worker's update after its local steps."""
         worker, report = message.worker, read_head(RoundReport, message.head)
         if worker not in self.busy:
             raise MalformedMessage("an update of a worker that has no model")
-        first, count = self.made[worker], self.serving.granted[worker]
+        first, count = self.made[worker], self.serving.assigned[worker]
         report.check(range(first, first + count), self.register.now().place, len(self.spec.seeds), self.zero_ns)
         tensors = unpack_tensors(message.frames, self.sent_as)
         self._now()
@@ -252,7 +252,7 @@ class _Server:
             self.going = deque(other for other in self.going if other != worker)
 
     def _wake(self) -> None:
-        if self.serving.left and self.serving.asleep:
+        if self.serving.steps_left and self.serving.asleep:
             self.serving.wake()
 
     def _go(self) -> None:
@@ -262,7 +262,7 @@ class _Server:
             self.serving.replied(worker)
             if worker in self.serving.gone:
                 continue
-            if not self.serving.granted[worker]:
+            if not self.serving.assigned[worker]:
                 if worker in self.connections:
                     self.serving.asleep.add(worker)
                     self._wake()
@@ -274,7 +274,7 @@ class _Server:
     def _send(self, worker: int) -> None:
         """Send a worker the model and its next steps."""
         head = {
-            "steps": self.serving.granted[worker], "first": self.made[worker], "model": self.serving.model[worker],
+            "steps": self.serving.assigned[worker], "first": self.made[worker], "model": self.serving.model[worker],
             "nbytes": self.model_bytes,
         }  # fmt: skip
         self.busy.add(worker)
@@ -300,7 +300,7 @@ class _Server:
         """Queue a worker to get the model when all messages of this instant are processed."""
         self.going.append(worker)
 
-    def updates_taken(self, desk: ServerState) -> None:
+    def updates_taken(self, server: ServerState) -> None:
         """Do nothing, because there is no server above."""
 
     def _now(self) -> None:
@@ -320,7 +320,7 @@ class _Server:
             pairs = zip(sent, self.math.params, strict=True)
             sent = [self.math.wire.decode(u, p.dtype) for u, p in pairs]
         self.math.take(sent, age, steps, self.tokens[worker])
-        came = self.serving.noted[-1]._asdict()
+        came = self.serving.contributions[-1]._asdict()
         self.written.event("arrive", self, **{name: came[name] for name in came if name != "replied_s"})
 
     def version(self, count: int, server: int) -> None:

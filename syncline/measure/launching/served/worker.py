@@ -22,9 +22,8 @@ from syncline.measure.processes.register import Register
 from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Rows
-from syncline.runs.training.elastic.async_local_steps import LocalWorker
-from syncline.runs.training.elastic.async_workers import batches_of, problems_of
-from syncline.runs.training.elastic.rates import lr_factors
+from syncline.runs.training.elastic.async_local_steps import LocalWorker, lr_factors
+from syncline.runs.training.elastic.async_training import batches_of, problems_of
 from syncline.runs.training.trained import build_task
 from syncline.specs import RunSpec
 

@@ -1,22 +1,58 @@
-"""Late gradients by a delay line: if stages stash their weights, all seeds train side by side."""
+"""Trainings with late gradients, and the delay line for stages that stash their weights: all seeds side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
+from syncline.comm import Communicator
 from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
-from syncline.methods.parts.remedies import RemedySpec
-from syncline.runs.training.delayed_gradients.config import DelayedTraining
+from syncline.methods.parts.remedies import BackwardWeights, RemedySpec
+from syncline.optim import DelayCompensation, Method, discounted, look_ahead, wsd_factor
+from syncline.problems import DelayedTask, Problem, Task, coordinate_delays, parameter_stages
+from syncline.specs import MethodBase
+from syncline.specs.experiment import ScheduleSpec
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-    from syncline.comm import Communicator
-    from syncline.optim import Method
-    from syncline.problems import DelayedTask, Task
+@dataclass(frozen=True)
+class DelayedTraining:
+    """A training whose stage k of K gets gradients ``K - 1 - k`` updates late.
+
+    Args:
+        problem: the problem to optimise.
+        method: the method of all stages.
+        stages: K, the number of stages.
+        steps: number of updates of each stage.
+        remedy: correction for late gradients, in addition to the method's own.
+        backward_weights: weights that backward passes use.
+        delay: ``per-stage``, or ``uniform``: K - 1 for all.
+        schedule: schedule of the learning rate.
+        eval_every: steps between evaluations; 0: only before and after.
+        device: device that computes.
+    """
+
+    problem: Problem
+    method: MethodBase
+    stages: int
+    steps: int
+    remedy: RemedySpec | None = None
+    backward_weights: BackwardWeights = "stashed"
+    delay: str = "per-stage"
+    schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
+    eval_every: int = 0
+    device: torch.device | str = "cpu"
+
+    def rates(self, optimizer: Any) -> Any:
+        """Return torch's scheduler of the learning rate over the steps, discounted by delay if that is the remedy."""
+        warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps
+        anneal = self.remedy.anneal_steps if self.remedy and self.remedy.kind == "discount" else 0
+        delays = [group["delay"] for group in optimizer.param_groups]
+        return discounted(optimizer, delays, anneal or 0, lambda t: wsd_factor(t, self.steps, warmup, cooldown))
 
 
 class DelayedParts(NamedTuple):
@@ -33,8 +69,6 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     Raises:
         SpecError: more stages than the model has blocks or coordinates.
     """
-    from syncline.problems import coordinate_delays, parameter_stages
-
     names = list(task.params)
     if kind == "uniform" or stages == 1:
         return dict.fromkeys(names, stages - 1)
@@ -64,31 +98,19 @@ def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> 
     Raises:
         SpecError: more stages than the model has blocks or coordinates.
     """
-    from syncline.problems import DelayedTask
-
     delays = delays_of(task, training.stages, training.delay)
     optimizer = training.method.build(delay_groups(task, delays), comm)
-    delayed = DelayedTask(task, delays, _prediction(training.remedy, task, optimizer, delays))
-    _compensate(training.remedy, delayed, optimizer)
+    remedy, prediction = training.remedy, None
+    if remedy and remedy.kind == "look-ahead":
+
+        def prediction(name: str, _: Tensor) -> Tensor:
+            return look_ahead(optimizer, task.params[name], delays[name])
+
+    delayed = DelayedTask(task, delays, prediction)
+    if remedy and remedy.kind == "compensation":
+        names = [name for group in optimizer.param_groups for name in group["param_names"]]
+        assert remedy.strength is not None
+        optimizer.reducer = DelayCompensation(
+            lambda number: delayed.stale[names[number]], remedy.strength, optimizer.reducer
+        )
     return DelayedParts(delayed, optimizer, training.rates(optimizer))
-
-
-def _prediction(
-    remedy: RemedySpec | None, task: Task, optimizer: Method, delays: dict[str, Any]
-) -> Callable[[str, Tensor], Tensor] | None:
-    if not remedy or remedy.kind != "look-ahead":
-        return None
-    from syncline.optim import look_ahead
-
-    return lambda name, _: look_ahead(optimizer, task.params[name], delays[name])
-
-
-def _compensate(remedy: RemedySpec | None, task: DelayedTask, optimizer: Method) -> None:
-    if not remedy or remedy.kind != "compensation":
-        return
-    from syncline.optim import DelayCompensation
-
-    names = [name for group in optimizer.param_groups for name in group["param_names"]]
-    assert remedy.strength is not None
-    strength, reducer = remedy.strength, optimizer.reducer
-    optimizer.reducer = DelayCompensation(lambda number: task.stale[names[number]], strength, reducer)

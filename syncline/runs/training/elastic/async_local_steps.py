@@ -1,4 +1,4 @@
-"""The math of one worker at its own pace: local steps from the model it received, and the resulting update."""
+"""The math of one worker at its own pace: its learning rate, its local steps, and the update that they make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from syncline.methods.diloco import DiLoCoSpec
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.optim import Method
 from syncline.problems import Task
-from syncline.runs.training.elastic.rates import Rates
 from syncline.specs import MethodBase, Training
 from syncline.training import parameter_groups
 
@@ -26,6 +25,41 @@ def inner_of(method: DiLoCoSpec) -> DDPSpec:
     """Return a worker's inner optimizer, as a method that sends nothing."""
     knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
     return DDPSpec(**knobs)
+
+
+class Rates:
+    """The learning rates of an optimizer, following the schedule.
+
+    Args:
+        optimizer: the optimizer, with its initial learning rates.
+        factors: learning-rate factor of each step, see `lr_factors`.
+        spec: specification of the training.
+    """
+
+    def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
+        self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
+        self.whole = [group["lr"] for group in optimizer.param_groups]
+
+    def set(self, count: int) -> None:
+        """Set the rate of the training's step that contains number ``count`` of all workers' steps, counted from 0."""
+        if self.factors is not None:
+            factor = self.factors[min(count // self.workers, self.steps - 1)]
+            for group, lr in zip(self.optimizer.param_groups, self.whole, strict=True):
+                group["lr"] = lr * factor
+
+
+def lr_factors(spec: Training) -> list[float] | None:
+    """Return the factor of the learning rate in each step, or None if it is 1 in all steps."""
+    probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = spec.schedule.build(probe, spec.steps)
+    if schedule is None:
+        return None
+    factors = []
+    for _ in range(spec.steps):
+        factors.append(float(probe.param_groups[0]["lr"]))
+        probe.step()
+        schedule.step()
+    return factors
 
 
 class LocalWorker:
@@ -41,7 +75,7 @@ class LocalWorker:
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.spec, self.how, self.task, self.factors = spec, asynchronous, task, factors
+        self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
         self.wire = WIRE_FORMATS[method.travels_as]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
@@ -78,7 +112,7 @@ class LocalWorker:
         """
         if self.optimizer is None:
             return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
-        if self.how.reference == "server":
+        if self.asynchronous.reference == "server":
             return [p.detach() for p in self.params]
         return [begin - p for begin, p in zip(self.begin, self.params, strict=True)]
 

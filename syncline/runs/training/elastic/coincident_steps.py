@@ -32,7 +32,7 @@ class Team:
         self._place = {worker: place for place, worker in enumerate(workers)}
         self._comm = SimulatedCommunicator(len(workers), seeds)
         self._losses: Tensor | None = None
-        self._untold: set[int] = set()
+        self._pending: set[int] = set()
 
     @property
     def rows(self) -> int:
@@ -49,10 +49,10 @@ class Team:
             worker: index of the worker.
             number: number of the step.
         """
-        first = worker not in self._untold
+        first = worker not in self._pending
         if first:
-            self._losses, self._untold = self.task.step_gradients(number), set(self.workers)
-        self._untold.discard(worker)
+            self._losses, self._pending = self.task.step_gradients(number), set(self.workers)
+        self._pending.discard(worker)
         return first
 
     def loss_of(self, worker: int) -> Tensor:

@@ -6,9 +6,9 @@ failures on these clocks. Then the workers that are present in each step do the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,34 +24,30 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.limits import BYTES
 from syncline.sim import Clock
 from syncline.sim.clocks.failing import placed_clock
+from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.reforms import play_reforms
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.specs import MethodBase, Training
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    ClockOf = Callable[[Training, Sequence[Call], Network, Factors, NDArray[np.bool_]], Clock]
-
 Present = NDArray[np.bool_]
+"""A mask of the workers that take part, ``(P,)``, or in each step, ``(T, P)``."""
 
 
 @dataclass
-class PlayedGroup:
+class GroupHistory:
     """The simulated history of a group.
 
     Attributes:
-        here: mask of the workers that make each step for good, ``(T, P)``.
+        present: mask of the workers that make each step for good, ``(T, P)``.
         step_end_s: end of each step in seconds, ``(T,)``.
         joined: workers that join at a step, with the others' state from before it, by step.
-        told: cost of the failures.
+        costs: cost of the failures.
     """
 
-    here: Present
+    present: Present
     step_end_s: Floats
     joined: dict[int, list[int]] = field(default_factory=dict)
-    told: FailureCosts = field(default_factory=lambda: FailureCosts(0))
+    costs: FailureCosts = field(default_factory=lambda: FailureCosts(0))
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class ReformedGroup:
         network: network that joins the workers.
         tensors: parameter shapes of the model.
         state_bytes: bytes of a checkpoint.
-        clock_of: returns the clock of some calls and steps, among the workers present.
+        clock_of: function from calls, factors and the workers present in each step, ``(T, P)``, to the clock.
     """
 
     spec: Training
@@ -72,9 +68,9 @@ class ReformedGroup:
     network: Network
     tensors: Sequence[TensorShape]
     state_bytes: float
-    clock_of: ClockOf
+    clock_of: Callable[[Sequence[Call], Factors, Present], Clock]
 
-    def play(self, factors: Factors = AS_PREDICTED) -> PlayedGroup:
+    def play(self, factors: Factors = AS_PREDICTED) -> GroupHistory:
         """Simulate the training, with computing and communication times multiplied by factors.
 
         Raises:
@@ -95,25 +91,26 @@ class ReformedGroup:
                 works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
             return works[present.tobytes()]
 
-        played = PlayedGroup(np.ones((spec.steps, spec.workers), dtype=bool), np.zeros(spec.steps))
+        history = GroupHistory(np.ones((spec.steps, spec.workers), dtype=bool), np.zeros(spec.steps))
 
         def record_steps(start_s: float, first: int, done: int, present: Present, joined: list[int]) -> None:
             work = work_of(present)
-            played.joined = {step: workers for step, workers in played.joined.items() if step < first} | {first: joined}
-            played.here[first:done] = present
-            played.step_end_s[first:done] = [
+            earlier = {step: workers for step, workers in history.joined.items() if step < first}
+            history.joined = earlier | {first: joined}
+            history.present[first:done] = present
+            history.step_end_s[first:done] = [
                 start_s + work.end_s(step) - work.ready_s(first) for step in range(first + 1, done + 1)
             ]
 
         outages = failures.outages_of(spec.workers, spec.seeds[0])
         period = int(getattr(self.method, "period", 1))
         group = failures.failing_group(spec.workers)
-        played.told = play_reforms(
+        history.costs = ElasticTraining(
             group, spec.steps, work_of, outages, whole_steps=True, period=period, on_steps=record_steps
-        )
-        if played.told.stuck is not None:
-            raise SynclineError(f"failures: {played.told.stuck}")
-        return played
+        ).simulate()
+        if history.costs.stuck is not None:
+            raise SynclineError(f"failures: {history.costs.stuck}")
+        return history
 
     def _alike(self, present: Present, factors: Factors) -> Clock:
         """Return the clock of a training in which the same workers make all steps."""
@@ -125,7 +122,7 @@ class ReformedGroup:
             call._replace(payload_bytes=width_ratio * call.payload_bytes)
             for call in calls_of(exchanges, spec.steps, members)
         ]
-        return self.clock_of(spec, calls, self.network, factors, np.tile(present, (spec.steps, 1)))
+        return self.clock_of(calls, factors, np.tile(present, (spec.steps, 1)))
 
 
 @dataclass(frozen=True)
@@ -134,21 +131,21 @@ class TrainedGroup:
 
     Args:
         group: the group and its training.
-        played: the simulated history that the math has followed.
+        history: the simulated history that the math has followed.
     """
 
     group: ReformedGroup
-    played: PlayedGroup
+    history: GroupHistory
 
     def membership(self) -> Membership | None:
         """Return the absences and joins of workers by step, or None if all workers take part in all steps."""
-        present = self.played.here
+        present = self.history.present
         away = [
             Absence(worker, int(start), int(stop))
             for worker in range(present.shape[1])
             for start, stop in _runs(~present[:, worker])
         ]
-        joined = {step: workers for step, workers in self.played.joined.items() if workers}
+        joined = {step: workers for step, workers in self.history.joined.items() if workers}
         return Membership(present.shape[1], away, joined) if away or joined else None
 
     def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
@@ -158,10 +155,9 @@ class TrainedGroup:
         """
         if network.name != self.group.network.name:
             return None
-        played = self.played if factors == AS_PREDICTED else self.group.play(factors)
-        spec = self.group.spec
-        base = self.group.clock_of(spec, calls, network, factors, self.played.here[:steps])
-        return placed_clock(base, played.step_end_s[:steps], played.told, spec.timeline_steps)
+        history = self.history if factors == AS_PREDICTED else self.group.play(factors)
+        base = self.group.clock_of(calls, factors, self.history.present[:steps])
+        return placed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)
 
 
 def _runs(away: NDArray[np.bool_]) -> list[tuple[Any, Any]]:

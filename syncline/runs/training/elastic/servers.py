@@ -1,4 +1,4 @@
-"""The math of parameter servers for workers at their own pace: the rules that update their models."""
+"""The math of parameter servers for workers at their own pace: one server, several, and a global one above them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods.diloco import DiLoCoSpec
-from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
+from syncline.methods.parts.asynchronous import AsynchronousSpec, HierarchySpec, asynchronous_of
 from syncline.optim import Method, Nesterov
 from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Task
-from syncline.runs.training.elastic.rates import Rates
+from syncline.runs.training.elastic.async_local_steps import Rates
 from syncline.specs import MethodBase, Training
 from syncline.training import parameter_groups
 
@@ -53,7 +53,7 @@ class SingleServer:
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.how, self.task = asynchronous, task
+        self.asynchronous, self.task = asynchronous, task
         if getattr(task, "buffers", {}):
             expected = "a module without buffers, of which a server would have to make one"
             raise SpecError("problem", spec.problem.name, expected)
@@ -61,7 +61,7 @@ class SingleServer:
         self.params: list[Tensor] = list(task.params.values())
         self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
         self.rates: Rates | None = None
-        self.taken = 0
+        self.num_updates = 0
         self.rule: ServerRule
         if isinstance(method, DiLoCoSpec):
             self.rule = outer_rules(method, asynchronous, [self.params])[0]
@@ -82,17 +82,62 @@ class SingleServer:
         """
         if self.from_server:
             sent = [x - p for x, p in zip(self.params, sent, strict=True)]
-        self.rule.take(sent, self.how.weight(age), self.how.share(steps, tokens))
+        self.rule.take(sent, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
 
     def version(self, count: int) -> None:
         """Make a new version of the model from the last ``count`` updates."""
         if self.rates is not None:
-            self.rates.set(self.taken)
+            self.rates.set(self.num_updates)
         self.rule.version()
-        self.taken += count
+        self.num_updates += count
 
     def evaluate(self) -> dict[str, Tensor]:
         """Return the metrics of the model, each ``(S,)``."""
         with torch.no_grad():
             metrics = self.task.evaluate({name: p.detach() for name, p in self.task.params.items()})
         return {name: value.cpu() for name, value in metrics.items()}
+
+
+class GlobalServer:
+    """Updates from local models to the global model, and merges of the global model into the local ones.
+
+        up:    d = y - x, of the local model x and what it was after its last merge, y
+        above: z <- delayed Nesterov(z, d)
+        merge: x <- (1 - alpha) x + alpha z;  y <- x
+
+    Args:
+        spec: learning rate, momentum, buffer and alpha of the global server.
+        params: z, the global model.
+        models: x of each local server; at first equal to z.
+
+    Source: HALoS (Kim et al., 2025), Algorithm 1. The progress that a local model makes between sending and merging
+    stays in that model alone, as in the public code of HALoS.
+    """
+
+    def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
+        self.alpha, self.params, self.models = spec.merge_weight, list(params), models
+        self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
+        self.merged = [[x.clone() for x in model] for model in models]
+        self.sent: list[list[Tensor]] = [[] for _ in models]
+        self.received: list[list[Tensor]] = [[] for _ in models]
+
+    def send_up(self, server: int) -> None:
+        """Store the update that a local server sends, because its model changes during the transfer."""
+        self.sent[server] = [y - x for y, x in zip(self.merged[server], self.models[server], strict=True)]
+
+    def arrive_up(self, server: int) -> None:
+        """Apply a local server's update to the global model."""
+        self.rule.take(self.sent[server], 1.0)
+        self.rule.version()
+
+    @torch.no_grad()
+    def reply_up(self, server: int) -> None:
+        """Store the global model that goes to a local server, because it changes during the transfer."""
+        self.received[server] = [p.detach().clone() for p in self.params]
+
+    @torch.no_grad()
+    def merge(self, server: int) -> None:
+        """Merge the received global model into the local model."""
+        for x, y, z in zip(self.models[server], self.merged[server], self.received[server], strict=True):
+            x.mul_(1 - self.alpha).add_(z, alpha=self.alpha)
+            y.copy_(x)

@@ -1,10 +1,10 @@
-"""Pipeline schedules, a file each: the order in which each stage runs its forwards, backwards and weight gradients.
+"""Pipeline schedules: the order in which each stage runs its forwards, backwards and weight gradients.
 
 A schedule is data: a list of tasks per stage. It does not contain the durations of tasks or the arrivals of inputs.
 Stages count from 0; the one before the last is K - 2. With v chunks, stage k holds the parts k, K + k, 2 K + k, ... of
 the model, so micro-batches pass all stages v times.
 
-``base`` defines a schedule. To add another, write a file and a line in ``SCHEDULES``.
+``base`` defines a schedule, and ``kinds`` has those that are built in.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ from syncline.sim.pipelines.schedules.base import (
     target_stage,
     usual_limits,
 )
-from syncline.sim.pipelines.schedules.gpipe import GPIPE
-from syncline.sim.pipelines.schedules.greedy import GREEDY
-from syncline.sim.pipelines.schedules.interleaved import INTERLEAVED
-from syncline.sim.pipelines.schedules.one_f_one_b import ASYNC_ONE_F_ONE_B, ONE_F_ONE_B
+from syncline.sim.pipelines.schedules.kinds import KINDS
 from syncline.sim.pipelines.schedules.orders import Numbering, Orders
-from syncline.sim.pipelines.schedules.zb_h1 import ZB_H1
 
 __all__ = [
     "SCHEDULES",
@@ -49,18 +45,7 @@ __all__ = [
     "target_stage",
 ]
 
-SCHEDULES: Registry[ScheduleKind] = Registry(
-    "schedules",
-    "syncline.schedules",
-    {
-        "gpipe": GPIPE,
-        "1f1b": ONE_F_ONE_B,
-        "interleaved": INTERLEAVED,
-        "zb-h1": ZB_H1,
-        "async-1f1b": ASYNC_ONE_F_ONE_B,
-        "greedy": GREEDY,
-    },
-)
+SCHEDULES: Registry[ScheduleKind] = Registry("schedules", "syncline.schedules", KINDS)
 """All schedules by their names in a spec."""
 
 
@@ -68,7 +53,7 @@ class CalledSchedule(str):
     """The name of a schedule that a call returned, with the schedule itself.
 
     Args:
-        given: ``{kind: python, target: module:name, ...}``: the target is called with the other keys.
+        fields: ``{kind: python, target: module:name, ...}``: the target is called with the other keys.
         path: path of these fields, for the error line.
 
     Raises:
@@ -133,13 +118,10 @@ def schedule(
     elif chunks != 1:
         raise SpecError("chunks", chunks, f"1, as {name} does not interleave; the interleaved schedule does")
     if max_in_flight is None:
-        return _checked(
-            _built(kind, name, stages, microbatches, *([chunks] if kind.takes_chunks else [])), name, stages
-        )
+        return _build(kind, name, stages, microbatches, *([chunks] if kind.takes_chunks else []))
     if not kind.takes_limits:
-        raise SpecError(
-            "max_in_flight", max_in_flight, f"nothing with {name}; a limit is for {', '.join(limited_schedules())}"
-        )
+        expected = f"nothing with {name}; a limit is for {', '.join(limited_schedules())}"
+        raise SpecError("max_in_flight", max_in_flight, expected)
     return kind.build(stages, microbatches, _limits(max_in_flight, stages, microbatches, kind.fixed_order))
 
 
@@ -148,18 +130,15 @@ def limited_schedules() -> tuple[str, ...]:
     return tuple(name for name in SCHEDULES if schedule_kind(name).takes_limits)
 
 
-def _built(kind: ScheduleKind, name: str, *arguments: int) -> Schedule:
+def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Schedule:
+    """Return the result of a function, perhaps a user's, if it is a schedule of ``stages`` stages."""
     try:
-        return kind.build(*arguments)
+        result: object = kind.build(stages, *arguments)
     except SpecError:
         raise
     except Exception as error:  # any error of a user's function becomes an error of the schedule
         expected = f"a function of stages and micro-batches that returns a Schedule; it says: {error_text(error)}"
         raise SpecError("schedule", name, expected) from error
-
-
-def _checked(result: object, name: str, stages: int) -> Schedule:
-    """Return the result of a user's function, if it is a schedule of ``stages`` stages."""
     if not isinstance(result, Schedule):
         raise SpecError("schedule", name, f"a function that returns a Schedule; it returned {type(result).__name__}")
     if len(result.orders or result.limits) != stages:
@@ -181,10 +160,7 @@ def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, 
     for stage in range(1, stages if fixed else 0):
         before, limit = (min(limit_, microbatches) for limit_ in limits[stage - 1 : stage + 1])
         if limit > before:
-            raise SpecError(
-                "max_in_flight",
-                limit,
-                f"at most {before} at stage {stage + 1}: before its backward 1 it waits for forward {before + 1} of "
-                f"stage {stage}, which with the limit {before} waits for that backward first",
-            )
+            reason = f"before its backward 1 it waits for forward {before + 1} of stage {stage}, which with the limit"
+            expected = f"at most {before} at stage {stage + 1}: {reason} {before} waits for that backward first"
+            raise SpecError("max_in_flight", limit, expected)
     return limits

@@ -19,7 +19,7 @@ from replication.studies.alignment.walks import loss_at_most, turned_by, walk
 from syncline.errors import SpecError
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian
-from syncline.runs.studies import run_study, total_length
+from syncline.runs.run import run_study, total_length
 from syncline.specs import load_spec
 
 

@@ -15,7 +15,7 @@ from syncline.costmodel import HARDWARE, MODELS
 from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
-from syncline.runs.studies import run_study
+from syncline.runs.run import run_study
 from syncline.runs.training.delayed_gradients.delay_line import delay_groups, delays_of
 from syncline.runs.training.delayed_gradients.updates import added_s, asynchronous
 from syncline.specs import load_spec, validate

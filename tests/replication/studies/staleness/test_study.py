@@ -21,9 +21,8 @@ from syncline.costmodel import Link
 from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
 from syncline.errors import SpecError
 from syncline.methods.parts.remedies import RemedySpec
-from syncline.runs.run import steps_of
-from syncline.runs.studies import run_study
-from syncline.runs.training.delayed_gradients.event_driven import train_by_events
+from syncline.runs.run import run_study, steps_of
+from syncline.runs.training.delayed_gradients.pipeline_training import train_by_events
 from syncline.runs.training.delayed_gradients.updates import StageWork, UpdateTimes, asynchronous, synchronous
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, load_spec, validate

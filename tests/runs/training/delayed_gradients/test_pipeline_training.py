@@ -77,7 +77,7 @@ def test_what_is_not_late_is_plain_training(pipeline):
 def test_seeds_that_take_turns_have_one_clock():
     turns = {"compressor": {"kind": "top-k", "fraction": 0.5}}
     one = trained({"stages": 2}, method=ADAM | turns, dtype="float64")
-    assert one.history.loss.shape == (6, 2) and one.staged is not None and one.staged.steps == 6
+    assert one.history.loss.shape == (6, 2) and one.stages is not None and one.stages.steps == 6
 
 
 def test_the_clock_is_that_of_both_kinds_of_pipeline():
@@ -89,10 +89,10 @@ def test_the_clock_is_that_of_both_kinds_of_pipeline():
         spec = spec_of({"stages": 4, "schedule": schedule, "microbatches": 4}, compute={"seconds": 3.0})
         one = train_method(spec, spec.method)
         clocks = {link.name: time_method(spec, one, link) for link in (FREE, spec.network)}
-        forward_s = one.staged.work.forward_s
+        forward_s = one.stages.work.forward_s
         assert sum(forward_s) == pytest.approx(1.0) and max(forward_s) == forward_s[-1]
         free, wan = clocks["free"], clocks["wan"]
-        times = updates_of(one.staged.work, FREE, microbatches)
+        times = updates_of(one.stages.work, FREE, microbatches)
         assert (
             free.step_end_s == pytest.approx(times.seconds_until(np.arange(1, 7)))
             and free.wall_s == free.step_end_s[-1]
@@ -105,15 +105,15 @@ def test_the_clock_is_that_of_both_kinds_of_pipeline():
         else:
             even = pipeline_s("1f1b", 4, 4, 1 / 16, 2 / 16)
             assert even < free.step_time_s < pipeline_s("1f1b", 4, 4, forward_s[-1] / 4, 2 * forward_s[-1] / 4)
-        twice = one.staged.time(FREE, Factors(2.0, 1.0))
+        twice = one.stages.time(FREE, Factors(2.0, 1.0))
         assert twice.step_time_s == pytest.approx(2 * free.step_time_s)
         assert set(np.unique(free.timeline.worker)) == {0, 1, 2, 3}
 
 
 def test_numbers_of_16_bits_are_half_as_many_bytes_and_rotation_takes_time():
-    half, whole = (trained({"stages": 2}, precision=one).staged.work for one in ("bf16", "fp32"))
+    half, whole = (trained({"stages": 2}, precision=one).stages.work for one in ("bf16", "fp32"))
     assert whole.activation_bytes == 2 * half.activation_bytes and half.update_s == (0.0, 0.0)
-    rotated = trained({"stages": 2}, method={"kind": "basis-rotation", "lr": 0.01}).staged.work
+    rotated = trained({"stages": 2}, method={"kind": "basis-rotation", "lr": 0.01}).stages.work
     assert min(rotated.update_s) > 0 and rotated.forward_s == whole.forward_s
 
 

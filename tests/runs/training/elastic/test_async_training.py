@@ -16,7 +16,7 @@ import torch
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.methods import DiLoCo
-from syncline.runs.training.elastic.pace import SampledPace
+from syncline.runs.training.elastic.async_clock import SampledPace
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.runs.training.trained import Trained
 from syncline.specs import RunSpec, validate
@@ -54,7 +54,9 @@ def test_where_nobody_is_late_it_is_the_synchronous_method(method: dict[str, Any
     """Equal workers, on links that are alike, and a version of all their updates."""
     late = trained(method, {"buffer_size": 4}, schedule=schedule)
     check_same_math(late, trained(method, schedule=schedule))
-    assert late.apart and late.apart.played.ages().tolist() == [4 * (24 if method["kind"] == "ddp" else 4)]
+    assert late.asynchronous and late.asynchronous.result.ages().tolist() == [
+        4 * (24 if method["kind"] == "ddp" else 4)
+    ]
 
 
 @pytest.mark.parametrize("method", [DDP, DILOCO])
@@ -84,12 +86,12 @@ def test_fedbuff_with_sgd_is_its_loop(staleness_exponent: float) -> None:
         network={"latency": 0, "bandwidth": "100 Gbit/s"}, eval_every=0,
     )  # fmt: skip
     out = train_method(spec, spec.method)
-    assert out.apart is not None
+    assert out.asynchronous is not None
     x = spec.problem.start_of(0).to(torch.float64)
     begins, made = [x.clone() for _ in seconds], [0] * 3
     took, version, buffer = [0] * 3, 0, []
     ready, handed = [2 * s for s in seconds], 3 * 2
-    for one in out.apart.played.contributions:
+    for one in out.asynchronous.result.contributions:
         worker = min(range(3), key=lambda m: (ready[m], m))
         assert worker == one.worker
         local = begins[worker].clone()
@@ -113,22 +115,22 @@ def test_asynchronous_sgd_by_hand() -> None:
         network={"latency": 0, "bandwidth": "100 Tbit/s"}, eval_every=1,
     )  # fmt: skip
     out = train_method(spec, spec.method)
-    assert out.apart is not None
+    assert out.asynchronous is not None
     assert out.history.evaluation["loss"][-1, 0] == pytest.approx(0.5 * 0.375**2)
-    assert [one.age for one in out.apart.played.contributions] == [0, 0, 2, 1]
+    assert [one.age for one in out.asynchronous.result.contributions] == [0, 0, 2, 1]
     clock = time_method(spec, out, spec.network)
     assert clock is not None and clock.step_end_s.tolist() == pytest.approx([2.0, 3.0])
 
 
 def test_slower_workers_make_fewer_local_steps_if_they_adapt() -> None:
     out = trained(DILOCO, {"dynamic_local_updates": True}, speeds=[1.0, 0.5, 0.5, 0.2])
-    assert out.apart is not None
-    columns = out.apart.played.columns()
+    assert out.asynchronous is not None
+    columns = out.asynchronous.result.columns()
     first = {m: int(columns["steps"][columns["worker"] == m][0]) for m in range(4)}
     assert first == {0: 6, 1: 3, 2: 3, 3: 1}
-    assert out.apart.played.ages().argmax() <= 3 < trained(
+    assert out.asynchronous.result.ages().argmax() <= 3 < trained(
         DILOCO, {}, speeds=[1.0, 0.5, 0.5, 0.2]
-    ).apart.played.columns()["age"].max()  # type: ignore[union-attr]  # fmt: skip
+    ).asynchronous.result.columns()["age"].max()  # type: ignore[union-attr]  # fmt: skip
 
 
 def test_a_run_is_the_same_again_and_its_parts_say_who_came_when(tmp_path: Any) -> None:

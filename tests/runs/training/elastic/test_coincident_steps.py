@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.runs.training.elastic.async_workers import AsyncWorkers
+from syncline.runs.training.elastic.async_training import AsyncWorkers
 from syncline.runs.training.elastic.coincident_steps import teams_of
 from syncline.runs.training.trained import Trained, build_task
 from syncline.training import Recorder
@@ -41,17 +41,17 @@ def test_where_nobody_is_late_it_has_the_bits_of_the_synchronous_method(
     """Equal workers: a buffer of all, who waits for all, and a quorum whose grace all are within."""
     late = trained(method, how, **fields)
     check_same_bits(late, trained(method, **fields))
-    assert late.apart and teams_of(late.apart.plan) == ((0, 1, 2, 3),)
+    assert late.asynchronous and teams_of(late.asynchronous.plan) == ((0, 1, 2, 3),)
 
 
 def test_workers_of_one_speed_are_a_team_and_their_steps_change_nothing_but_rounding() -> None:
     """Two fast ones and two slow ones, who wait for nobody; the same events with everybody by himself."""
     spec = spec_of(DILOCO, {}, speeds=[1.0, 1.0, 0.4, 0.4])
     late = trained(DILOCO, {}, speeds=[1.0, 1.0, 0.4, 0.4])
-    assert late.apart and teams_of(late.apart.plan) == ((0, 1), (2, 3))
+    assert late.asynchronous and teams_of(late.asynchronous.plan) == ((0, 1), (2, 3))
     recorder = Recorder()
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
-    late.apart.plan.play(AsyncWorkers(spec, spec.method, build, recorder, lambda done: None))
+    late.asynchronous.plan.play(AsyncWorkers(spec, spec.method, build, recorder, lambda done: None))
     np.testing.assert_allclose(recorder.history(spec.seeds).loss, late.history.loss, rtol=1e-12)
 
 
@@ -70,4 +70,4 @@ ALONE = ((0,), (1,), (2,), (3,))
 )
 def test_who_is_not_in_step_steps_alone(fields: dict[str, Any], teams: tuple[tuple[int, ...], ...]) -> None:
     late = trained(DILOCO, {"buffer_size": 4}, **fields)
-    assert late.apart and teams_of(late.apart.plan) == teams
+    assert late.asynchronous and teams_of(late.asynchronous.plan) == teams

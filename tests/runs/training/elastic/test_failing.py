@@ -52,22 +52,22 @@ def test_what_a_lost_worker_had_not_sent_is_nobodys_and_its_steps_are_made_by_ot
         x = x - 0.05 * gradient_of(spec, worker, numbers[worker], model[worker])
         numbers[worker] += 1
         model[worker] = x.clone()
-    assert late.apart is not None
-    assert late.apart.record()["steps_by_worker"] == [10, 2]
+    assert late.asynchronous is not None
+    assert late.asynchronous.record()["steps_by_worker"] == [10, 2]
     assert late.history.last_evaluation()["loss"][0] == pytest.approx(loss_at(spec, x), rel=1e-6)
 
 
 def test_a_machine_that_comes_back_has_nothing_in_its_optimizers_memory() -> None:
-    from syncline.runs.training.elastic.async_workers import AsyncWorkers
+    from syncline.runs.training.elastic.async_training import AsyncWorkers
     from syncline.training import Recorder
 
     spec = spec_of(DILOCO, {})
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
     math = AsyncWorkers(spec, spec.method, build, Recorder(), lambda done: None)
     math.step(1, 0)
-    assert any(len(state) for state in math.optimizers[1].state.values())
+    assert any(len(state) for state in math.rates[1].optimizer.state.values())
     math.fail(1)
-    assert not any(len(state) for state in math.optimizers[1].state.values())
+    assert not any(len(state) for state in math.rates[1].optimizer.state.values())
     math.step(1, 0)
 
 

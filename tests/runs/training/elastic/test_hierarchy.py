@@ -42,7 +42,7 @@ def test_halos_is_its_loop() -> None:
         method, how, steps=30, speeds=[1 / s for s in seconds], seeds=[0], eval_every=0, network=network
     )  # fmt: skip
     out = train_method(spec, spec.method)
-    assert out.apart is not None
+    assert out.asynchronous is not None
     start = spec.problem.start_of(0).to(torch.float64)
     z, zm, zd, above = start.clone(), torch.zeros(3).double(), torch.zeros(3).double(), 0
     x, y = [start.clone() for _ in "ab"], [start.clone() for _ in "ab"]
@@ -89,9 +89,9 @@ def test_halos_is_its_loop() -> None:
             x[who] = 0.75 * x[who] + 0.25 * value
             y[who], merged[who], away[who] = x[who].clone(), versions[who], False
             maybe_up(who, now_s, ended(who))
-    assert above == len(out.apart.played.merges) > 8
-    assert {one.server for one in out.apart.played.merges if one.age} and versions[0] + versions[1] == (
-        out.apart.played.versions
+    assert above == len(out.asynchronous.result.merges) > 8
+    assert {one.server for one in out.asynchronous.result.merges if one.age} and versions[0] + versions[1] == (
+        out.asynchronous.result.versions
     )
     assert out.history.last_evaluation()["loss"][0] == pytest.approx(loss_at(spec, z), rel=1e-6)
 

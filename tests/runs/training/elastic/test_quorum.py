@@ -40,10 +40,10 @@ def test_federated_averaging_is_its_loop() -> None:
     }
     spec = spec_of(method, how, workers=5, steps=12, speeds=[1.0, 0.5, 0.75, 1.0, 0.25], **SLOW)
     out = train_method(spec, spec.method)
-    assert out.apart is not None
+    assert out.asynchronous is not None
     x, made = spec.problem.start_of(0).to(torch.float64), [0] * 5
     rounds: dict[int, list[Any]] = {}
-    for one in out.apart.played.contributions:
+    for one in out.asynchronous.result.contributions:
         rounds.setdefault(one.version, []).append(one)
     assert len({frozenset(one.worker for one in each) for each in rounds.values()}) > 3
     for each in rounds.values():
@@ -72,7 +72,7 @@ def test_decoupled_diloco_is_its_loop() -> None:
     }
     spec = spec_of(method, how, steps=20, speeds=[1 / s for s in seconds], **SLOW)
     out = train_method(spec, spec.method)
-    assert out.apart is not None
+    assert out.asynchronous is not None
 
     theta = torch.nn.Parameter(spec.problem.start_of(0).to(torch.float64))
     outer = torch.optim.SGD([theta], lr=0.6, momentum=0.5, nesterov=True)
@@ -103,8 +103,8 @@ def test_decoupled_diloco_is_its_loop() -> None:
         expected += [(m, granted[m]) for m in merged]
         for m in merged:
             go(m, now_s)
-    assert [(one.worker, one.steps) for one in out.apart.played.contributions] == expected
-    assert max(one.age for one in out.apart.played.contributions) > 0
+    assert [(one.worker, one.steps) for one in out.asynchronous.result.contributions] == expected
+    assert max(one.age for one in out.asynchronous.result.contributions) > 0
     assert out.history.last_evaluation()["loss"][0] == pytest.approx(loss_at(spec, theta.detach()), rel=1e-6)
 
 

@@ -52,9 +52,9 @@ def test_batches_as_large_as_workers_are_fast_end_together_and_weigh_by_their_sa
     method = {"kind": "ddp", "rule": {"kind": "sgdm", "momentum": 0.0}, "lr": lr}
     spec = spec_of(method, how, problem=TEACHER, speeds=speeds, steps=5, seeds=[0], eval_every=0, network=INSTANT)
     out = train_method(spec, spec.method)
-    assert out.apart is not None
+    assert out.asynchronous is not None
     # A worker of half the speed has half a batch, so all updates of a version arrive with the first.
-    assert out.apart.played.step_end_s == pytest.approx(np.repeat(np.arange(1.0, 6.0), 4))
+    assert out.asynchronous.result.step_end_s == pytest.approx(np.repeat(np.arange(1.0, 6.0), 4))
     tasks = [
         replace(spec.problem, batch_size=b).build(Rows((0,), (m,), 4), dtype=torch.float64)
         for m, b in enumerate(batches)
@@ -82,7 +82,7 @@ def test_what_a_batch_takes_is_what_compute_says_of_it() -> None:
             DILOCO | {"period": 1}, {"dynamic_local_updates": "batch"}, compute=compute, network=INSTANT, **own
         )
         out = train_method(spec, spec.method)
-        assert out.apart is not None and out.apart.plan.work == pytest.approx(expected)
+        assert out.asynchronous is not None and out.asynchronous.plan.work == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -32,16 +32,22 @@ def test_it_is_the_same_again_keeps_its_budget_and_learns(name: str) -> None:
     spec = spec_of(name, **SPREAD)
     one, other = trained(spec), trained(spec)
     assert one.history.loss.tobytes() == other.history.loss.tobytes()
-    assert one.apart and other.apart and repr(one.apart.played.contributions) == repr(other.apart.played.contributions)
-    columns = one.apart.played.columns()
-    assert columns["steps"].sum() == 4 * 12 and one.apart.record()["steps_by_worker"] == [
+    assert (
+        one.asynchronous
+        and other.asynchronous
+        and repr(one.asynchronous.result.contributions) == repr(other.asynchronous.result.contributions)
+    )
+    columns = one.asynchronous.result.columns()
+    assert columns["steps"].sum() == 4 * 12 and one.asynchronous.record()["steps_by_worker"] == [
         int(columns["steps"][columns["worker"] == m].sum()) for m in range(4)
     ]
     evaluated = one.history.evaluation["loss"][:, 0]
     assert evaluated[-1] < evaluated[0]
     clock = time_method(spec, one, spec.network)
     assert clock is not None
-    sent = (len(one.apart.played.contributions) + len(one.apart.played.merges)) * 3 * 4.0  # three numbers of 4 bytes
+    sent = (
+        (len(one.asynchronous.result.contributions) + len(one.asynchronous.result.merges)) * 3 * 4.0
+    )  # three numbers of 4 bytes
     assert clock.bytes_per_worker * 4 * 12 == pytest.approx(sent)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.analysis.figures.step_times import step_times
+from benchmarks.headline.step_times import step_times
 from syncline.errors import SpecError
 
 PANELS = {

@@ -1,0 +1,21 @@
+"""Numbers that stand for kinds of instructions, messages and events in the records of the event core."""
+
+from __future__ import annotations
+
+FAR = 2**31 - 1
+"""More messages than a worker ever waits for: the value of a rank that has not come to the collective."""
+
+LEFT_OVER = 1e-12
+"""Fraction of a flow's bytes up to which the rest counts as a rounding error, and the flow as done."""
+
+# Instructions. MARK and HOLD are a stream's mark and wait for a mark; THEN asks Python for what follows a choice.
+COMPUTE, SEND, RECV, JOIN, WAIT, JUMP, END, FIRST, THEN, WRONG, MARK, HOLD = range(12)
+
+# Messages: of a rank by the start rules, of a program, of a rank of gloo, and its clear-to-send.
+OF_RANK, OF_PROGRAM, OF_GLOO, CLEAR_TO_SEND = range(4)
+
+# Events. TAKEN ends a collective whose duration is fixed.
+GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE, SETTLE, TAKEN = range(12)
+
+# Reasons why compiled code returns to Python.
+IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
