@@ -152,6 +152,8 @@ def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
 
 
 def _read(name_or_path: str | Path) -> dict[str, Any]:
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise SpecError("spec", name_or_path, "the name of a spec, a file, or a mapping of fields")
     if str(name_or_path) == STANDARD_INPUT:
         return _fields_in(_all_of(sys.stdin), "standard input")
     path = bundled().get(str(name_or_path), Path(name_or_path))

@@ -156,7 +156,7 @@ def test_a_failure_keeps_what_was_finished(monkeypatch, small):
     def fails(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr("syncline.runs.compare.time_method", fails)
+    monkeypatch.setattr("syncline.runs.compare.time_with_bounds", fails)
     with pytest.raises(OSError, match="no space left") as failure:
         sl.compare(small, jobs=1)
     (note,) = failure.value.__notes__

@@ -262,3 +262,9 @@ def test_a_path_goes_into_what_was_made_in_python():
     assert (method.period, problem.batch_size) == (4, 32)
     with pytest.raises(SpecError, match=r"^problem.batchsize: .* no such field here, but one of .*'batch_size'"):
         load_spec(fields, given | {"problem.batchsize": 4}, CompareSpec)
+
+
+@pytest.mark.parametrize("source", [7, b"run", [("kind", "run")]])
+def test_what_is_no_name_file_or_mapping_is_refused(source):
+    with pytest.raises(SpecError, match=r"^spec: got .*; expected the name of a spec, a file, or a mapping"):
+        load_spec(source)

@@ -354,10 +354,10 @@ class Assembly:
             if is_measured:
                 joined = self.topology if collective.group is None else among(self.topology, collective.group)
                 seconds = float(collective_s(collective.kind, joined.workers, collective.nbytes, joined, MEASURED))
-                found = replace(collective, algorithm=None, takes_s=seconds)
+                resolved = replace(collective, algorithm=None, takes_s=seconds)
             else:
-                found = replace(collective, algorithm=first_on(collective.kind, self.topology))
-            cached = self._resolved[id(collective)] = collective, found
+                resolved = replace(collective, algorithm=first_on(collective.kind, self.topology))
+            cached = self._resolved[id(collective)] = collective, resolved
         return cached[1]
 
 

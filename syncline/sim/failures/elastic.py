@@ -163,8 +163,8 @@ class ElasticTraining:
             if roster.count < group.min_workers or not roster.count:
                 if not roster.count:
                     self._return_to_checkpoint()
-                most = group.workers - len(roster.lost)
-                if math.isinf(roster.next_s()) or most < max(group.min_workers, 1):
+                most_workers = group.workers - len(roster.lost)
+                if math.isinf(roster.next_s()) or most_workers < max(group.min_workers, 1):
                     why = f"{roster.count} workers are left, and {group.min_workers} are needed"
                     costs.stuck = no_progress(since_s, why)
                     return now_s
