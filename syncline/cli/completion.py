@@ -43,9 +43,10 @@ def _names(completion: str | tuple[str, ...]) -> Iterable[str]:
     if source == "specs_of":
         return _specs_of(commands.split(","))
     if source == "algorithms":
-        from syncline.costmodel import ALGORITHMS, OF_NCCL
+        from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL
 
-        names = (name for catalogue in (ALGORITHMS, OF_NCCL) for kind in catalogue.values() for name in kind)
+        catalogues = ALGORITHMS, OF_DIRECT, OF_NCCL
+        names = (name for catalogue in catalogues for kind in catalogue.values() for name in kind)
         return ("auto", "gloo", "nccl", *dict.fromkeys(names))
     if source == "replications":
         from syncline.checkout import has_replication, import_replication

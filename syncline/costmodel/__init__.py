@@ -24,6 +24,7 @@ from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     COLLECTIVES,
     HIERARCHICAL,
+    OF_DIRECT,
     OF_GLOO,
     OF_NCCL,
     SERVERS,
@@ -61,8 +62,10 @@ from syncline.costmodel.layouts.memory import (
 )
 from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.presets import NETWORKS
@@ -100,6 +103,7 @@ __all__ = [
     "HIERARCHICAL",
     "MODELS",
     "NETWORKS",
+    "OF_DIRECT",
     "OF_GLOO",
     "OF_NCCL",
     "POLICIES",
@@ -113,8 +117,10 @@ __all__ = [
     "GlooCosts",
     "Graph",
     "Hardware",
+    "HivemindCosts",
     "Level",
     "Link",
+    "Matrix",
     "Memory",
     "Model",
     "ModelShape",

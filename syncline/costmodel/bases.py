@@ -13,7 +13,7 @@
 | NCCL's algorithms                                | `NCCL_PIECES`                              |
 | measured times inside a node                     | `nvlink_basis`                             |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
-| other algorithms, a single link from the user    | `SET_LINKS`                                |
+| other algorithms, a link or lines from the user  | `SET_LINKS`                                |
 
 ``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source.
 """
@@ -26,6 +26,7 @@ from syncline.costmodel.collectives.table import MEASURED, link_of_all, nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty
@@ -76,7 +77,7 @@ def communication_uncertainty(network: Network, algorithm: str | None) -> Uncert
         return known_uncertainty([NCCL_PIECES])
     if library == "gloo" or (network.gloo is not None and algorithm is None):
         return known_uncertainty([GLOO_FORMS if network.gloo in (None, FREE) else GLOO_MEASURED])
-    if isinstance(network, Link) and not is_preset(network.name):
+    if isinstance(network, Link | Matrix) and not is_preset(network.name):
         return known_uncertainty([SET_LINKS])
     return known_uncertainty([DATA_SHEET_LINKS])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network
@@ -60,9 +61,9 @@ def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
         workers: P.
 
     Returns:
-        The sizes of the sites, or of the units of the outermost of several levels. On a network with one link per
-        worker each worker is a site; all nodes of a two-level network are one site. None for a graph, whose machines
-        have no sites.
+        The sizes of the sites or places, or of the units of the outermost of several levels. On a network with one link
+        per worker each worker is a site; all nodes of a two-level network are one site. None for a graph, whose
+        machines have no sites.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)
@@ -72,6 +73,8 @@ def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
         return (workers,)
     if isinstance(network, Sites):
         return network.sizes(workers)
+    if isinstance(network, Matrix):
+        return tuple(size for size in network.sizes(workers) if size)
     if isinstance(network, MultiLevel):
         units = network.sizes(workers)[-1]
         return (workers // units,) * units

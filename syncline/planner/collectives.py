@@ -12,14 +12,13 @@ import numpy as np
 from syncline.costmodel import (
     COLLECTIVES,
     HIERARCHICAL,
+    OF_DIRECT,
     OF_GLOO,
     OF_NCCL,
     POLICIES,
     SERVERS,
-    Graph,
     Link,
     Network,
-    Sites,
     algorithms_on,
     chosen_algorithm,
     closed_form_s,
@@ -31,11 +30,12 @@ from syncline.costmodel.bases import call_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import MEASURED, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, first_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
 from syncline.specs import network
+from syncline.specs.cluster.clusters import worker_count
 from syncline.units import number_or_text, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class CostQuestion:
         size = parse_bytes(number_or_text(nbytes), "--bytes")
         joined = tuple(network(name, "--network") for name in networks or (NETWORK,))
         question = cls(
-            workers or (_places(joined[0]) if starts_s is None else len(starts_s)),
+            workers or (worker_count(joined[0]) or WORKERS if starts_s is None else len(starts_s)),
             size,
             joined,
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
@@ -150,7 +150,12 @@ class CostQuestion:
             possible = {
                 name
                 for kind in self.collectives
-                for name in (*algorithms_on(kind, on, self.workers), *OF_GLOO[kind], *OF_NCCL[kind])
+                for name in (
+                    *algorithms_on(kind, on, self.workers),
+                    *OF_DIRECT[kind],
+                    *OF_GLOO[kind],
+                    *OF_NCCL[kind],
+                )
             }
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
@@ -161,24 +166,17 @@ class CostQuestion:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
-        """Return the algorithms to show; those of gloo and NCCL if requested, or if the network has their costs."""
+        """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            by_nccl = () if nccl_on(on) is None else OF_NCCL[kind]
-            return possible + (by_nccl if on.gloo is None else OF_GLOO[kind])
-        possible += OF_GLOO[kind] + OF_NCCL[kind]
+            default = first_on(kind, on)
+            return possible if default in possible else (*possible, default)
+        possible += OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {
             chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms
         }
         return tuple(name for name in possible if name in wanted)
-
-
-def _places(on: Network) -> int:
-    """Return the number of workers that a network is for; 8 if it has none."""
-    if isinstance(on, Graph):
-        return len(on.hosts)
-    return sum(on.sites) if isinstance(on, Sites) and not isinstance(on.sites, int) else WORKERS
 
 
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:

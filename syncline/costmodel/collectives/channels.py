@@ -9,6 +9,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.graph import Routed
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import MatrixTopology
 from syncline.costmodel.network.multi_level import LevelTopology
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Topology
 from syncline.costmodel.network.sites import SitesTopology
@@ -40,12 +41,8 @@ def channel_links(topology: Topology) -> list[str]:
             for first, last, shared in topology.channels_of(number):
                 names[first:last] = [link_words(level.link) + (", all together" if shared else "")] * (last - first)
         return names
-    if isinstance(topology, Routed):
-        names = []
-        for edge in topology.network.edges:
-            name = f"{edge.source}-{edge.target}"
-            names += [name] if edge.directed or edge.link.duplex == "half" else [name, f"{edge.target}-{edge.source}"]
-        return names
+    if isinstance(topology, MatrixTopology | Routed):
+        return topology.channel_names()
     return [topology.name] * count
 
 

@@ -42,6 +42,7 @@ from typing import Literal
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
+from syncline.costmodel.collectives.direct import DirectAlgorithm, direct_s
 from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
 from syncline.costmodel.collectives.hierarchical import (
     HIERARCHIES,
@@ -65,6 +66,7 @@ from syncline.costmodel.collectives.table import (
     algorithms_on,
     first_on,
     link_of_all,
+    nccl_on,
 )
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Network, Topology
@@ -126,8 +128,8 @@ def collective_s(
         workers: P, at least 1.
         nbytes: n, at least 0, with the meaning that the table gives.
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
-        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]``, ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``;
-            ``first_on`` chooses the default.
+        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]``, ``OF_DIRECT[kind]``, ``OF_GLOO[kind]`` or
+            ``OF_NCCL[kind]``; ``first_on`` chooses the default.
         rule: the start rule of messages.
         group: number of workers in a node for a hierarchical algorithm on a link, or the sizes of all levels but the
             outermost.
@@ -155,10 +157,12 @@ def collective_s(
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
+    if isinstance(entry, DirectAlgorithm):
+        return direct_s(workers, nbytes, link)
     if isinstance(entry, GlooAlgorithm):
-        return gloo_s(kind, workers, nbytes, link)
+        return gloo_s(kind, workers, nbytes, link, network.gloo)
     if isinstance(entry, NcclAlgorithm):
-        return nccl_sockets_s(kind, workers, nbytes, link)
+        return nccl_sockets_s(kind, workers, nbytes, link, nccl_on(network))
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
@@ -318,7 +322,7 @@ def wire_bytes(
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
         return entry.sent(workers, nbytes)
-    if isinstance(entry, MeasuredAlgorithm):
+    if isinstance(entry, MeasuredAlgorithm | DirectAlgorithm):  # a direct exchange sends as much as a ring
         entry = FLAT[kind][ALGORITHMS[kind][0]]
     sent = entry.nbytes if entry.sent is None else entry.sent
     return sent(workers, nbytes)

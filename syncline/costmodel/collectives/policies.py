@@ -178,8 +178,9 @@ def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
     def by_library(kind: str) -> bool:
         """Return whether a library's own algorithm carries this kind of collective."""
         name = algorithm_of(wanted, kind)
-        unnamed = name is None and knows_library(network)
-        return unnamed or name == "gloo" or is_a_library_s(kind, name)
+        if name is None and knows_library(network):
+            name = first_on(kind, network)
+        return name == "gloo" or is_a_library_s(kind, name)
 
     return all(by_library(kind) for kind in COLLECTIVES)
 

@@ -1,8 +1,8 @@
-"""The table of all algorithms: for any network, for networks of nodes, and those of gloo and NCCL.
+"""The table of all algorithms: for any network, for networks of nodes, a direct exchange, those of gloo and NCCL.
 
 The class of an algorithm decides its closed form: an `Algorithm` is timed by its messages and bytes, a `Hierarchy` by
-its parts, a `GlooAlgorithm` and an `NcclAlgorithm` by the form of their library. `first_on` returns the default
-algorithm of a collective on a network.
+its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library.
+`first_on` returns the default algorithm of a collective on a network.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
+from syncline.costmodel.collectives.direct import DIRECT, DirectAlgorithm
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, has_levels
 from syncline.costmodel.collectives.nccl.nvlink import is_measured
 from syncline.costmodel.collectives.nccl.sockets import NCCL_ALGORITHMS, NcclAlgorithm
 from syncline.costmodel.network.gloo_costs import GLOO
+from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.errors import SpecError, one_of
@@ -27,7 +29,7 @@ class MeasuredAlgorithm(NamedTuple):
 MEASURED = "measured"
 """The name of the all-reduce whose times a link has measured."""
 
-AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | GlooAlgorithm | NcclAlgorithm | MeasuredAlgorithm
+AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | DirectAlgorithm | GlooAlgorithm | NcclAlgorithm | MeasuredAlgorithm
 
 TABLE: dict[str, dict[str, AnyAlgorithm]] = {
     kind: {
@@ -35,7 +37,7 @@ TABLE: dict[str, dict[str, AnyAlgorithm]] = {
         **HIERARCHIES[kind],
         GLOO[kind]: GLOO_ALGORITHMS[kind],
         NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind],
-        **({MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
+        **({DIRECT: DirectAlgorithm(), MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
     }
     for kind, flat in FLAT.items()
 }
@@ -56,6 +58,9 @@ HIERARCHICAL = _names_of(Hierarchy)
 OF_GLOO = _names_of(GlooAlgorithm)
 """The names of gloo's algorithms. Their messages wait for the receiver's notice, whatever the start rule.
 `best_algorithm` leaves them out, because users do not choose gloo for its speed."""
+
+OF_DIRECT = _names_of(DirectAlgorithm)
+"""The names of direct exchanges. No start rule applies; `best_algorithm` leaves them out, as it does servers."""
 
 OF_NCCL = _names_of(NcclAlgorithm)
 """The names of NCCL's algorithms over sockets, in pieces. No start rule applies; `best_algorithm` leaves them out."""
@@ -93,25 +98,36 @@ def is_nccl(kind: str, algorithm: str | None) -> bool:
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), NcclAlgorithm)
 
 
+def is_direct(kind: str, algorithm: str | None) -> bool:
+    """Return whether an algorithm is a direct exchange; its messages leave at once, on a connection each."""
+    return isinstance(TABLE.get(kind, {}).get(algorithm or ""), DirectAlgorithm)
+
+
 def is_a_library_s(kind: str, algorithm: str | None) -> bool:
-    """Return whether an algorithm is gloo's or NCCL's, so that no start rule applies."""
-    return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm | NcclAlgorithm)
+    """Return whether an algorithm is gloo's, NCCL's or a direct exchange, so that no start rule applies."""
+    return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm | NcclAlgorithm | DirectAlgorithm)
 
 
 def nccl_on(network: Network | Topology) -> NcclCosts | None:
-    """Return NCCL's piece sizes on a network, or None; only a link to all workers carries them."""
+    """Return NCCL's piece sizes on a network, or None."""
     return getattr(network, "nccl", None)
 
 
 def knows_library(network: Network | Topology) -> bool:
-    """Return whether a network carries the costs of gloo or NCCL, which then runs the default algorithms."""
-    return network.gloo is not None or nccl_on(network) is not None
+    """Return whether a network carries the costs of gloo, NCCL or hivemind, which then runs the default algorithms."""
+    return network.gloo is not None or nccl_on(network) is not None or hivemind_on(network) is not None
+
+
+def hivemind_on(network: Network | Topology) -> HivemindCosts | None:
+    """Return the costs of hivemind's averaging on a network, or None."""
+    return getattr(network, "hivemind", None)
 
 
 def first_on(kind: str, network: Network | Topology) -> str:
     """Return the default algorithm of a collective on a network.
 
-    It is gloo's or NCCL's if the network carries the costs of that library, and else the collective's first.
+    It is gloo's or NCCL's if the network carries the costs of that library; a direct exchange for an all-reduce, if it
+    carries those of hivemind; and else the collective's first.
 
     Raises:
         SpecError: an unknown collective.
@@ -119,6 +135,8 @@ def first_on(kind: str, network: Network | Topology) -> str:
     first = algorithm_name(kind)
     if network.gloo is not None:
         return GLOO[kind]
+    if hivemind_on(network) is not None and kind == "all_reduce":
+        return DIRECT
     return first if nccl_on(network) is None else NCCL_RUNS[kind]
 
 

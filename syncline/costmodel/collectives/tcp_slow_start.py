@@ -9,6 +9,7 @@ the collective**. So a group that starts together takes the time of the closed f
 | rings, gloo's and NCCL's             | 1: to the neighbour                     | all that a worker sends      |
 | `nccl-chain`                         | 1: the others open while pieces come in | n                            |
 | `nccl-posted`, `gloo-posted`         | 1: all at once                          | of a message                 |
+| `direct`                             | 1: all at once                          | of its two messages          |
 | others                               | as many as messages wait for each other | of a message, the mean       |
 
 The model assumes that windows have grown to ``2 rate r`` when a collective ends and when a training begins. It counts
@@ -24,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.cost import rounds_and_block, wire_bytes
-from syncline.costmodel.collectives.table import ALGORITHMS, first_on, is_a_library_s
+from syncline.costmodel.collectives.table import ALGORITHMS, first_on, is_a_library_s, is_direct
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.tcp import TOGETHER, Tcp
@@ -84,6 +85,8 @@ def opening_connections(
         return rounds_and_block(kind, workers, nbytes, algorithm)
     if algorithm == "gloo-tree":
         return rounds_and_block(kind, workers, nbytes, "binomial")
+    if is_direct(kind, algorithm):
+        return 1, 2 * nbytes / np.asarray(workers)
     return 1, nbytes / np.asarray(workers) if kind == "all_to_all" else nbytes
 
 

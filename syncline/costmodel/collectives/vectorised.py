@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +26,7 @@ from syncline.costmodel.collectives.policies import (
     nccl_estimates_s,
     nccl_names,
 )
-from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, MEASURED, SERVERS, TABLE, first_on
+from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, MEASURED, SERVERS, TABLE, first_on, nccl_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
@@ -241,7 +242,8 @@ def _of_group(
         if levels[0].exchanges:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
         at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else wanted
-        return _on_links(kind, np.array(levels[0].size), nbytes, levels[0].link, at_level, rule)
+        link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
+        return _on_links(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
     names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
     priced = _by_levels(kind, levels, nbytes, names, rule)
     if priced is None:

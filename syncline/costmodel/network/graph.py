@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Ints, Paths
 from syncline.errors import SpecError, one_of
@@ -33,28 +35,28 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(CostsOfLinks):
     """Hosts and switches. A message passes the links of its route, and pays the sum of their latencies.
 
     Its overhead is that of the first link, which is the sender's. Its route is the one in ``routes``, else the route of
     least latency, then of fewest links, then of the first names in order. Nodes forward at once (cut-through)
-    and are never the bottleneck; a host may lie on the routes of others.
+    and are never the bottleneck. A host lies on the routes of others only if it is one of ``forwards``, or in a route.
 
     Args:
         hosts: the workers' nodes, in the order of their ranks.
         edges: at most one from a node to another.
         routes: routes as the names of their nodes, from a host to a host; each for its direction only.
+        forwards: hosts that forward the messages of others, as switches do.
         name: for people.
 
     Raises:
         SpecError: a host or an edge twice, a host without an edge, a route over edges that are not there.
     """
 
-    gloo = None  # a cost of the software is known of one link to everybody alone
-
     hosts: tuple[str, ...]
     edges: tuple[Edge, ...]
     routes: tuple[tuple[str, ...], ...] = ()
+    forwards: tuple[str, ...] = ()
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -67,6 +69,9 @@ class Graph:
                 raise SpecError(f"network.hosts.{i}", host, "a host that is not there already")
             if host not in nodes and len(self.hosts) > 1:
                 raise SpecError(f"network.hosts.{i}", host, f"the end of an edge: {one_of(nodes, host)}")
+        for i, host in enumerate(self.forwards):
+            if host not in self.hosts:
+                raise SpecError(f"network.forwards.{i}", host, one_of(self.hosts, host))
         for i, route in enumerate(self.routes):
             if len(route) < 2 or not {route[0], route[-1]} <= set(self.hosts):
                 raise SpecError(f"network.routes.{i}", list(route), "nodes from a host to another one")
@@ -95,14 +100,23 @@ class Graph:
         if workers > len(self.hosts):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
         routed = Routed(self, workers)
-        first = self.hosts[0]
-        for start, backwards in ((first, False), (first, True)):
-            reached = routed.reachable_nodes(start, backwards)
-            for host in self.hosts[:workers]:
-                if host not in reached:
-                    ends = (host, first) if backwards else (first, host)
-                    raise SpecError("network.edges", " to ".join(map(repr, ends)), "a way between these hosts")
+        reached: dict[str, set[str]] = {}
+        for source in self.hosts[:workers] if workers > 1 else ():
+            start = routed.start_of(source)
+            if start not in reached:
+                reached[start] = routed.reachable_nodes(start)
+            if not reached[start].issuperset(self.hosts[:workers]):
+                for target in self.hosts[:workers]:
+                    if target not in reached[start] and not routed.has_route(source, target):
+                        ends = f"{source!r} to {target!r}"
+                        expected = "a way between these hosts, by no host but those of 'forwards'"
+                        raise SpecError("network.edges", ends, expected)
         return routed
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """Return the hosts that do not forward."""
+        return frozenset(self.hosts) - frozenset(self.forwards)
 
     def describe(self) -> str:
         """Return a short description that a user can read."""
@@ -118,7 +132,7 @@ class _Step(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Routed:
+class Routed(CostsOfNetwork):
     """The workers of a graph.
 
     Channels: two per full-duplex edge, there and back, in the order of the edges; one per directed or half-duplex one.
@@ -127,8 +141,6 @@ class Routed:
         network: the graph.
         workers: P, its first hosts.
     """
-
-    gloo = None
 
     network: Graph
     workers: int
@@ -157,6 +169,14 @@ class Routed:
         """Return the name that tables and messages show."""
         return self.network.name
 
+    def channel_names(self) -> list[str]:
+        """Return the names of the two ends of each channel's edge."""
+        names: list[str] = []
+        for edge in self.network.edges:
+            name = f"{edge.source}-{edge.target}"
+            names += [name] if edge.directed or edge.link.duplex == "half" else [name, f"{edge.target}-{edge.source}"]
+        return names
+
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the channels, latency and overhead of each message's route."""
         pairs, which = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
@@ -172,37 +192,42 @@ class Routed:
     def _route(self, sender: int, receiver: int) -> list[_Step]:
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._ways:
-            # A host with a single link has the routes of the node at its end; all hosts at that node share them.
-            (start, *others) = self._steps[source]
-            if others:
-                start = source
+            start = self.start_of(source)
             if start not in self._before:
-                self._before[start] = _least_latency(start, self._steps)
+                self._before[start] = _least_latency(start, self._steps, self.network.ends)
             nodes = [target]
             while nodes[-1] != start:
                 nodes.append(self._before[start][nodes[-1]])
-            self._ways[source, target] = self._along([*([] if others else [source]), *nodes[::-1]])
+            self._ways[source, target] = self._along([*([] if start == source else [source]), *nodes[::-1]])
         return self._ways[source, target]
+
+    def has_route(self, source: str, target: str) -> bool:
+        """Return whether the graph names the route from a host to another."""
+        return (source, target) in self._ways or source == target
+
+    def start_of(self, source: str) -> str:
+        """Return the node whose routes a host has: the forwarding node at the end of its single link, or the host."""
+        start, *others = self._steps.get(source, {source: None})
+        return source if others or start in self.network.ends else start
 
     def _along(self, nodes: Sequence[str]) -> list[_Step]:
         return [self._steps[a][b] for a, b in itertools.pairwise(nodes)]
 
-    def reachable_nodes(self, start: str, backwards: bool = False) -> set[str]:
-        """Return the nodes that a node reaches, or those that reach it if ``backwards``."""
-        nexts: dict[str, list[str]] = {}
-        for a, steps in self._steps.items():
-            for b in steps:
-                nexts.setdefault(b if backwards else a, []).append(a if backwards else b)
+    def reachable_nodes(self, start: str) -> set[str]:
+        """Return the nodes that a node reaches by way of those that forward."""
         seen, waiting = {start}, [start]
         while waiting:
-            new = [node for node in nexts.get(waiting.pop(), []) if node not in seen]
+            new = [node for node in self._steps.get(waiting.pop(), {}) if node not in seen]
             seen.update(new)
-            waiting += new
+            waiting += [node for node in new if node not in self.network.ends]
         return seen
 
 
-def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]]) -> dict[str, str]:
-    """Return the predecessor of each node on the route of least latency from the source (Dijkstra's algorithm)."""
+def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]], ends: Container[str]) -> dict[str, str]:
+    """Return the predecessor of each node on the route of least latency from the source (Dijkstra's algorithm).
+
+    No route passes a node of ``ends``.
+    """
     best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}
     heap, done = [(0, 0, source)], set()
     while heap:
@@ -210,6 +235,8 @@ def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]]) -> dic
         if node in done:
             continue
         done.add(node)
+        if node != source and node in ends:
+            continue
         for to, step in steps.get(node, {}).items():
             candidate = (latency + step.femtoseconds, hops + 1, node)
             if to not in done and (to not in best or candidate < best[to]):

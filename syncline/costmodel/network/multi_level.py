@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.level import CrossRail, Level, LevelShape
+from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
@@ -20,7 +21,7 @@ from syncline.errors import SpecError, one_of
 
 
 @dataclass(frozen=True)
-class MultiLevel:
+class MultiLevel(CostsOfLinks):
     """Levels of units: consecutive ranks fill the units of each level.
 
     A message pays the links of the lowest level whose unit holds both ends, and before it those of the levels below
@@ -34,8 +35,6 @@ class MultiLevel:
     Raises:
         SpecError: no level, or a field out of range.
     """
-
-    gloo = None  # a cost of the software is known of one link to everybody alone
 
     levels: tuple[Level, ...]
     name: str = ""
@@ -240,7 +239,7 @@ def _any_num_workers(network: Sites) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class LevelTopology(ByValue):
+class LevelTopology(ByValue, CostsOfNetwork):
     """The workers of some levels.
 
     Channels, level by level from the inside out: every unit's rails up, the same down (of the innermost, the workers'
@@ -252,8 +251,6 @@ class LevelTopology(ByValue):
         workers: P.
         shape: of the levels.
     """
-
-    gloo = None
 
     network: MultiLevel
     workers: int

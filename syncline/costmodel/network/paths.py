@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.gloo_costs import GlooCosts
+from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.tcp import Tcp
@@ -85,6 +86,11 @@ class DerivedTopology:
     def nccl(self) -> NcclCosts | None:
         """Return NCCL's costs in the underlying topology, or None."""
         return getattr(self.whole, "nccl", None)
+
+    @property
+    def hivemind(self) -> HivemindCosts | None:
+        """Return the costs of hivemind's averaging in the underlying topology, or None."""
+        return getattr(self.whole, "hivemind", None)
 
 
 class ByValue:
@@ -181,3 +187,13 @@ class Star(ByValue):
             (self.latency_s[senders] + self.latency_s[receivers]) / 2,
             self.overhead_s[senders],
         )
+
+
+def longest_latency_s(topology: Topology) -> float:
+    """Return the latency of a star's links, the longest if they differ; else the longest from a worker to the next."""
+    if isinstance(topology, Star):
+        return float(np.max(topology.latency_s))
+    if topology.workers < 2:
+        return 0.0
+    worker = np.arange(topology.workers)
+    return float(np.max(topology.paths(worker, np.roll(worker, -1)).latency_s))

@@ -1,18 +1,17 @@
-"""Regions of a cloud by name: sites joined pairwise by links measured between them."""
+"""Regions of clouds by name: places with lines that others measured between them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
 
-from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.matrix import Matrix
 from syncline.errors import SpecError, one_of
 
 # fmt: off
-_MEASURED = (
+_AWS = (
     ("oregon", "virginia", 67, 790),
     ("oregon", "tokyo", 96, 523),
     ("oregon", "singapore", 163, 341),
@@ -58,60 +57,98 @@ _MEASURED = (
     ("ireland", "tokyo", 199, 460),
     ("ireland", "singapore", 179, 482),
     ("ireland", "london", 11, 1080),
+    ("oregon", "frankfurt", 143, 404),
+    ("virginia", "london", 76, 1160),
+    ("virginia", "ireland", 67, 1050),
+    ("tokyo", "oregon", 97, 861),
+    ("tokyo", "london", 210, 366),
+    ("seoul", "tokyo", 33, 1110),
+    ("seoul", "sydney", 148, 580),
+    ("singapore", "seoul", 74, 1110),
+    ("sydney", "virginia", 197, 463),
+    ("london", "ohio", 86, 1020),
+    ("london", "seoul", 238, 339),
+    ("london", "sydney", 263, 343),
+    ("london", "ireland", 12, 1090),
+    ("frankfurt", "singapore", 155, 333),
+    ("ireland", "sydney", 255, 339),
 )
-"""For every pair of regions: milliseconds of a ping, Mbit/s of NCCL's sends of 64 MB from the second to the first."""
+"""For pairs of regions: milliseconds of a ping, Mbit/s of NCCL's sends of 64 MB from the second to the first."""
+
+_GOOGLE = (
+    ("gc-us", "gc-eu", 103, 210),
+    ("gc-us", "gc-asia", 157, 134),
+    ("gc-us", "gc-aus", 176, 117),
+    ("gc-eu", "gc-asia", 253, 76),
+    ("gc-eu", "gc-aus", 272, 70),
+    ("gc-asia", "gc-aus", 131, 162),
+)
+"""For pairs of regions: milliseconds of a ping, Mbit/s of one TCP stream."""
 # fmt: on
 
-SOURCE = (
+AWS_SOURCE = (
     "Measured between AWS regions through a VPN, one p3.2xlarge at each end, 4 threads with 4 sockets each: "
-    "github.com/BinhangYuan/tc_cluster_setting, results/p2p.md (2022). One direction of each pair is taken for both."
+    "github.com/BinhangYuan/tc_cluster_setting, results/p2p.md (2022). A pair with one direction has it for both."
 )
-"""Source of the measured numbers."""
+GOOGLE_SOURCE = (
+    "Measured between zones of Google Cloud with iperf, one TCP stream, n1-standard-8 at each end: "
+    "github.com/cirquit/hivemind-multi-cloud 654cc02, artifacts/networking (PVLDB 17, 2024), MIT."
+)
+SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
+"""Sources of the measured numbers."""
 
-PAIRS: dict[frozenset[str], Link] = {
-    frozenset((receiver, sender)): Link(ping_ms / 2e3, mbit_s * 1e6 / 8, f"{sender}-{receiver}")
-    for receiver, sender, ping_ms, mbit_s in _MEASURED
-}
-"""The link of two regions: half a ping, and what NCCL gets, which its sockets' windows limit more than any line."""
 
-REGIONS = tuple(sorted({region for pair in PAIRS for region in pair}))
+def _lines() -> dict[tuple[str, str], Link]:
+    measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*_AWS, *_GOOGLE)}
+    both = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
+    return {ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends)) for ends, (ping_ms, mbit_s) in both.items()}
+
+
+LINES = _lines()
+"""The line from one region to another: half a ping, and what one machine sent to one machine over its connections.
+
+The windows of the connections limit it more than any line, so each two workers have it."""
+
+REGIONS = tuple(sorted({region for ends in LINES for region in ends}))
 """Names of all regions."""
 
+LAN = {"aws": Link(50e-6, 1.25e9, "10gbe"), "gc": Link(0.35e-3, 6.9e9 / 8, "gc-zone")}
+"""The line inside a region by cloud: the preset 10gbe, and what iperf measured in a zone of Google Cloud."""
 
-def regions(workers: Mapping[str, int], lan: Link, name: str = "") -> Sites | Graph:
-    """Return the network of workers in named regions: `Sites` for two regions, else a graph with a link for every pair.
 
-    A message across pays the local link's latency and the pair's. The workers of two regions share what was measured
-    of one worker at each end: the rate of several workers is not known.
+def regions(
+    workers: Mapping[str, int], lan: Link | None = None, name: str = "", hivemind: HivemindCosts | None = None
+) -> Matrix:
+    """Return the network of workers in named regions of one cloud, where each two workers have the measured line.
+
+    A worker's card carries what the line inside a region does.
 
     Args:
         workers: number of workers of each region, in the order of their ranks.
-        lan: the link that each worker has inside its region.
+        lan: the line inside a region; by default that of `LAN`.
         name: for people; the regions' own by default.
+        hivemind: costs of hivemind's software, if it averages.
 
     Raises:
-        SpecError: a region that is not known, one without workers, or fewer than two.
+        SpecError: a region that is not known, or none, one without workers, or regions of two clouds.
     """
+    if not workers:
+        raise SpecError("network.sites", dict(workers), "a region at least")
     for region, count in workers.items():
         if region not in REGIONS:
             raise SpecError("network.sites", region, one_of(REGIONS, region))
         if count < 1:
             raise SpecError(f"network.sites.{region}", count, "a number of workers, at least 1")
-    if len(workers) < 2:
-        raise SpecError("network.sites", dict(workers), "two regions or more")
-    name = name or "-".join(workers)
-    if len(workers) == 2:
-        link = PAIRS[frozenset(workers)]
-        return Sites(tuple(workers.values()), lan, replace(link, latency_s=link.latency_s / 2), name)
-    hosts = {f"{region}-{i}": region for region, count in workers.items() for i in range(count)}
-    inside = replace(lan, latency_s=lan.latency_s / 2)  # up to the region's switch, and down from it
-    edges = [Edge(host, region, inside) for host, region in hosts.items()]
-    edges += [Edge(a, b, PAIRS[frozenset((a, b))]) for a, b in combinations(workers, 2)]
-    # Routes avoid a third region even if it is faster: a cloud does not forward traffic between regions.
-    routes = tuple(
-        (source, hosts[source], hosts[target], target)
-        for source in hosts
-        for target in hosts
-        if hosts[source] != hosts[target]
+    cloud, *others = {"gc" if region.startswith("gc-") else "aws" for region in workers}
+    if others:
+        raise SpecError("network.sites", list(workers), "regions of one cloud, between which lines were measured")
+    inside = lan or LAN[cloud]
+    places = tuple(workers)
+    return Matrix(
+        places,
+        tuple(tuple(replace(inside, name=f"{a}-{b}") if a == b else LINES[a, b] for b in places) for a in places),
+        tuple(place for place, count in enumerate(workers.values()) for _ in range(count)),
+        card=Link(0.0, inside.bandwidth_bytes_per_s, upload_bytes_per_s=inside.upload_bytes_per_s),
+        hivemind=hivemind,
+        name=name or "-".join(places),
     )
-    return Graph(tuple(hosts), tuple(edges), routes, name)

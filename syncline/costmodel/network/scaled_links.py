@@ -45,22 +45,23 @@ def links_of(network: Any) -> list[Link]:
     ['lan', 'up']
     """
     links: list[Link] = []
-    for link in _links(network):
+    for link in each_link(network):
         if link not in links:
             links.append(link)
     return links
 
 
-def _links(node: Any) -> Iterator[Link]:
+def each_link(node: Any) -> Iterator[Link]:
+    """Yield the links of a network, or of anything made of dataclasses and tuples, in the order of its fields."""
     if isinstance(node, Link):
         yield node
     elif isinstance(node, tuple):
         for part in node:
-            yield from _links(part)
+            yield from each_link(part)
     elif is_dataclass(node) and not isinstance(node, type):
         for field in fields(node):
             if field.init:
-                yield from _links(getattr(node, field.name))
+                yield from each_link(getattr(node, field.name))
 
 
 def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected_link: Link | None = None) -> T:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
 from syncline.costmodel.numerics.bounded_cache import frozen
@@ -16,7 +17,7 @@ from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
-class Sites:
+class Sites(CostsOfLinks):
     """Sites of consecutive ranks, each with one uplink to the core of a wide-area network that its workers share.
 
     A message within a site pays the local link. One across passes its sender's local link up, both sites' uplinks and
@@ -33,8 +34,6 @@ class Sites:
     Raises:
         SpecError: no site, a site without workers, or another number of uplinks than of sites.
     """
-
-    gloo = None  # a cost of the software is known of one link to everybody alone
 
     sites: int | tuple[int, ...]
     lan: Link
@@ -123,7 +122,7 @@ MOST_WORKERS = 10**7
 
 
 @dataclass(frozen=True, eq=False)
-class SitesTopology(ByValue):
+class SitesTopology(ByValue, CostsOfNetwork):
     """The workers of some sites.
 
     Channels: the P workers' local links up, the same down, then the S sites' uplinks up, and down. Of a half-duplex
@@ -133,8 +132,6 @@ class SitesTopology(ByValue):
         network: the sites.
         site: of each worker, ``(P,)``.
     """
-
-    gloo = None
 
     network: Sites
     site: NDArray[np.int64]

@@ -10,6 +10,7 @@ import numpy as np
 
 from syncline.costmodel.network.gloo_costs import Calls, GlooCosts
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.scaled_links import with_links
 from syncline.costmodel.numerics.arrays import require
 
@@ -33,7 +34,10 @@ def slow_down(network: T, factor: float) -> T:
     2.0
     """
     require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
-    return with_links(network, partial(_slowed, factor=factor))
+    slower = with_links(network, partial(_slowed, factor=factor))
+    if isinstance(slower, Matrix) and slower.hivemind is not None:
+        return replace(slower, hivemind=slower.hivemind.slowed(factor))
+    return slower
 
 
 def _slowed(link: Link, factor: float) -> Link:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
-class TwoLevel:
+class TwoLevel(CostsOfLinks):
     """Nodes of so many workers each: consecutive ranks are in one node.
 
     A message within a node pays the inner link, ``alpha + o + n / R``. One between nodes leaves by its sender's
@@ -32,8 +33,6 @@ class TwoLevel:
     Raises:
         SpecError: a field out of range.
     """
-
-    gloo = None  # a cost of the software is known of one link to everybody alone
 
     per_node: int
     inner: Link
@@ -97,7 +96,7 @@ class TwoLevel:
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes(ByValue):
+class Nodes(ByValue, CostsOfNetwork):
     """The workers of some nodes.
 
     Channels: the P workers' inner links up, the same down, then every node's network cards up, and down. Of a
@@ -108,8 +107,6 @@ class Nodes(ByValue):
         workers: P.
         nodes: number of nodes.
     """
-
-    gloo = None
 
     network: TwoLevel
     workers: int

@@ -26,5 +26,5 @@ def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | In
     Raises:
         SpecError: names the field, the element and the accepted values.
     """
-    if not np.all(holds):
+    if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network, Sites, TwoLevel
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.scaled_links import scaled
 from syncline.planner.advice.failing import failure_words
@@ -61,6 +62,8 @@ def level_words(network: Network) -> str:
         return f"between {name}s" if name else "between units"
     if isinstance(network, Sites):
         return "between sites"
+    if isinstance(network, Matrix):
+        return "between places"
     return "between nodes" if isinstance(network, TwoLevel) else "between workers"
 
 

@@ -18,6 +18,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.overlap import bytes_per_gradient
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.rows import PricedSettings, links_of_rows
+from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.specs import ProjectSpec
 
 
@@ -77,7 +78,9 @@ class IntraReplica:
             def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
                 among = np.full((1,) * ndim, count)
                 nbytes = call.payload_bytes
-                priced = carried(call.collective, among, nbytes, links, algorithm, groups=[call.ranks])
+                priced = carried(
+                    call.collective, among, nbytes, links, algorithm, otherwise=simulated_s, groups=[call.ranks]
+                )
                 return slower * priced.seconds
 
             def sent_s(nbytes: float, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:

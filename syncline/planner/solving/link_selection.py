@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from syncline.costmodel import Link, Network
 from syncline.costmodel.network.level import Level
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.scaled_links import with_links
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
@@ -34,7 +36,7 @@ class LinkPlace:
 
 
 def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
-    """Return the links of a network, from the innermost level to the outermost.
+    """Return the links of a network, from the innermost level to the outermost; of a matrix its lines by latency.
 
     Raises:
         SpecError: a network that is no link and has no levels, or sites whose uplinks differ.
@@ -61,7 +63,27 @@ def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
         ]
     if isinstance(network, MultiLevel):
         return [_of_level(network, number) for number in range(len(network.levels))]
-    raise SpecError(path, network.name, "one link to everybody, nodes, sites or levels")
+    if isinstance(network, Matrix):
+        return _lines_of(network)
+    raise SpecError(path, network.name, "one link to everybody, nodes, sites, levels or places")
+
+
+def _lines_of(network: Matrix) -> list[LinkPlace]:
+    """Return the different lines of a matrix, the one of least latency first; equal lines change together."""
+    lines = {replace(line, name=""): line for row in network.lines for line in row if line is not None}
+
+    def place(numbers: Link, line: Link) -> LinkPlace:
+        def change(other: Link, link: Link) -> Link:
+            return replace(link, name=other.name) if replace(other, name="") == numbers else other
+
+        def with_link(link: Link) -> Network:
+            changed = with_links(network.lines, lambda other: change(other, link))
+            return replace(network, lines=changed)
+
+        return LinkPlace(line.name, line, with_link)
+
+    places = [place(numbers, line) for numbers, line in lines.items()]
+    return sorted(places, key=lambda place: float(place.link.latency_s))
 
 
 def _of_level(network: MultiLevel, number: int) -> LinkPlace:

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from syncline.costmodel import ModelShape, Network
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
@@ -256,6 +257,8 @@ def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
             raise SpecError("network", network.name, "sites by their number, whose sizes are not fixed")
         return [(count, network) for count in range(network.sites, limit + 1, network.sites)]
     link_places(network)  # raises an error for other networks
+    if isinstance(network, Matrix):
+        limit = min(limit, network.workers)
     return [(count, network) for count in range(1, limit + 1)]
 
 

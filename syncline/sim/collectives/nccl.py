@@ -26,6 +26,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.algorithms.pairwise import pairwise_rounds
 from syncline.costmodel.collectives.table import nccl_on
 from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
+from syncline.costmodel.network.paths import longest_latency_s
 from syncline.costmodel.network.topology import Topology
 
 
@@ -52,8 +53,7 @@ def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
     A number of None means that a worker never waits.
     """
     costs = nccl_on(topology) or DEFAULT
-    latency_s = float(np.max(getattr(topology, "latency_s", 0.0)))
-    return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, latency_s))
+    return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
 
 
 def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[Round]:

@@ -19,12 +19,13 @@ from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_ro
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes, level_parts
-from syncline.costmodel.collectives.table import algorithm_name, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import algorithm_name, is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache
+from syncline.sim.collectives.direct import direct_rounds
 from syncline.sim.collectives.gloo import gloo_rounds
 from syncline.sim.collectives.nccl import nccl_rounds
 
@@ -61,8 +62,9 @@ def rounds(
     """Return the rounds of a collective.
 
     The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo in
-    `syncline.sim.collectives.gloo`, and those of NCCL in `syncline.sim.collectives.nccl`. Those of a hierarchy follow
-    `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial tree to its first
+    `syncline.sim.collectives.gloo`, those of a direct exchange in `syncline.sim.collectives.direct`, and those of NCCL
+    in `syncline.sim.collectives.nccl`. Those of a hierarchy follow `syncline.costmodel.collectives.hierarchical`: in
+    ``leader`` each node reduces along a binomial tree to its first
     worker, these workers all-reduce, and each of them broadcasts down its tree.
 
     Args:
@@ -85,6 +87,8 @@ def rounds(
     if name in HIERARCHIES[kind]:
         by_level = _hierarchical_all_reduce if kind == "all_reduce" else partial(_level_by_level, kind)
         return _read_only(by_level(name, workers, nbytes, all_sizes(workers, group)))
+    if is_direct(kind, name):
+        return _read_only(direct_rounds(workers, float(nbytes)))
     if is_gloo(kind, name):
         return _read_only(gloo_rounds(kind, workers, float(nbytes)))
     if is_nccl(kind, name):

@@ -4,7 +4,8 @@ A rank comes to a round after all its messages up to ``ahead`` rounds before hav
 sends up to then have left. It posts its receives of that round, each of which sends a clear-to-send to the sender, and
 issues its sends. A message that is issued and clear to send queues on the connection of the two ranks, as the
 clear-to-send did in the other direction. A connection carries one message at a time each way; connections share links
-by max-min fairness, as many TCP connections do; no rank has a port.
+by max-min fairness, as many TCP connections do; no rank has a port. A direct exchange
+(`syncline.sim.collectives.direct`) is the same without clears-to-send.
 
 Messages that a rank posts and issues at one instant queue in the order of its program: a round's clear-to-send comes
 before its message in collectives that sum, and behind it in others. Messages that the rank had issued before, and that
@@ -27,7 +28,7 @@ from syncline.sim.events.messages import free, put
 from syncline.sim.events.ranks import note_arrival
 
 ISSUED, CLEAR = 1, 2
-POSTS_FIRST = 1
+POSTS_FIRST, PUSHES = 1, 3
 
 
 @core_function("void", "int64")
@@ -71,7 +72,7 @@ def issue(addresses, r, entry_number):
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
         rank.issues += 1
-        if message.sent == CLEAR:
+        if message.sent == CLEAR or plan.gloo == PUSHES:
             message.sent = 0
             queue_last(addresses, m)
         else:
@@ -89,7 +90,9 @@ def gloo_advance(addresses, r):
         if rank.have < entry.have or rank.sent < entry.sent:
             break
         rank.entry = entry_number + 1
-        if plan.gloo == POSTS_FIRST:
+        if plan.gloo == PUSHES:
+            issue(addresses, r, entry_number)
+        elif plan.gloo == POSTS_FIRST:
             post(addresses, r, entry_number)
             issue(addresses, r, entry_number)
         else:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.hierarchical import inner_sizes
-from syncline.costmodel.collectives.table import is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
+from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
 from syncline.sim.collectives.nccl import nccl_limits
 from syncline.sim.collectives.rounds import rounds
@@ -30,7 +31,8 @@ from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import CoreState, copy_records
 from syncline.sim.program.instructions import Collective
 
-POSTS_FIRST, ISSUES_FIRST = 1, 2
+POSTS_FIRST, ISSUES_FIRST, PUSHES = 1, 2, 3
+"""Order of clears-to-send and messages of gloo's collectives; a direct exchange pushes, without clears-to-send."""
 
 
 class CollectiveKind(NamedTuple):
@@ -130,13 +132,14 @@ class CollectiveKinds:
         if collective.takes_s is not None:
             self._plan_timed(kind_number, collective, ranks)
             return
+        direct = is_direct(collective.kind, collective.algorithm)
         if collective.rounds is None:
             self._write_openings(kind_number, collective, ranks)
         rounds_of_kind = self._rounds(collective)
         plan = plan_of(rounds_of_kind, ranks)
-        if is_gloo(collective.kind, collective.algorithm):
+        if direct or is_gloo(collective.kind, collective.algorithm):
             one_by_one = plan_of(rounds_of_kind, ranks, one_by_one=True)
-            self._plan_gloo(kind_number, collective, one_by_one, group, len(rounds_of_kind))
+            self._plan_connections(kind_number, collective, one_by_one, group, len(rounds_of_kind))
             rank0 = int(state["plans"][kind_number]["rank0"])
             state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]  # summed by round
             return
@@ -194,11 +197,12 @@ class CollectiveKinds:
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
             record["near"] = TOGETHER  # as data: the cached core depends on its own sources alone
 
-    def _plan_gloo(
+    def _plan_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
     ) -> None:
         state, ranks = self._state, len(plan.places)
-        costs = self._topology.gloo or FREE
+        direct = is_direct(collective.kind, collective.algorithm)
+        costs = FREE if direct else self._topology.gloo or FREE
         forward_keys, backward_keys = plan.senders * ranks + plan.receivers, plan.receivers * ranks + plan.senders
         pairs, pair_index = np.unique(np.concatenate([forward_keys, backward_keys]), return_inverse=True)
         ends = np.divmod(pairs, ranks)
@@ -212,24 +216,32 @@ class CollectiveKinds:
         from0 = state.append("sources", pair_index[messages:][by_turn].astype(np.int32))
         entry0 = state.used["entries"]
         self._store(kind, plan, route0, from0, pair_index[:messages])
-        self._gate(state["entries"][entry0 : entry0 + len(plan.entries)], plan, collective.kind, num_rounds)
-        record = state["plans"][kind]
-        record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
-        record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
+        entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
+        if direct:
+            self._gate(entries, plan, direct_rounds_ahead(ranks), num_rounds, waits=False)
+            record["gloo"] = PUSHES
+            record["call"] = software_s(self._topology, ranks, collective.nbytes)
+        else:
+            ahead = rounds_ahead(collective.kind, num_rounds, ranks)
+            self._gate(entries, plan, ahead, num_rounds, waits_for_sends(collective.kind))
+            record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
+            record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
         record["messages"], record["connections"], record["route0"] = 2 * messages, len(pairs), route0
 
-    def _gate(self, entries: NDArray[np.void], plan: Plan, kind: str, num_rounds: int) -> None:
-        """Write the number of messages that must have arrived and left before each entry."""
-        ahead = np.array(rounds_ahead(kind, num_rounds, len(plan.places)), dtype=np.int64)
+    def _gate(
+        self, entries: NDArray[np.void], plan: Plan, rounds_ahead_of: Sequence[int], num_rounds: int, waits: bool
+    ) -> None:
+        """Write the number of messages that must have arrived, and if it ``waits`` left, before each entry."""
+        ahead = np.array(rounds_ahead_of, dtype=np.int64)
         count = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
         rank = np.repeat(np.arange(len(count)), count)
         round_number = plan.entries["round"].astype(np.int64)
         until = np.maximum(round_number + 1 - ahead[round_number], 0)
         before = np.searchsorted(rank * (num_rounds + 1) + round_number, rank * (num_rounds + 1) + until)
         begins = plan.places["entry0"].astype(np.int64)[rank]
-        for name, count_name, waits in (("have", "receives", True), ("sent", "sends", waits_for_sends(kind))):
+        for name, count_name, counts in (("have", "receives", True), ("sent", "sends", waits)):
             counted = np.append(0, np.cumsum(plan.entries[count_name], dtype=np.int64))
-            entries[name] = counted[before] - counted[begins] if waits else 0
+            entries[name] = counted[before] - counted[begins] if counts else 0
 
 
 def num_messages(plan: Plan) -> int:

@@ -24,14 +24,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import MEASURED, is_gloo, is_nccl
+from syncline.costmodel.collectives.table import MEASURED, is_direct, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Star, Topology, among
 from syncline.costmodel.traffic.call import Call, group_ranks
+from syncline.sim.collectives.direct import software_s
 from syncline.sim.collectives.nccl import nccl_limits
 from syncline.sim.collectives.rounds import rounds_on, sent_bytes
+from syncline.sim.lockstep.direct import run_direct
 from syncline.sim.lockstep.gloo import run_gloo
 from syncline.sim.lockstep.nccl import run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
@@ -75,7 +77,7 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
 def run_collective(
     key: Key, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports, rule: Rule
 ) -> None:
-    """Move the ports on to the end of a collective, which the start rule governs unless it is of gloo or NCCL.
+    """Move the ports on to the end of a collective, which the start rule governs unless it is a library's or direct.
 
     Args:
         key: the collective.
@@ -90,7 +92,10 @@ def run_collective(
         Contention: transfers that share a channel, and do not begin and end together.
     """
     kind, nbytes, algorithm = key
-    if is_gloo(kind, algorithm):
+    if is_direct(kind, algorithm):
+        begin_s = ports.received_s + software_s(topology, topology.workers, nbytes)
+        ports.received_s, ports.out_s = run_direct(rounds, topology, begin_s)
+    elif is_gloo(kind, algorithm):
         costs = topology.gloo or FREE
         call_s = float(costs.software_s(kind, topology.workers, nbytes))
         ports.received_s, ports.out_s = run_gloo(kind, rounds, topology, ports.received_s, costs, call_s)
@@ -103,6 +108,11 @@ def run_collective(
 def key_of(call: Call) -> Key:
     """Return the key that identifies a call's collective."""
     return call.collective, call.payload_bytes, call.algorithm
+
+
+def _has_connections(key: Key) -> bool:
+    """Return whether the messages of a collective share links as connections do, instead of taking turns at ports."""
+    return is_gloo(key[0], key[2]) or is_direct(key[0], key[2])
 
 
 class CollectiveMaps:
@@ -157,7 +167,7 @@ class CollectiveMaps:
                 self._vectors[key] = self._run(key, np.zeros(workers))
             zero = self._vectors[key]
             self._ports = Ports(*(times_s + entry_s[0] for times_s in zero.times_s))
-        elif idle and not is_gloo(key[0], key[2]) and self._uses[key] > workers and not self._routed(key).shares:
+        elif idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             matrix = self._matrices[key]
@@ -218,9 +228,9 @@ class GroupedMaps:
             uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         if set(uses) - {None} and (
-            not has_own_links or any(is_gloo(key[0], key[2]) for counts in uses.values() for key in counts)
+            not has_own_links or any(_has_connections(key) for counts in uses.values() for key in counts)
         ):
-            raise Contention("collectives of parts of the workers meet on shared channels, or are gloo's")
+            raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
         self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)
         self._of = {
             group: CollectiveMaps(topology if group is None else among(topology, group), counts, rule)

@@ -11,6 +11,7 @@ from typing import Any
 
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.network.graph import Graph
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network
@@ -137,6 +138,8 @@ def worker_count(network: Network) -> int | None:
         return None if None in units else math.prod(size for size in units if size is not None)
     if isinstance(network, Graph):
         return len(network.hosts)
+    if isinstance(network, Matrix):
+        return network.workers
     return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
 
 

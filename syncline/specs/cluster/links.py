@@ -149,15 +149,9 @@ def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
     """Return a link that is a part of a network, as a user describes it.
 
     Raises:
-        SpecError: the link has costs of gloo or NCCL, which are known for networks of one link only.
+        SpecError: see `parse_link`.
     """
     link = parse_link(value, path, uplink)
-    if link.gloo is not None:
-        expected = "nothing, as it is known of one link to everybody alone"
-        raise SpecError(f"{path}.gloo", gloo_fields(link.gloo), expected)
-    if link.nccl is not None:
-        expected = "nothing, as its pieces are known of one link to everybody alone"
-        raise SpecError(f"{path}.nccl", nccl_fields(link.nccl), expected)
     # Windows limit the bandwidth of a part; TCP slow start is modelled for networks of one link only.
     return link if link.tcp is None else replace(link, tcp=None)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field, InstanceOf, StrictBool
 from typing_extensions import override
 
 from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
+from syncline.costmodel.network.library_costs import CostsOfLinks
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.regions import regions
@@ -23,6 +25,7 @@ from syncline.fields import parsed
 from syncline.registry import PYTHON, call_from_fields, error_text, is_reference, name_of_call
 from syncline.specs.cluster.described import NetworkDescription, describe_dataclass
 from syncline.specs.cluster.files import AS_IN, is_file, parse_fields, read_section
+from syncline.specs.cluster.hivemind import HivemindField, hivemind_costs
 from syncline.specs.cluster.levels import LevelsDescription
 from syncline.specs.cluster.links import (
     BY_NAME,
@@ -33,6 +36,7 @@ from syncline.specs.cluster.links import (
     parse_link,
     parse_network_link,
 )
+from syncline.specs.cluster.matrix import MatrixDescription
 from syncline.specs.cluster.reading import Name, count_validator, list_validator, user_field_names, whole_number
 
 __all__ = ["NetworkDescription", "describe_dataclass", "network", "network_fields"]
@@ -93,17 +97,18 @@ def _regions_of(value: Any, path: str) -> dict[str, int]:
 
 
 class RegionsDescription(NetworkDescription):
-    """A network of cloud regions: the workers of each by its name, and the ``lan`` inside (default: 10gbe)."""
+    """A network of a cloud's regions: the workers of each by its name, at will the ``lan`` inside, and ``hivemind``."""
 
     needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
 
     sites: Annotated[Any, parsed(_regions_of)]
-    lan: Part = Field(default="10gbe", validate_default=True)
+    lan: Part | None = None
+    hivemind: HivemindField = None
     name: Name = ""
 
     @override
-    def network(self) -> Sites | Graph:
-        return regions(self.sites, self.lan, self.name)
+    def network(self) -> Matrix:
+        return regions(self.sites, self.lan, self.name, hivemind_costs(self.hivemind))
 
 
 class SitesDescription(NetworkDescription):
@@ -156,7 +161,10 @@ def _route_of(value: Any, path: str) -> tuple[str, ...]:
 
 
 class GraphDescription(NetworkDescription):
-    """A graph of links: ``hosts`` in the order of their ranks, ``edges``, optionally ``routes`` as lists of nodes."""
+    """A graph of links: ``hosts`` in the order of their ranks, ``edges``, optionally ``routes`` as lists of nodes.
+
+    ``forwards``: hosts that forward messages of others, or ``true`` for all.
+    """
 
     makes: ClassVar[type] = Graph
     needs: ClassVar[str] = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
@@ -166,11 +174,13 @@ class GraphDescription(NetworkDescription):
     ]
     edges: Annotated[tuple[InstanceOf[Edge], ...], list_validator(_edge_of, "{from, to, latency, bandwidth} each")]
     routes: Annotated[tuple[tuple[str, ...], ...], list_validator(_route_of, "lists of nodes")] = ()
+    forwards: bool | tuple[Name, ...] = ()
     name: Name = ""
 
     @override
     def network(self) -> Graph:
-        return Graph(self.hosts, self.edges, self.routes, self.name)
+        forwards = self.hosts if self.forwards is True else self.forwards or ()
+        return Graph(self.hosts, self.edges, self.routes, forwards, self.name)
 
     @override
     @classmethod
@@ -180,7 +190,8 @@ class GraphDescription(NetworkDescription):
             for edge in network.edges
         ]
         routes = {"routes": [list(route) for route in network.routes]} if network.routes else {}
-        return {"hosts": list(network.hosts), "edges": edges} | routes
+        forwards = {"forwards": list(network.forwards)} if network.forwards else {}
+        return {"hosts": list(network.hosts), "edges": edges} | routes | forwards
 
 
 SEVERAL: dict[str, type[NetworkDescription]] = {
@@ -188,6 +199,7 @@ SEVERAL: dict[str, type[NetworkDescription]] = {
     "sites": SitesDescription,
     "levels": LevelsDescription,
     "hosts": GraphDescription,
+    "places": MatrixDescription,
 }
 """Descriptions of networks of several links, by the field that identifies each."""
 
@@ -327,7 +339,9 @@ def network_fields(network: Network) -> dict[str, Any] | str:
     raise SpecError("network", network.name, "a network that is written again by fields, or named by module:name")
 
 
-def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = "") -> Graph:
+def from_networkx(
+    graph: Any, hosts: Iterable[Any] | None = None, name: str = "", forwards: Iterable[Any] = ()
+) -> Graph:
     """Return the network that a NetworkX graph describes.
 
     Args:
@@ -335,6 +349,7 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
             ``latency``, ``bandwidth``, and optionally the others (see `LinkDescription`).
         hosts: nodes of the workers in the order of their ranks; by default those with a true attribute ``host``.
         name: name for people; by default the graph's own.
+        forwards: hosts that forward the messages of others.
 
     Raises:
         SpecError: there are no hosts, or a field of an edge is wrong.
@@ -346,20 +361,25 @@ def from_networkx(graph: Any, hosts: Iterable[Any] | None = None, name: str = ""
         Edge(str(a), str(b), parse_link(attributes, f"network.edges.{a}-{b}"), graph.is_directed())
         for a, b, attributes in graph.edges(data=True)
     ]
-    return Graph(tuple(map(str, chosen)), tuple(edges), name=name or str(getattr(graph, "name", "")))
+    name = name or str(getattr(graph, "name", ""))
+    return Graph(tuple(map(str, chosen)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     if mapping.get("kind") == PYTHON:
         return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
+    if mapping.get("kind") == "matrix" and "places" not in mapping:
+        raise SpecError(f"{path}.places", None, MatrixDescription.needs)
     if isinstance(mapping.get("sites"), Mapping):
         with user_field_names(path):
             return RegionsDescription.read(mapping, path).network()
     for key, model in SEVERAL.items():
         if key in mapping:
             with user_field_names(path):
-                built: Network = model.read(mapping, path).network()
-                return built
+                built = model.read(mapping, path).network()
+                if isinstance(built, CostsOfLinks):
+                    built.check_costs()
+                return cast(Network, built)
     for key, model in SEVERAL.items():
         if set(mapping) & set(model.names()) - {"name"} and not set(mapping) & set(LINK_FIELDS) - {"name"}:
             given_fields = ", ".join(repr(field_name) for field_name in mapping)

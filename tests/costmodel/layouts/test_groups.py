@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import HIERARCHICAL, NETWORKS, Link, NoClosedForm, collective_s
+from syncline.costmodel import HIERARCHICAL, NETWORKS, Link, Matrix, NoClosedForm, Sites, collective_s
 from syncline.costmodel.collectives.hierarchical import level_sizes
 from syncline.costmodel.collectives.vectorised import PricedMany, carried
 from syncline.costmodel.layouts.groups import message_s, outermost_level
@@ -118,3 +118,17 @@ def test_levels_of_a_part_of_the_workers_are_those_that_it_fills_evenly() -> Non
     ]
     uneven = [(0, 2, 3), (0, 1, 2), (0, 2, 3, 4, 5, 6), (4, 5, 0, 1), (0, 2, 1, 3)]
     assert [level_sizes(among(on, list(part)), len(part)) for part in uneven] == [None] * len(uneven)
+
+
+def test_messages_between_stages_on_lines_between_places():
+    """Stages 0 and 1 lie in one place, 2 and 3 in another: the line across is the slowest; two replicas share it."""
+    near, far = Link(1e-3, 1e9), Link(50e-3, 25e6)
+    lines = ((near, far), (far, near))
+    for per, replicas, rate in (("connection", 1, 25e6), ("connection", 2, 25e6), ("pair", 2, 12.5e6)):
+        network = Matrix(("a", "b"), lines, (0, 0, 1, 1) * replicas, per)
+        assert message_s(range(4), 4 * replicas, 1e6, network) == pytest.approx(50e-3 + 1e6 / rate)
+        np.testing.assert_allclose(
+            message_s(range(4), 4 * replicas, np.array([[0.0], [1e6]]), network), [[50e-3], [50e-3 + 1e6 / rate]]
+        )
+    unequal = Sites((3, 5), near, Link(25e-3, 25e6))  # of four groups of two, three cross the uplinks at once
+    assert message_s(range(0, 8, 4), 8, 1e6, unequal) == pytest.approx(51e-3 + 3 * 1e6 / 25e6)

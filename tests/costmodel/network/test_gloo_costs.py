@@ -187,14 +187,6 @@ def test_what_describes_costs_makes_the_same_ones_again(made: GlooCosts) -> None
             "network.gloo.byte_overhead.all_reduc: got 1; expected no such field",
         ),
         (GIVEN | {"gloo": {"byte_overhead": {"gather": "1 m"}}}, "network.gloo.byte_overhead.gather: got '1 m'"),
-        (
-            {"per_node": 2, "inside": "nvlink4", "between": GIVEN | {"gloo": {}}},
-            "network.between.gloo: got {}; expected no",
-        ),
-        (
-            {"sites": 2, "lan": GIVEN | {"gloo": {"message_overhead": 1}}, "uplink": "wan"},
-            "network.lan.gloo: got {'message_overhead': 1.0}",
-        ),
     ],
 )
 def test_what_are_no_costs_is_refused_in_one_line(value: object, complaint: str) -> None:

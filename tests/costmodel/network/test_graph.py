@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import Edge, Graph, Link, Sites
+from syncline.costmodel.collectives.algorithms import Round
 from syncline.errors import SpecError
+from syncline.sim.clocks.single_collective import rounds_finish_s
 from syncline.specs import from_networkx
+from syncline.specs.cluster.networks import network, network_fields
 from tests.costmodel.network.topologies import all_paths, assert_same, channels
 
 FAST, SLOW = Link(1e-6, 1e9), Link(5e-6, 1e8)
@@ -99,7 +102,7 @@ def test_the_ways_are_networkx_s_shortest(nodes: int, data: st.DataObject) -> No
         if b == (a + 1) % nodes or data.draw(st.booleans()):
             graph.add_edge(f"n{a}", f"n{b}", latency=data.draw(st.integers(0, 50)) * 1e-3, bandwidth=1e6)
     names = [f"n{i}" for i in range(nodes)]
-    ways = all_paths(from_networkx(graph, hosts=names).among(nodes))
+    ways = all_paths(from_networkx(graph, hosts=names, forwards=names).among(nodes))
     least = [nx.dijkstra_path_length(graph, a, b, weight="latency") for a, b in itertools.permutations(names, 2)]
     np.testing.assert_allclose(ways.latency_s, least, atol=1e-12)
 
@@ -124,7 +127,9 @@ def test_a_networkx_graph_has_its_fields_in_text_or_numbers() -> None:
 
 
 def test_a_directed_edge_leads_one_way() -> None:
-    ring = Graph(("a", "b", "c"), tuple(Edge(s, t, FAST, directed=True) for s, t in ("ab", "bc", "ca")))
+    ring = Graph(
+        ("a", "b", "c"), tuple(Edge(s, t, FAST, directed=True) for s, t in ("ab", "bc", "ca")), forwards=tuple("abc")
+    )
     made = ring.among(3)
     assert len(made.bandwidth_bytes_per_s) == 3
     assert (channels(made, 0, 1), channels(made, 1, 0)) == ([0], [1, 2])
@@ -133,10 +138,42 @@ def test_a_directed_edge_leads_one_way() -> None:
 def test_hosts_of_one_link_or_several_find_each_other() -> None:
     # a hangs on b alone, which is a host and a switch; c reaches b by d, or directly but slower
     graph = Graph(
-        tuple("abcd"), (Edge("a", "b", FAST), Edge("b", "d", FAST), Edge("d", "c", FAST), Edge("c", "b", SLOW))
+        tuple("abcd"),
+        (Edge("a", "b", FAST), Edge("b", "d", FAST), Edge("d", "c", FAST), Edge("c", "b", SLOW)),
+        forwards=tuple("bd"),
     )
     ways = all_paths(graph.among(4)).latency_s * 1e6
     np.testing.assert_allclose(ways, [1, 3, 2, 1, 2, 1, 3, 2, 1, 2, 1, 1])
+
+
+def test_a_host_does_not_forward_unless_it_is_told_to() -> None:
+    """A gigabyte takes the direct line of 1 Gbit/s, not the way of less latency through a host at .5 Gbit/s."""
+    edges = (Edge("a", "b", Link(1e-3, 62.5e6)), Edge("b", "c", Link(1e-3, 62.5e6)), Edge("a", "c", Link(9e-3, 125e6)))
+    for forwards, route, seconds in (((), [4], 8 + 9e-3), (("b",), [0, 2], 16 + 2e-3)):
+        graph = Graph(tuple("abc"), edges, forwards=forwards)
+        assert channels(graph.among(3), 0, 2) == route
+        done_s = rounds_finish_s([Round(np.array([0]), np.array([2]), 1e9)], 3, graph)
+        assert done_s[2] == pytest.approx(seconds)
+    named = Graph(tuple("abc"), edges, (("a", "b", "c"),))
+    assert channels(named.among(3), 0, 2) == [0, 2]
+
+
+def test_two_hosts_that_only_a_host_joins_need_it_to_forward() -> None:
+    line = (Edge("a", "b", FAST), Edge("b", "c", FAST))
+    with pytest.raises(SpecError, match="\"'a' to 'c'\"; expected a way between these hosts, by no host but those of"):
+        Graph(tuple("abc"), line).among(3)
+    assert Graph(tuple("abc"), line).among(2).workers == 2
+    dual = (Edge("a", "s", FAST), Edge("b", "s", FAST), Edge("b", "t", FAST), Edge("c", "t", FAST))
+    with pytest.raises(SpecError, match="'a' to 'c'"):
+        Graph(tuple("bac"), dual).among(3)
+    made = network(
+        {
+            "hosts": list("abc"),
+            "edges": [{"from": s, "to": t, "latency": 1, "bandwidth": 1} for s, t in ("ab", "bc")],
+            "forwards": True,
+        }
+    )
+    assert made.forwards == tuple("abc") and network(network_fields(made)) == made
 
 
 def test_the_first_hosts_are_the_workers() -> None:

@@ -27,7 +27,11 @@ OF_ALL_KINDS = {
     "gloo": replace(LINE, gloo=GlooCosts(1e-4, ((2, 2e-4), (8, 5e-4)))),
     "nodes": TwoLevel(4, Link(1e-5, 1e10), LINE, nics_per_node=2),
     "sites": Sites(2, Link(1e-5, 1e9), (LINE, Link(5e-3, 5e7))),
-    "graph": Graph(tuple("abcdefgh"), tuple(Edge(one, other, LINE) for one, other in pairwise("abcdefgh"))),
+    "graph": Graph(
+        tuple("abcdefgh"),
+        tuple(Edge(one, other, LINE) for one, other in pairwise("abcdefgh")),
+        forwards=tuple("abcdefgh"),
+    ),
     "levels": MultiLevel((Level(2, Link(1e-6, 1e10)), Level(2, Link(1e-5, 1e9), 1), Level(None, LINE, 1))),
 }
 

@@ -41,8 +41,10 @@ def test_what_cannot_be_is_refused(nccl: object, said: str) -> None:
         network({**GIVEN, "nccl": nccl})
 
 
-def test_it_is_of_one_link_to_everybody_and_of_one_library() -> None:
+def test_it_is_of_one_library() -> None:
     with pytest.raises(SpecError, match=r"nccl: .*none beside gloo"):
         network({**GIVEN, "nccl": True, "gloo": {"message_overhead": "1 ms"}})
-    with pytest.raises(SpecError, match=r"between.nccl: .*known of one link to everybody alone"):
-        network({"per_node": 2, "inside": GIVEN, "between": {**GIVEN, "nccl": True}})
+    with pytest.raises(SpecError, match=r"network.nccl: .*none beside gloo"):
+        network({"per_node": 2, "inside": {**GIVEN, "gloo": {}}, "between": {**GIVEN, "nccl": True}})
+    with pytest.raises(SpecError, match=r"network.nccl: got '2 different costs'"):
+        network({"per_node": 2, "inside": {**GIVEN, "nccl": {"channels": 4}}, "between": {**GIVEN, "nccl": True}})
