@@ -7,7 +7,7 @@ from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
 from syncline.costmodel.collectives.nccl.sockets import nccl_messages
-from syncline.costmodel.collectives.table import MEASURED, OF_GLOO, OF_NCCL, nccl_on
+from syncline.costmodel.collectives.table import OF_GLOO, OF_NCCL, TIMED_AS_A_WHOLE, nccl_on
 from syncline.costmodel.network.topology import Network, Topology
 
 
@@ -36,6 +36,6 @@ def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topolog
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in OF_NCCL[kind]:
         return nccl_messages(kind, workers, nbytes, nccl_on(on))
-    if algorithm == MEASURED or FLAT[kind][algorithm].few_messages:
+    if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers
     return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers

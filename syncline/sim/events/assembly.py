@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import MEASURED, first_on, knows_library
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology, among
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.names import NOTHING, Choice, ChosenOption, Names, Operation, Told, WorkerNames
@@ -371,18 +371,19 @@ class Assembly:
         return message
 
     def _measured(self, collective: Collective) -> Collective:
-        """Return the collective with its measured seconds."""
+        """Return the collective with its seconds as a whole."""
         cached = self._resolved.get(id(collective))
         if cached is None:
             joined = self.over if collective.group is None else among(self.over, collective.group)
-            seconds = float(collective_s(collective.kind, joined.workers, collective.nbytes, joined, MEASURED))
+            kind, nbytes, algorithm = collective.kind, collective.nbytes, collective.algorithm
+            seconds = float(collective_s(kind, joined.workers, nbytes, joined, algorithm))
             cached = collective, replace(collective, algorithm=None, takes_s=seconds)
             self._resolved[id(collective)] = cached
         return cached[1]
 
     def resolved(self, collective: Collective) -> Collective:
         """Return a collective with the algorithm that carries it, if the network determines it."""
-        if collective.algorithm == MEASURED:
+        if collective.algorithm in TIMED_AS_A_WHOLE:
             return self._measured(collective)
         is_explicit = collective.rounds is not None or collective.takes_s is not None
         if is_explicit or collective.algorithm is not None or not knows_library(self.over):
