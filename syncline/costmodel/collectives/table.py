@@ -150,9 +150,12 @@ def gpu_nodes(network: Network | Topology, workers: int) -> GpuNodes | None:
     if costs is None:
         return None
     if isinstance(network, Link):
-        return None if network.duplex == "half" else GpuNodes(workers, 1, network.goodput_bytes_per_s, np.inf, costs)
+        rate = network.goodput_bytes_per_s
+        return None if network.duplex == "half" else GpuNodes(workers, 1, rate, np.inf, 0.0, costs)
     rates = getattr(network, "bandwidth_bytes_per_s", None)
-    return None if rates is None or np.any(network.half_duplex) else GpuNodes(workers, 1, rates.min(), np.inf, costs)
+    return (
+        None if rates is None or np.any(network.half_duplex) else GpuNodes(workers, 1, rates.min(), np.inf, 0.0, costs)
+    )
 
 
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:

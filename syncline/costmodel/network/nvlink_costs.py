@@ -22,7 +22,7 @@ SWITCHES: dict[int, Switches] = {4: Switches(0.61, 5), 5: Switches(0.5, 6)}
 """Switches that reduce, by generation of NVLink."""
 
 GENERATIONS = {2: 150e9, 3: 300e9, 4: 450e9, 5: 900e9}
-"""Bytes per second of a GPU in one direction, by generation of NVLink: V100, A100, H100 and H200, B200 (data sheets)."""
+"""Bytes per second of a GPU in one direction, by generation of NVLink (data sheets of V100, A100, H100, B200)."""
 
 
 def generation_of(bytes_per_s: float) -> int:
@@ -39,7 +39,8 @@ class NvlinkCosts:
     """The constants of `syncline.costmodel.collectives.nccl.nodes`, see there for the formulas and the sources.
 
     Args:
-        generation: generation of NVLink, which decides whether switches reduce.
+        generation: generation of NVLink.
+        switches: switches that reduce; None if there are none.
         factor: factor of all seconds; 1 unless the network is slowed down.
         call_s: seconds of a call inside a node.
         network_call_s: additional seconds of a call between nodes.
@@ -56,20 +57,21 @@ class NvlinkCosts:
     """
 
     generation: int
+    switches: Switches | None = None
     factor: float = 1.0
     call_s: float = 43e-6
     network_call_s: float = 64e-6
-    ring_s: float = 190e-6
+    ring_s: float = 175e-6
     ring_step_s: float = 3.4e-6
     network_step_s: float = 14e-6
-    switch_gpu_s: float = 8.5e-6
+    switch_gpu_s: float = 9.7e-6
     tree_level_s: float = 17e-6
-    half_bytes: float = 11.6e6
+    half_bytes: float = 17.4e6
     ring_part: float = 0.80
     card_part: float = 0.93
     tree_part: float = 0.40
 
-    @property
-    def switches(self) -> Switches | None:
-        """Return the switches that reduce, or None."""
-        return SWITCHES.get(self.generation)
+
+def nvlink_costs(generation: int) -> NvlinkCosts:
+    """Return NCCL's constants for a generation of NVLink."""
+    return NvlinkCosts(generation, SWITCHES.get(generation))

@@ -14,7 +14,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.measured_links import p3_gloo_link, p3_nccl_link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.node_times import NodeTimes
-from syncline.costmodel.network.nvlink_costs import NvlinkCosts
+from syncline.costmodel.network.nvlink_costs import nvlink_costs
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 
@@ -31,10 +31,10 @@ def _rails(link: Link, rails: int) -> Link:
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 
-_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"), nvlink=NvlinkCosts(2))
-_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"), nvlink=NvlinkCosts(3))
-_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink", nvlink=NvlinkCosts(4))
-_NVLINK5 = Link(0.6e-6, 900e9, "nvlink5", fabric="nvlink", nvlink=NvlinkCosts(5))
+_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"), nvlink=nvlink_costs(2))
+_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"), nvlink=nvlink_costs(3))
+_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink", nvlink=nvlink_costs(4))
+_NVLINK5 = Link(0.6e-6, 900e9, "nvlink5", fabric="nvlink", nvlink=nvlink_costs(5))
 _HDR = Link(2e-6, 25e9, "ib-hdr")
 _NDR = Link(2e-6, 50e9, "ib-ndr")
 _TEN = Link(50e-6, 1.25e9, "10gbe")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel.bases import nvlink_basis
+from syncline.costmodel.bases import nccl_nvlink_basis, nvlink_basis
 from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES
@@ -30,6 +30,7 @@ from syncline.measure.validation.cluster_files import (
     predicted_rows,
 )
 from syncline.measure.validation.measured_steps import read_points, recomputes
+from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
 from syncline.measure.validation.projected import projected_residuals
 from syncline.measure.validation.vtrain import errors_by_cell
 
@@ -53,6 +54,8 @@ MANY_REPLICAS, WHOLE_NODE = 16, 8
 
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the bases of a predicted row, the nearest first; the last always has enough measurements."""
+    if "switches" in row:
+        return [nccl_nvlink_basis(float(row["bytes"]))]
     if "collective" in row:
         link = collective_link(row)
         nearest = row["regime"]
@@ -131,7 +134,7 @@ def measured_uncertainties(files: Sequence[Path] = BUNDLED) -> dict[str, Uncerta
         files: the measurements.
     """
     errors = residuals(row for path in files for row in predicted_rows(path)) | nvlink_residuals()
-    errors |= projected_residuals()
+    errors |= projected_residuals() | left_out_residuals(nvlink_collectives())
     return {
         basis: uncertainty_of(basis_errors, basis)
         for basis, basis_errors in errors.items()
@@ -178,6 +181,16 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
 def is_within(error: float, uncertainty: Uncertainty) -> bool:
     """Return whether a measurement is between the bounds, from the error of its prediction."""
     return uncertainty.low <= 1 / (1 + error) <= uncertainty.high
+
+
+def left_out_residuals(rows: Sequence[Mapping[str, str]]) -> dict[str, list[float]]:
+    """Return errors of NCCL's collectives over NVLink by basis, of each machine by constants of all others."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    for machine, machine_errors in errors_of_machines_left_out(rows).items():
+        machine_rows = [row for row in rows if row["machine"] == machine]
+        for row, error in zip(machine_rows, machine_errors.tolist(), strict=True):
+            errors[nccl_nvlink_basis(float(row["bytes"]))].append(error)
+    return errors
 
 
 def nvlink_residuals() -> dict[str, list[float]]:

@@ -13,7 +13,7 @@ from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.node_times import NodeTimes
-from syncline.costmodel.network.nvlink_costs import NvlinkCosts, generation_of
+from syncline.costmodel.network.nvlink_costs import generation_of, nvlink_costs
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
@@ -86,9 +86,9 @@ class LinkDescription(Description):
                 start.measured if start is not None and not set(set_fields) - {"name"} else measured
             )
             if self.nvlink is not None:
-                set_fields["nvlink"] = NvlinkCosts(self.nvlink)
+                set_fields["nvlink"] = nvlink_costs(self.nvlink)
             elif self.fabric == "nvlink" and start is None:
-                set_fields["nvlink"] = NvlinkCosts(generation_of(float(self.bandwidth or 0.0)))
+                set_fields["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
             elif self.fabric is not None and self.fabric != "nvlink":
                 set_fields["nvlink"] = None
             link = Link(**set_fields) if start is None else replace(start, **set_fields)
