@@ -21,17 +21,18 @@ class Switches(NamedTuple):
 SWITCHES: dict[int, Switches] = {4: Switches(0.61, 5), 5: Switches(0.5, 6)}
 """Switches that reduce, by generation of NVLink."""
 
-GENERATIONS = {2: 150e9, 3: 300e9, 4: 450e9, 5: 900e9}
-"""Bytes per second of a GPU in one direction, by generation of NVLink (data sheets of V100, A100, H100, B200)."""
+GENERATIONS = {3: 300e9, 4: 450e9, 5: 900e9}
+"""Bytes per second of a GPU in one direction, by generation of NVLink through switches (data sheets of A100, H100,
+B200). Most nodes of V100 have no switches: pairs of GPUs have one link, two or none."""
 
 
-def generation_of(bytes_per_s: float) -> int:
-    """Return the newest generation of NVLink whose rate per GPU and direction is at most this one; at least 2.
+def generation_of(bytes_per_s: float) -> int | None:
+    """Return the newest generation of NVLink whose rate per GPU and direction is at most this one; None if none is.
 
-    >>> [generation_of(rate) for rate in (150e9, 200e9, 300e9, 400e9, 450e9, 900e9)]
-    [2, 2, 3, 3, 4, 5]
+    >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
+    [None, 3, 3, 4, 5]
     """
-    return max((generation for generation, rate in GENERATIONS.items() if rate <= bytes_per_s), default=2)
+    return max((generation for generation, rate in GENERATIONS.items() if rate <= bytes_per_s), default=None)
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,6 @@ class NvlinkCosts:
     tree_part: float = 0.40
 
 
-def nvlink_costs(generation: int) -> NvlinkCosts:
-    """Return NCCL's constants for a generation of NVLink."""
-    return NvlinkCosts(generation, SWITCHES.get(generation))
+def nvlink_costs(generation: int | None) -> NvlinkCosts | None:
+    """Return NCCL's constants for a generation of NVLink; None for None."""
+    return None if generation is None else NvlinkCosts(generation, SWITCHES.get(generation))

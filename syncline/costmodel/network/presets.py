@@ -31,7 +31,7 @@ def _rails(link: Link, rails: int) -> Link:
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 
-_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"), nvlink=nvlink_costs(2))
+_NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"))
 _NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"), nvlink=nvlink_costs(3))
 _NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink", nvlink=nvlink_costs(4))
 _NVLINK5 = Link(0.6e-6, 900e9, "nvlink5", fabric="nvlink", nvlink=nvlink_costs(5))

@@ -57,7 +57,7 @@ class LinkDescription(Description):
     nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
-    nvlink: Literal[2, 3, 4, 5] | None = None
+    nvlink: Literal[3, 4, 5] | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:

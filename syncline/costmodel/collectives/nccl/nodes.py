@@ -21,7 +21,7 @@ protocols with shorter steps, so that the seconds of steps grow with the size.
 Sources: the rates' parts, t, t_r, t_s and S_h are fitted to 84 published times (nccl-tests and torch.distributed) on
 A100, H200, B200, GB200 and H20, see `syncline.measure.validation.nvlink`. b_c is set by published all-reduces of
 several nodes of H100 and H200, which reach 0.89 to 0.97 of the cards' rate. The seconds of a step are those of NCCL's
-src/graph/tuning.cc, protocol Simple; of a tree's level, protocol LL128. From how many GPUs on switches reduce: NCCL 2.27
+src/graph/tuning.cc, protocol Simple; of a tree's level, LL128. From how many GPUs on switches reduce: NCCL 2.27
 on H200 and B200 (stas00/ml-engineering).
 """
 

@@ -53,7 +53,7 @@ def test_switches_reduce_from_five_gpus_of_h100_and_six_of_b200_on() -> None:
 def test_every_card_of_a_node_carries() -> None:
     """Eight GPUs in 8, 4 and 2 nodes, as NVIDIA/nccl issue 569: 363, 173 and 132 ms for 1.6 GB."""
     n, card = 1.6e9, Link(2e-6, 12.5e9)
-    times = [seconds("all_reduce", 8, n, TwoLevel(g, NETWORKS["nvlink2"].network, card)) for g in (2, 4)]  # type: ignore[arg-type]
+    times = [seconds("all_reduce", 8, n, TwoLevel(g, NETWORKS["nvlink3"].network, card)) for g in (2, 4)]  # type: ignore[arg-type]
     assert times[0] / times[1] == pytest.approx(2.0, rel=0.05)
 
 
