@@ -46,6 +46,9 @@ START_SWITCHES = {4: Switches(0.55, 5), 5: Switches(0.55, 6)}
 FITTED = "call_s", "network_call_s", "ring_s", "switch_gpu_s", "half_bytes", "ring_part", "tree_part"
 """The fitted fields of `NvlinkCosts`; the part of the rate that switches reach is fitted for each generation, too."""
 
+NEAR_START = 0.03
+"""Weight of the logarithm of a constant's distance from its start, which decides where no row does."""
+
 FAR = 0.3
 """Logarithm of an error's ratio above which a row counts little in a fit."""
 
@@ -113,7 +116,8 @@ def fitted_constants(rows: Sequence[Row]) -> Constants:
         )
 
     def distances(factors: np.ndarray) -> np.ndarray:
-        return np.tanh(np.log1p(errors_of(rows, constants_at(factors))) / FAR)
+        of_rows = np.tanh(np.log1p(errors_of(rows, constants_at(factors))) / FAR)
+        return np.concatenate([of_rows, NEAR_START * np.log(factors)])
 
     start = np.ones(len(FITTED) + len(START_SWITCHES))
     return constants_at(least_squares(distances, start, bounds=(0.1, 10.0)).x)
