@@ -12,6 +12,7 @@
 | gloo's algorithms without these costs, `gloo: {}` | `GLOO_FORMS`                              |
 | NCCL's algorithms                                | `NCCL_PIECES`                              |
 | measured times inside a node                     | `nvlink_basis`                             |
+| NCCL's algorithm among GPUs with NVLink          | `nccl_nvlink_basis`                        |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
 | other algorithms, a link or lines from the user  | `SET_LINKS`                                |
 
@@ -20,6 +21,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from syncline.costmodel.collectives.nccl.nodes import NVLINK
 from syncline.costmodel.collectives.nccl.nvlink import node_times
 from syncline.costmodel.collectives.policies import all_by_library
 from syncline.costmodel.collectives.table import MEASURED, link_of_all, nccl_on
@@ -71,6 +75,8 @@ def measured_computing_uncertainty() -> Uncertainty:
 def communication_uncertainty(network: Network, algorithm: str | None) -> Uncertainty:
     """Return the uncertainty of collectives on a network under an algorithm or a policy."""
     library = (algorithm or "").partition("-")[0]
+    if algorithm == NVLINK or (algorithm in ("auto", "nccl") and innermost_nvlink(network)):
+        return known_uncertainty([nccl_nvlink_basis(np.inf)])
     if library == "nccl" and algorithm != "nccl":
         return known_uncertainty([NCCL_PIECES])
     if nccl_on(network) is not None and all_by_library(algorithm, network):
@@ -96,11 +102,24 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
     return f"NVLink, {gpu}, {size}, {where} the numbers of GPUs that were measured"
 
 
+def nccl_nvlink_basis(nbytes: float) -> str:
+    """Return the basis of NCCL's algorithm among GPUs with NVLink: errors of machines that the fit did not see."""
+    return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
+
+
+def innermost_nvlink(network: Network) -> bool:
+    """Return whether the innermost link of a network has NCCL's constants of NVLink."""
+    inner = getattr(network, "inner", None) or next((level.link for level in getattr(network, "levels", ())), network)
+    return getattr(inner, "nvlink", None) is not None
+
+
 def call_uncertainty(network: Network, algorithm: str | None, workers: int, nbytes: float) -> Uncertainty:
     """Return the uncertainty of one collective on a network under an algorithm or a policy."""
     link = link_of_all(network, workers)
     if algorithm == MEASURED and link is not None and link.measured is not None:
         return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
+    if algorithm == NVLINK:
+        return known_uncertainty([nccl_nvlink_basis(nbytes)])
     return communication_uncertainty(network, algorithm)
 
 

@@ -30,7 +30,7 @@ from syncline.costmodel.bases import call_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import MEASURED, first_on
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
@@ -316,7 +316,7 @@ def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -
     lines = {}
     for algorithm in algorithms_on(kind, on, workers):
         empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, protocol)
-        if algorithm in (*SERVERS, MEASURED) or empty_s is None:
+        if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or empty_s is None:
             continue
         lines[algorithm] = (
             empty_s,

@@ -18,7 +18,8 @@ LINE = Link(1e-3, 1.25e8, "mine")
     ("network", "algorithm", "basis"),
     [
         (NETWORKS["10gbe"].network, None, bases.DATA_SHEET_LINKS),
-        (NETWORKS["dgx-h100"].network, "auto", bases.DATA_SHEET_LINKS),
+        (NETWORKS["dgx-h100"].network, "auto", bases.nccl_nvlink_basis(1e9)),
+        (NETWORKS["dgx-h100"].network, "ring", bases.DATA_SHEET_LINKS),
         (LINE, "ring", bases.SET_LINKS),
         (LINE, "gloo", bases.GLOO_FORMS),
         (replace(LINE, gloo=GlooCosts(message_s=1e-4)), None, bases.GLOO_MEASURED),

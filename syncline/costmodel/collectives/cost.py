@@ -54,17 +54,19 @@ from syncline.costmodel.collectives.hierarchical import (
     level_parts,
     peers,
 )
+from syncline.costmodel.collectives.nccl.nodes import LAPS, NvlinkAlgorithm, nvlink_s
 from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
-    MEASURED,
     SERVERS,
     TABLE,
+    TIMED_AS_A_WHOLE,
     MeasuredAlgorithm,
     algorithm_name,
     algorithms_on,
     first_on,
+    gpu_nodes,
     link_of_all,
     nccl_on,
 )
@@ -153,6 +155,8 @@ def collective_s(
         return hierarchy_s(kind, name, peers(network, int(workers), group), nbytes, rule)
     if isinstance(entry, MeasuredAlgorithm):
         return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
+    if isinstance(entry, NvlinkAlgorithm):
+        return nvlink_s(kind, nbytes, gpu_nodes(network, workers))
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
@@ -246,9 +250,8 @@ def closed_form_s(
 def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology, rule: Rule = "eager") -> str:
     """Return the algorithm with the least closed-form time.
 
-    Measured times come before closed forms. A tie goes to the first algorithm. If no algorithm has a closed form, the
-    collective's first algorithm is returned.
-    Parameter servers are excluded.
+    Measured times and NCCL's times on NVLink come before the other closed forms. A tie goes to the first algorithm. If
+    no algorithm has a closed form, the collective's first algorithm is returned. Parameter servers are excluded.
 
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.
@@ -258,8 +261,8 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     ['recursive-doubling', 'rabenseifner']
     """
     names = algorithms_on(kind, network, workers)
-    if MEASURED in names:
-        return MEASURED
+    if names[0] in TIMED_AS_A_WHOLE:
+        return names[0]
     costs = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
     seconds_by_name = {name: seconds for name, seconds in costs.items() if seconds is not None}
     return min(seconds_by_name, key=seconds_by_name.__getitem__, default=ALGORITHMS[kind][0])
@@ -273,6 +276,8 @@ def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> Floa
     """
     if is_measured(kind, link, workers):
         return measured_all_reduce_s(workers, nbytes, link)
+    if kind in LAPS and link.nvlink is not None:
+        return nvlink_s(kind, nbytes, gpu_nodes(link, workers))
     costs = []
     for name in ALGORITHMS[kind]:
         if name not in SERVERS:
@@ -322,7 +327,7 @@ def wire_bytes(
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
         return entry.sent(workers, nbytes)
-    if isinstance(entry, MeasuredAlgorithm | DirectAlgorithm):  # a direct exchange sends as much as a ring
+    if isinstance(entry, MeasuredAlgorithm | NvlinkAlgorithm | DirectAlgorithm):  # these send as much as a ring
         entry = FLAT[kind][ALGORITHMS[kind][0]]
     sent = entry.nbytes if entry.sent is None else entry.sent
     return sent(workers, nbytes)

@@ -4,7 +4,8 @@
 |--------|-------------------------------------------|-------------------|--------------------------------------------|
 | `auto` | the fastest by the closed form            | the same          | the same                                   |
 | `gloo` | `gloo-ring`                               | `gloo-all-reduce` | `gloo-ring`, `gloo-tree`, `gloo-posted`    |
-| `nccl` | ring or double binary tree, by its tables | ring              | all-gather ring, pairwise, gather tree     |
+| `nccl` | on NVLink: `nccl-nvlink`                  | the same          | all-gather the same                        |
+|        | ring or double binary tree, by its tables | ring              | all-gather ring, pairwise, gather tree     |
 |        | on a link with `nccl`: `nccl-ring` or     | `nccl-ring`       | `nccl-ring`, `nccl-chain`, `nccl-posted`   |
 |        | double binary tree, by its tables         |                   |                                            |
 
@@ -40,6 +41,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.hierarchical import node_size
+from syncline.costmodel.collectives.nccl.nodes import NVLINK
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     COLLECTIVES,
@@ -122,7 +124,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     if name == "gloo":
         return GLOO[kind]
     if name == "nccl":
-        return nccl_names(kind, network)[0] if kind in NCCL else _nccl_all_reduce(workers, nbytes, network)
+        return _by_nccl(kind, workers, nbytes, network)
     if name in TABLE[kind]:
         return name
     names = {algorithm for algorithms in TABLE.values() for algorithm in algorithms}
@@ -185,10 +187,12 @@ def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
     return all(by_library(kind) for kind in COLLECTIVES)
 
 
-def _nccl_all_reduce(workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return the all-reduce algorithm nearest to the one with NCCL's least estimate."""
-    names = nccl_names("all_reduce", network)
-    if workers < 2:
+def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
+    """Return NCCL's algorithm, or for an all-reduce the nearest one to that with NCCL's least estimate."""
+    if NVLINK in algorithms_on(kind, network, workers):
+        return NVLINK
+    names = nccl_names(kind, network)
+    if workers < 2 or kind in NCCL:
         return names[0]
     estimates = nccl_estimates_s(workers, nbytes, network)
     ring = min(estimates, key=lambda name: float(estimates[name]))[0] == "ring"

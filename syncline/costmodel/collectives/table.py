@@ -9,16 +9,29 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-from syncline.costmodel.collectives.algorithms import FLAT, Algorithm
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
 from syncline.costmodel.collectives.direct import DIRECT, DirectAlgorithm
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
-from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Hierarchy, flat_link, has_levels
+from syncline.costmodel.collectives.hierarchical import (
+    HIERARCHIES,
+    Hierarchy,
+    first_group_like,
+    flat_link,
+    group_peers,
+    has_levels,
+)
+from syncline.costmodel.collectives.nccl.nodes import LAPS, NVLINK, GpuNodes, NvlinkAlgorithm, nodes_of
 from syncline.costmodel.collectives.nccl.nvlink import is_measured
 from syncline.costmodel.collectives.nccl.sockets import NCCL_ALGORITHMS, NcclAlgorithm
 from syncline.costmodel.network.gloo_costs import GLOO
 from syncline.costmodel.network.hivemind_costs import HivemindCosts
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 
 
@@ -29,7 +42,12 @@ class MeasuredAlgorithm(NamedTuple):
 MEASURED = "measured"
 """The name of the all-reduce whose times a link has measured."""
 
-AnyAlgorithm: TypeAlias = Algorithm | Hierarchy | DirectAlgorithm | GlooAlgorithm | NcclAlgorithm | MeasuredAlgorithm
+TIMED_AS_A_WHOLE = (MEASURED, NVLINK)
+"""The algorithms without messages: all workers are done together, so many seconds after the last has come."""
+
+AnyAlgorithm: TypeAlias = (
+    Algorithm | Hierarchy | DirectAlgorithm | GlooAlgorithm | NcclAlgorithm | MeasuredAlgorithm | NvlinkAlgorithm
+)
 
 TABLE: dict[str, dict[str, AnyAlgorithm]] = {
     kind: {
@@ -38,6 +56,7 @@ TABLE: dict[str, dict[str, AnyAlgorithm]] = {
         GLOO[kind]: GLOO_ALGORITHMS[kind],
         NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind],
         **({DIRECT: DirectAlgorithm(), MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
+        **({NVLINK: NvlinkAlgorithm()} if kind in LAPS else {}),
     }
     for kind, flat in FLAT.items()
 }
@@ -145,17 +164,43 @@ def link_of_all(network: Network | Topology, workers: int) -> Any:
     return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
 
 
+def gpu_nodes(network: Network | Topology, workers: int) -> GpuNodes | None:
+    """Return the nodes of GPUs with NVLink that P workers of a network are, or None."""
+    members = getattr(network, "members", None)
+    whole = network if members is None else network.whole
+    bare_network = getattr(whole, "network", whole)
+    if isinstance(bare_network, (TwoLevel, MultiLevel)):
+        group = range(workers) if members is None else first_group_like(members.tolist(), whole.workers)
+        if group is None:
+            return None
+        try:
+            levels = group_peers(bare_network, group, workers if members is None else whole.workers)
+        except NoClosedForm:
+            return None
+        return nodes_of(levels) if levels else None
+    costs = getattr(network, "nvlink", None)
+    if costs is None:
+        return None
+    if isinstance(network, Link):
+        rate = network.goodput_bytes_per_s
+        return None if network.duplex == "half" else GpuNodes(workers, 1, rate, np.inf, 0.0, costs)
+    rates = getattr(network, "bandwidth_bytes_per_s", None)
+    return (
+        None if rates is None or np.any(network.half_duplex) else GpuNodes(workers, 1, rates.min(), np.inf, 0.0, costs)
+    )
+
+
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the algorithms that can run on a network.
 
-    They include the hierarchical algorithms if the network has several nodes of several workers, and measured times
-    first, if the link of all workers has them.
+    They include the hierarchical algorithms if the network has several nodes of several workers. First come measured
+    times, if the link of all workers has them, and NCCL's times if nodes have NVLink inside.
 
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.
     """
     algorithm_name(kind)
     levelled = HIERARCHICAL[kind] if has_levels(network, workers) else ()
-    return (
-        ((MEASURED,) if is_measured(kind, link_of_all(network, workers), workers) else ()) + ALGORITHMS[kind] + levelled
-    )
+    measured = (MEASURED,) if is_measured(kind, link_of_all(network, workers), workers) else ()
+    nvlink = (NVLINK,) if kind in LAPS and gpu_nodes(network, workers) is not None else ()
+    return measured + nvlink + ALGORITHMS[kind] + levelled

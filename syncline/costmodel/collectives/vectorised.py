@@ -17,6 +17,7 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import Peers, first_group_like, group_peers, has_levels, peers
+from syncline.costmodel.collectives.nccl.nodes import LAPS, NVLINK, nodes_of, nvlink_s
 from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
 from syncline.costmodel.collectives.policies import (
     NCCL,
@@ -26,7 +27,17 @@ from syncline.costmodel.collectives.policies import (
     nccl_estimates_s,
     nccl_names,
 )
-from syncline.costmodel.collectives.table import ALGORITHMS, HIERARCHICAL, MEASURED, SERVERS, TABLE, first_on, nccl_on
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    HIERARCHICAL,
+    MEASURED,
+    SERVERS,
+    TABLE,
+    first_on,
+    gpu_nodes,
+    link_of_all,
+    nccl_on,
+)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
@@ -36,6 +47,9 @@ from syncline.errors import SpecError
 
 CLOSED_FORM = "closed form"
 """Source of a time that a closed form gives."""
+
+BY_NCCL = "auto", "nccl"
+"""Policies that use NCCL's algorithm among GPUs with NVLink."""
 
 _FIRST = np.zeros((), dtype=np.int64)
 
@@ -105,7 +119,7 @@ def carried(
     ):
         return _one_by_one(kind, workers, nbytes, network, wanted, rule, otherwise, groups)
     names = _of_levels(kind, wanted)
-    if isinstance(network, (TwoLevel, MultiLevel)) and names:
+    if isinstance(network, (TwoLevel, MultiLevel)) and (names or algorithm_of(wanted, kind) == "nccl"):
         priced = _on_nodes(kind, workers, nbytes, network, names, rule)
         if priced is not None:
             return priced
@@ -153,6 +167,8 @@ def _on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted:
     policy = algorithm_of(wanted, kind)
     if policy == "auto" and is_measured(kind, link, workers):
         return PricedMany(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), _FIRST)
+    if policy in BY_NCCL and kind in LAPS and link.nvlink is not None and link.duplex == "full":
+        return PricedMany(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), _FIRST)
     if policy == "auto":
         return _fastest(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
@@ -204,11 +220,21 @@ def _on_nodes(
     if last.exchanges or any(level.exchanges or level.link.duplex == "half" for level in inside):
         return None
     levels = *inside, last._replace(size=workers // size)
+    if names == HIERARCHICAL[kind] or not names:
+        priced = _on_nvlink(kind, levels, nbytes)
+        if priced is not None or not names:
+            return priced
     return _least(
         [hierarchy_s(kind, name, levels, nbytes) for name in names],
         [hierarchy_s(kind, name, levels, nbytes, rule) for name in names],
         names,
     )
+
+
+def _on_nvlink(kind: str, levels: Sequence[Peers], nbytes: FloatOrArray) -> PricedMany | None:
+    """Price NCCL's algorithm among GPUs with NVLink; return None if it has no time on these levels."""
+    on = nodes_of(levels) if kind in LAPS and levels else None
+    return None if on is None else PricedMany(nvlink_s(kind, nbytes, on), (NVLINK,), _FIRST)
 
 
 def _by_levels(
@@ -244,6 +270,10 @@ def _of_group(
         at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else wanted
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
         return _on_links(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
+    if policy in BY_NCCL:
+        priced = _on_nvlink(kind, levels, nbytes)
+        if priced is not None:
+            return priced
     names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
     priced = _by_levels(kind, levels, nbytes, names, rule)
     if priced is None:
@@ -339,6 +369,10 @@ def _by_formula(kind: str, workers: int, nbytes: float, network: Network, wanted
     if isinstance(network, Link):
         return _on_links(kind, workers, nbytes, network, wanted, rule)
     names = _of_levels(kind, wanted)
+    if algorithm_of(wanted, kind) in BY_NCCL:
+        on = gpu_nodes(network, workers) if kind in LAPS else None
+        if on is not None and not (on.nodes == 1 and is_measured(kind, link_of_all(network, workers), workers)):
+            return PricedMany(nvlink_s(kind, nbytes, on), (NVLINK,), _FIRST)
     if names and has_levels(network, workers):
         with contextlib.suppress(NoClosedForm):
             by_levels = _by_levels(kind, peers(network, workers), nbytes, names, rule)

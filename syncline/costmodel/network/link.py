@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.node_times import NodeTimes
+from syncline.costmodel.network.nvlink_costs import NvlinkCosts
 from syncline.costmodel.network.paths import Star, Topology
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
@@ -49,6 +50,8 @@ class Link:
             contains the limit of open windows. None: no windows, as with RDMA and NVLink.
         fabric: kind of the link's hardware; only the policy ``nccl`` uses it.
         measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
+        nvlink: NCCL's constants if the link is NVLink inside a node; the policies ``auto`` and ``nccl`` then use NCCL's
+            algorithms among GPUs with NVLink.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
@@ -71,6 +74,7 @@ class Link:
     tcp: Tcp | None = None
     fabric: FabricKind = "network"
     measured: NodeTimes | None = None
+    nvlink: NvlinkCosts | None = None
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
@@ -156,6 +160,7 @@ class Link:
             *(["NCCL's pieces"] if self.nccl is not None else []),
             *(["windows that open"] if self.tcp is not None else []),
             *(["measured all-reduces"] if self.measured is not None else []),
+            *([f"NVLink {self.nvlink.generation}"] if self.nvlink is not None else []),
         ]
         return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
 
@@ -190,8 +195,8 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
-    gloo_costs, nccl_costs, windows, measured = (
-        {getattr(link, name) for link in worker_links} for name in ("gloo", "nccl", "tcp", "measured")
+    gloo_costs, nccl_costs, windows, measured, nvlink = (
+        {getattr(link, name) for link in worker_links} for name in ("gloo", "nccl", "tcp", "measured", "nvlink")
     )
 
     def column(values: list[Any], dtype: type = np.float64) -> NDArray[Any]:
@@ -210,4 +215,5 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         nccl_costs.pop() if len(nccl_costs) == 1 else None,
         windows.pop() if len(windows) == 1 else None,
         measured.pop() if len(measured) == 1 else None,
+        nvlink.pop() if len(nvlink) == 1 else None,
     )  # fmt: skip

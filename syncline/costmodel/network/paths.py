@@ -18,6 +18,7 @@ from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.node_times import NodeTimes
+from syncline.costmodel.network.nvlink_costs import NvlinkCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.bounded_cache import frozen
 
@@ -150,6 +151,7 @@ class Star(ByValue):
         nccl: likewise.
         tcp: likewise.
         measured: likewise.
+        nvlink: likewise.
     """
 
     name: str
@@ -161,6 +163,7 @@ class Star(ByValue):
     nccl: NcclCosts | None = None
     tcp: Tcp | None = None
     measured: NodeTimes | None = None
+    nvlink: NvlinkCosts | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

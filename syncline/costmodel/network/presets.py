@@ -14,6 +14,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.measured_links import g6e_nccl_link, p3_gloo_link, p3_nccl_link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.node_times import NodeTimes
+from syncline.costmodel.network.nvlink_costs import nvlink_costs
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 
@@ -31,8 +32,9 @@ def _rails(link: Link, rails: int) -> Link:
 
 
 _NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"))
-_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"))
-_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink")
+_NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"), nvlink=nvlink_costs(3))
+_NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink", nvlink=nvlink_costs(4))
+_NVLINK5 = Link(0.6e-6, 900e9, "nvlink5", fabric="nvlink", nvlink=nvlink_costs(5))
 _HDR = Link(2e-6, 25e9, "ib-hdr")
 _NDR = Link(2e-6, 50e9, "ib-ndr")
 _TEN = Link(50e-6, 1.25e9, "10gbe")
@@ -60,6 +62,12 @@ NETWORKS: dict[str, Preset] = {
         "NVLink 4 through NVSwitch: the GPUs of one node",
         "Bandwidth: NVIDIA H100 data sheet, 900 GB/s for both directions together (18 links of 25 GB/s each way). "
         "Latency: NCCL's tuning table (src/graph/tuning.cc), ring over NVLink with its low-latency protocol.",
+    ),
+    "nvlink5": Preset(
+        _NVLINK5,
+        "NVLink 5 through NVSwitch: the B200s of one node, or of one rack of GB200",
+        "Bandwidth: NVIDIA Blackwell architecture, 1.8 TB/s for both directions together (18 links of 50 GB/s each "
+        "way). Latency: as nvlink4.",
     ),
     "pcie5": Preset(
         Link(1e-6, 32e9 * 16 / 8 * 128 / 130, "pcie5", fabric="pcie"),
@@ -143,6 +151,22 @@ NETWORKS: dict[str, Preset] = {
         "NVIDIA DGX SuperPOD reference architecture (DGX H100): 32 systems in a scalable unit, rail-optimised full fat "
         "tree; a spine joins rails and units. Links: nvlink4, ib-ndr. Latency of the spine: assumed.",
     ),
+    "dgx-h200": Preset(
+        TwoLevel(8, _NVLINK4, _NDR, name="dgx-h200"),
+        "DGX H200 machines: 8 GPUs, one NDR card each",
+        "NVIDIA DGX H200 data sheet: 8 GPUs on NVSwitch, 8 ConnectX-7 cards of 400 Gbit/s. Links: nvlink4, ib-ndr.",
+    ),
+    "dgx-b200": Preset(
+        TwoLevel(8, _NVLINK5, _NDR, name="dgx-b200"),
+        "DGX B200 machines: 8 GPUs, one NDR card each",
+        "NVIDIA DGX B200 data sheet: 8 GPUs on NVSwitch, 8 ConnectX-7 cards of 400 Gbit/s. Links: nvlink5, ib-ndr.",
+    ),
+    "gb200-nvl72": Preset(
+        TwoLevel(72, _NVLINK5, _NDR, name="gb200-nvl72"),
+        "GB200 NVL72 racks: 72 GPUs in one NVLink domain, one NDR card each",
+        "NVIDIA GB200 NVL72 data sheet: 72 GPUs, 130 TB/s of NVLink; cards: NVIDIA DGX GB200 user guide, 4 ConnectX-7 "
+        "of 400 Gbit/s for the 4 GPUs of a tray. Links: nvlink5, ib-ndr.",
+    ),
     "dgx-a100": Preset(
         TwoLevel(8, _NVLINK3, _HDR, name="dgx-a100"),
         "DGX A100 machines: 8 GPUs, one HDR card each",
@@ -174,6 +198,12 @@ NETWORKS: dict[str, Preset] = {
         "AWS p4d.24xlarge machines: 8 A100 and 4 EFA cards of 100 Gbit/s each",
         "AWS, EC2 P4 instances: 8 A100 on NVSwitch, 400 Gbit/s. Links: nvlink3. Latency of a card: AWS's own of EFA "
         "(HPC blog, 2020), 15.5 us.",
+    ),
+    "p5.48xlarge": Preset(
+        TwoLevel(8, _NVLINK4, Link(15.5e-6, 50e9, "efa-400"), name="p5.48xlarge"),
+        "AWS p5.48xlarge and p5en.48xlarge machines: 8 H100 or H200, 400 Gbit/s of EFA for each",
+        "AWS, EC2 P5 instances: NVSwitch, 3,200 Gbit/s of EFA (p5: 32 cards of 100, p5en: 16 of 200 Gbit/s). Links: "
+        "nvlink4. Latency of a card: as p4d.24xlarge.",
     ),
     "two-sites": Preset(
         Sites(2, _TEN, replace(_WAN, latency_s=12.5e-3), name="two-sites"),

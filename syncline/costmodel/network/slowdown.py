@@ -51,6 +51,7 @@ def _slowed(link: Link, factor: float) -> Link:
         gloo=None if link.gloo is None else _costs(link.gloo, factor),
         measured=None if link.measured is None else replace(link.measured, factor=link.measured.factor * factor),
         nccl=None if link.nccl is None else replace(link.nccl, call_s=link.nccl.call_s * factor),
+        nvlink=None if link.nvlink is None else replace(link.nvlink, factor=link.nvlink.factor * factor),
     )
 
 

@@ -16,7 +16,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.channels import carried_bytes, channel_links
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.policies import unless_named
-from syncline.costmodel.collectives.table import ALGORITHMS, MEASURED, first_on, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import ALGORITHMS, TIMED_AS_A_WHOLE, first_on, is_nccl, nccl_on
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import among, topology
 from syncline.measure.recording.record import MessageSent, Started
@@ -78,7 +78,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
                 algorithm_name = algorithm_of(event) or first_on(event.kind, on)
-                if algorithm_name == MEASURED:  # times of a library's collective, whose bytes are those of a ring
+                if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are a ring's
                     algorithm_name = ALGORITHMS[event.kind][0]
                 calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
     total = np.zeros(len(paths.bandwidth_bytes_per_s))

@@ -6,6 +6,7 @@
 | ``algorithm, bw, steps, n_sync, params, batch, seq``                  | ``predicted_ms`` of ``sync_wall_ms``, and |
 |                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
 | ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
+| those of `nvlink.COLUMNS`                                             | ``predicted_ms`` of ``time_us``           |
 | those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
 A row may lack the measured time: it is then predicted, and not compared.
@@ -22,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from syncline.costmodel.bases import SMALL_BYTES
 from syncline.costmodel.clusters.l40s import l40s_step
 from syncline.costmodel.clusters.p3 import p3_s
 from syncline.costmodel.collectives.cost import collective_s
@@ -34,11 +36,13 @@ from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
+from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
+from syncline.measure.validation.nvlink import NVLINK_COLLECTIVES, nvlink_row_s
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
 GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
-BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, *GPT_STEPS)
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, NVLINK_COLLECTIVES, *GPT_STEPS)
 """The measurements that come with the package."""
 
 MIB = 2**20
@@ -189,6 +193,14 @@ def _nvlink(row: Mapping[str, str]) -> _Row:
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
+def _nvlink_collective(row: Mapping[str, str]) -> _Row:
+    for name in ("nvlink", "gpus", "nodes", "bytes"):
+        _number(row[name], name)
+    where = "one node" if int(row["nodes"]) == 1 else "several nodes"
+    size = "8 MiB and more" if float(row["bytes"]) >= SMALL_BYTES else "below 8 MiB"
+    return {"predicted_ms": 1e3 * nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}
+
+
 NVLINKS = {"a100": "nvlink3", "v100": "nvlink2"}
 """The preset of a node's links by its GPU."""
 
@@ -262,6 +274,7 @@ TABLES = {
         ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, lambda rows: _l40s
     ),
     "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, lambda rows: _nvlink),
+    "nvlink collectives": Table(NVLINK_COLUMNS, "time_us", 1e3, lambda rows: _nvlink_collective),
     "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
 }
 """Kinds of files, by their content."""

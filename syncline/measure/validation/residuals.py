@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from syncline.costmodel.bases import nvlink_basis
+from syncline.costmodel.bases import nccl_nvlink_basis, nvlink_basis
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import LONG_LINK, bandwidth_bytes_per_s, collective_link, in_pieces
 
@@ -33,6 +33,8 @@ MANY_REPLICAS, WHOLE_NODE = 16, 8
 
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the bases of a predicted row, the nearest first; the last always has enough measurements."""
+    if "switches" in row:
+        return [nccl_nvlink_basis(float(row["bytes"]))]
     if "collective" in row:
         link = collective_link(row)
         nearest = row["regime"]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import MEASURED, first_on
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
@@ -62,7 +62,7 @@ def collective_finish_s(
     """
     joined = topology(network, workers)
     algorithm = first_on(kind, joined) if algorithm is None else algorithm
-    if algorithm == MEASURED:
+    if algorithm in TIMED_AS_A_WHOLE:
         seconds = float(collective_s(kind, workers, nbytes, joined, algorithm))
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)

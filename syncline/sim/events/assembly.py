@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import MEASURED, first_on, knows_library
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology, among
 from syncline.sim.events import codes
 from syncline.sim.events.kinds import CollectiveKinds
@@ -343,17 +343,18 @@ class Assembly:
         return message
 
     def resolved(self, collective: Collective) -> Collective:
-        """Return a collective with what the network determines: the algorithm, or measured seconds in its place."""
-        is_measured = collective.algorithm == MEASURED
+        """Return a collective with what the network determines: the algorithm, or seconds in its place."""
+        is_whole = collective.algorithm in TIMED_AS_A_WHOLE
         is_explicit = collective.rounds is not None or collective.takes_s is not None
         has_algorithm = collective.algorithm is not None
-        if not is_measured and (is_explicit or has_algorithm or not knows_library(self.topology)):
+        if not is_whole and (is_explicit or has_algorithm or not knows_library(self.topology)):
             return collective
         cached = self._resolved.get(id(collective))
         if cached is None:
-            if is_measured:
+            if is_whole:
                 joined = self.topology if collective.group is None else among(self.topology, collective.group)
-                seconds = float(collective_s(collective.kind, joined.workers, collective.nbytes, joined, MEASURED))
+                kind, nbytes, algorithm = collective.kind, collective.nbytes, collective.algorithm
+                seconds = float(collective_s(kind, joined.workers, nbytes, joined, algorithm))
                 resolved = replace(collective, algorithm=None, takes_s=seconds)
             else:
                 resolved = replace(collective, algorithm=first_on(collective.kind, self.topology))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.table import MEASURED, is_direct, is_gloo, is_nccl
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.paths import Floats
@@ -134,8 +134,8 @@ class CollectiveMaps:
 
     def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
         self._topology, self._uses, self._rule = topology, uses, rule
-        if any(key[2] == MEASURED for key in uses):
-            raise Contention("measured times, which only the events can follow")
+        if any(key[2] in TIMED_AS_A_WHOLE for key in uses):
+            raise Contention("collectives that are timed as a whole, which only the events can follow")
         self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
         self._routed_rounds: dict[Key, RoutedRounds] = {}

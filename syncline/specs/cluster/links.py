@@ -13,6 +13,7 @@ from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.node_times import NodeTimes
+from syncline.costmodel.network.nvlink_costs import generation_of, nvlink_costs
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
@@ -35,7 +36,8 @@ class LinkDescription(Description):
     ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
     that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
     windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.tcp`.
-    ``measured``: GPU of the node whose measured all-reduces hold on this link.
+    ``measured``: GPU of the node whose measured all-reduces hold on this link. ``nvlink``: generation of NVLink, whose
+    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth.
     """
 
     needs: ClassVar[str] = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -55,6 +57,7 @@ class LinkDescription(Description):
     nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
+    nvlink: Literal[3, 4, 5] | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
@@ -82,6 +85,12 @@ class LinkDescription(Description):
             set_fields["measured"] = (
                 start.measured if start is not None and not set(set_fields) - {"name"} else measured
             )
+            if self.nvlink is not None:
+                set_fields["nvlink"] = nvlink_costs(self.nvlink)
+            elif self.fabric == "nvlink" and start is None:
+                set_fields["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
+            elif self.fabric is not None and self.fabric != "nvlink":
+                set_fields["nvlink"] = None
             link = Link(**set_fields) if start is None else replace(start, **set_fields)
             latencies = 4 if uplink else 2
             return self._windowed(self._lossy(_times(link, self.rails or 1), path, latencies), path, latencies)
@@ -168,6 +177,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "tcp": None if link.tcp is None else tcp_fields(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
         "measured": None if link.measured is None else link.measured.gpu,
+        "nvlink": None if link.nvlink is None else link.nvlink.generation,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
     return {"name": link.name} | numbers | {key: value for key, value in optional.items() if value is not None}

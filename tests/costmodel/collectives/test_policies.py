@@ -120,9 +120,9 @@ def test_an_estimate_of_nccl_on_nodes_by_hand() -> None:
 def test_nccl_takes_trees_for_many_and_rings_for_large() -> None:
     chosen = [chosen_algorithm("nccl", "all_reduce", 64, nbytes, NDR) for nbytes in (1e3, 1e6, 1e10)]
     assert chosen == ["double-binary-tree", "double-binary-tree", "ring"]
-    assert chosen_algorithm("nccl", "all_reduce", 8, 1e6, network("nvlink4")) == "ring"
+    assert chosen_algorithm("nccl", "all_reduce", 8, 1e6, network("nvlink4")) == "nccl-nvlink"
     assert chosen_algorithm("nccl", "all_reduce", 1, 1e6, NDR) == "ring"
-    on = network("dgx-h100")
+    on = TwoLevel(8, Link(1e-6, 450e9), Link(2e-6, 50e9))
     assert {chosen_algorithm("nccl", "all_reduce", 64, nbytes, on) for nbytes in (1e3, 1e11)} <= {
         *HIERARCHICAL["all_reduce"]
     }

@@ -22,6 +22,7 @@ from syncline.costmodel.bases import (
     MEASURED_STEPS,
     SET_LINKS,
     SMALL_PRESETS,
+    nccl_nvlink_basis,
     nvlink_basis,
 )
 from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
@@ -40,6 +41,7 @@ from syncline.measure.validation.cluster_files import (
     read_table,
 )
 from syncline.measure.validation.measured_steps import read_points, recomputes
+from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, least_of, residuals
 from syncline.measure.validation.vtrain import errors_by_cell
 
@@ -55,6 +57,7 @@ G6E_CARD_BYTES_PER_S = 20e9 / 8
 def measured_uncertainties() -> dict[str, Uncertainty]:
     """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate."""
     errors = residuals(row for path in BUNDLED for row in predicted_rows(path)) | nvlink_residuals()
+    errors |= left_out_residuals()
     errors |= projected_residuals()
     return {
         basis: uncertainty_of(basis_errors, basis)
@@ -76,6 +79,16 @@ def shape_uncertainty() -> Uncertainty:
     return uncertainty_of(
         np.concatenate(list(errors.values())), "A100, one node, no tensor parallelism" + ANOTHER_SHAPE
     )
+
+
+def left_out_residuals() -> dict[str, list[float]]:
+    """Return errors of NCCL's collectives over NVLink by basis, of each machine by constants of all others."""
+    rows, errors = nvlink_collectives(), defaultdict(list)
+    for machine, machine_errors in errors_of_machines_left_out(rows).items():
+        machine_rows = [row for row in rows if row["machine"] == machine]
+        for row, error in zip(machine_rows, machine_errors.tolist(), strict=True):
+            errors[nccl_nvlink_basis(float(row["bytes"]))].append(error)
+    return errors
 
 
 def nvlink_residuals() -> dict[str, list[float]]:

@@ -1,0 +1,115 @@
+"""NCCL among GPUs with NVLink: limits, how times change with size and nodes, and one time in every account."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncline.costmodel import NETWORKS, Link, MultiLevel, TwoLevel, collective_s
+from syncline.costmodel.collectives.nccl.nodes import LAPS
+from syncline.costmodel.collectives.policies import chosen_algorithm
+from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.traffic.call import Call
+from syncline.sim import clock, collective_finish_s
+from syncline.specs import network, network_fields
+
+DGX = NETWORKS["dgx-h100"].network
+kinds, sizes = st.sampled_from(sorted(LAPS)), st.floats(1e3, 1e11)
+
+
+def seconds(kind: str, workers: int, nbytes: float, on: object = DGX) -> float:
+    """Return the seconds of a collective that NCCL carries."""
+    priced = carried(kind, np.array([workers]), nbytes, on, "auto")  # type: ignore[arg-type]
+    assert priced.names == ("nccl-nvlink",)
+    return np.asarray(priced.seconds).item()
+
+
+def test_large_tensors_take_the_bytes_over_the_narrowest_part() -> None:
+    n = 1e13
+    rates = {"dgx-a100": 8 * 0.93 * 25e9, "dgx-h100": 0.8 * 450e9, "dgx-b200": 8 * 0.93 * 50e9}  # cards, NVLink, cards
+    for name, rate in rates.items():
+        on = NETWORKS[name].network
+        scatter_s = n * 31 / 32 / rate
+        assert seconds("reduce_scatter", 32, n, on) == pytest.approx(scatter_s, rel=1e-3)
+        assert seconds("all_gather", 32, n / 32, on) == pytest.approx(scatter_s, rel=1e-3)
+        assert seconds("all_reduce", 32, n, on) <= 2 * scatter_s * 1.001  # a tree may be faster
+
+
+def test_switches_reduce_from_five_gpus_of_h100_and_six_of_b200_on() -> None:
+    n = 1e12
+    for name, first, part in (("nvlink4", 5, 0.61), ("nvlink5", 6, 0.5)):
+        link = NETWORKS[name].network
+        assert isinstance(link, Link)
+        ring_s = 2 * (first - 2) / (first - 1) * n / (0.8 * link.bandwidth_bytes_per_s)
+        assert seconds("all_reduce", first - 1, n, link) == pytest.approx(ring_s, rel=1e-3)
+        assert seconds("all_reduce", first, n, link) == pytest.approx(n / (part * link.bandwidth_bytes_per_s), rel=1e-3)
+
+
+def test_every_card_of_a_node_carries() -> None:
+    """Eight GPUs in 8, 4 and 2 nodes, as NVIDIA/nccl issue 569: 363, 173 and 132 ms for 1.6 GB."""
+    n, card = 1.6e9, Link(2e-6, 12.5e9)
+    times = [seconds("all_reduce", 8, n, TwoLevel(g, NETWORKS["nvlink3"].network, card)) for g in (2, 4)]  # type: ignore[arg-type]
+    assert times[0] / times[1] == pytest.approx(2.0, rel=0.05)
+
+
+@given(kinds, st.sampled_from([2, 8, 16, 64, 1024]), sizes, st.floats(1.01, 3.0))
+def test_more_bytes_take_longer(kind: str, workers: int, nbytes: float, factor: float) -> None:
+    assert seconds(kind, workers, nbytes) < seconds(kind, workers, factor * nbytes)
+
+
+@given(kinds, st.sampled_from([2, 8, 16, 64]), sizes, st.floats(0.1, 10.0))
+def test_a_slower_network_takes_as_much_longer(kind: str, workers: int, nbytes: float, factor: float) -> None:
+    assert seconds(kind, workers, nbytes, slow_down(DGX, factor)) == pytest.approx(
+        factor * seconds(kind, workers, nbytes), rel=1e-9
+    )
+
+
+@given(kinds, sizes)
+def test_many_settings_are_priced_as_each_alone(kind: str, nbytes: float) -> None:
+    workers = np.array([16, 64, 512])
+    priced = carried(kind, workers, nbytes, DGX, "auto")
+    each = [float(collective_s(kind, count, nbytes, DGX, "nccl-nvlink")) for count in workers.tolist()]
+    np.testing.assert_allclose(priced.seconds, each, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", sorted(LAPS))
+@pytest.mark.parametrize("workers", [4, 16])
+def test_closed_form_events_and_clock_agree(kind: str, workers: int) -> None:
+    expected = seconds(kind, workers, 1e8)
+    for evaluator in ("auto", "events"):
+        done = collective_finish_s(kind, workers, 1e8, DGX, "nccl-nvlink", evaluator=evaluator)
+        assert done.max() == pytest.approx(expected, rel=1e-12)
+    for policy in ("auto", "nccl"):
+        assert chosen_algorithm(policy, kind, workers, 1e8, DGX) == "nccl-nvlink"
+    told = clock([Call(0, kind, 1e8)], 1.0, DGX, workers, 1, algorithm="auto")
+    assert told.wall_s == pytest.approx(1 + expected, rel=1e-9)
+
+
+def test_groups_have_their_share_of_the_cards() -> None:
+    """Two groups of four GPUs in each of four nodes: each has four cards."""
+    half = carried("reduce_scatter", np.array([32]), 1e12, DGX, "auto", groups=[range(0, 32, 2)])
+    assert half.names == ("nccl-nvlink",)
+    assert half.seconds.item() == pytest.approx(1e12 * 15 / 16 / (0.93 * 4 * 50e9), rel=1e-3)
+
+
+def test_other_collectives_and_narrower_levels_go_level_by_level() -> None:
+    assert carried("broadcast", np.array([16]), 1e9, DGX, "auto").names != ("nccl-nvlink",)
+    sites = network({"levels": [{"units": 8, "link": "nvlink4"}, {"units": 2, "link": "ib-ndr"},
+                                {"units": 2, "link": "20ms,1Gbit/s", "rails": 1}]})  # fmt: skip
+    assert isinstance(sites, MultiLevel)
+    assert carried("all_reduce", np.array([32]), 1e9, sites, "auto").names != ("nccl-nvlink",)
+    slow = TwoLevel(8, NETWORKS["nvlink4"].network, Link(25e-3, 125e6))  # type: ignore[arg-type]
+    assert seconds("all_reduce", 16, 1e3, slow) > 2 * 25e-3
+
+
+def test_users_name_the_generation_or_the_rate() -> None:
+    node = network({"latency": "1us", "bandwidth": "450 GB/s", "fabric": "nvlink"})
+    assert node.nvlink == NETWORKS["nvlink4"].network.nvlink and network(network_fields(node)) == node
+    older = network({"preset": "nvlink4", "nvlink": 3})
+    assert older.nvlink.switches is None and replace(older, nvlink=node.nvlink) == NETWORKS["nvlink4"].network
+    assert network({"latency": "1us", "bandwidth": "64 GB/s", "fabric": "pcie"}).nvlink is None
