@@ -157,6 +157,18 @@ def collective_s(
         return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
     if isinstance(entry, NvlinkAlgorithm):
         return nvlink_s(kind, nbytes, gpu_nodes(network, workers))
+    return _flat_s(kind, name, workers, nbytes, network, rule)
+
+
+def _flat_s(
+    kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network | Topology, rule: Rule
+) -> FloatOrArray:
+    """Return the seconds of an algorithm that takes all workers as equal, on the link that all of them have.
+
+    Raises:
+        NoClosedForm: links differ.
+    """
+    entry = TABLE[kind][name]
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"

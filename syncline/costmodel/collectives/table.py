@@ -32,6 +32,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.numerics.arrays import IntOrArray
 from syncline.errors import SpecError, one_of
 
 
@@ -164,17 +165,21 @@ def link_of_all(network: Network | Topology, workers: int) -> Any:
     return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
 
 
-def gpu_nodes(network: Network | Topology, workers: int) -> GpuNodes | None:
-    """Return the nodes of GPUs with NVLink that P workers of a network are, or None."""
+def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | None:
+    """Return the nodes of GPUs with NVLink that P workers of a network are, or None.
+
+    The workers of a part of a topology share the cards of their nodes with groups like theirs.
+    """
     members = getattr(network, "members", None)
-    whole = network if members is None else network.whole
+    whole: Any = network if members is None else getattr(network, "whole", None)
     bare_network = getattr(whole, "network", whole)
     if isinstance(bare_network, (TwoLevel, MultiLevel)):
-        group = range(workers) if members is None else first_group_like(members.tolist(), whole.workers)
+        everybody = int(np.max(workers)) if members is None else whole.workers
+        group = range(everybody) if members is None else first_group_like(members.tolist(), everybody)
         if group is None:
             return None
         try:
-            levels = group_peers(bare_network, group, workers if members is None else whole.workers)
+            levels = group_peers(bare_network, group, everybody)
         except NoClosedForm:
             return None
         return nodes_of(levels) if levels else None
@@ -182,12 +187,10 @@ def gpu_nodes(network: Network | Topology, workers: int) -> GpuNodes | None:
     if costs is None:
         return None
     if isinstance(network, Link):
-        rate = network.goodput_bytes_per_s
-        return None if network.duplex == "half" else GpuNodes(workers, 1, rate, np.inf, 0.0, costs)
-    rates = getattr(network, "bandwidth_bytes_per_s", None)
-    return (
-        None if rates is None or np.any(network.half_duplex) else GpuNodes(workers, 1, rates.min(), np.inf, 0.0, costs)
-    )
+        is_half, rate = network.duplex == "half", network.goodput_bytes_per_s
+    else:
+        is_half, rate = bool(np.any(whole.half_duplex)), whole.bandwidth_bytes_per_s.min()
+    return None if is_half else GpuNodes(workers, 1, rate, np.inf, 0.0, costs)
 
 
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What NCCL adds to NVLink: the share of its rate that collectives reach, and the seconds of its software."""
+"""Constants of NCCL on NVLink: the part of its rate that collectives reach, and the seconds of the software."""
 
 from __future__ import annotations
 
