@@ -26,6 +26,7 @@ from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.node_times import NodeTimes
+from syncline.costmodel.network.nvlink_costs import nvlink_costs
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.topology import Network, topology
@@ -102,6 +103,7 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "nccl": Checked("test_smaller_pieces_take_longer_on_long_links"),
         "tcp": Checked("test_windows_that_open_take_longer_after_idling"),
         "measured": Checked("test_measured_times_of_a_node_are_taken"),
+        "nvlink": Checked("test_nccl_on_nvlink_is_taken"),
     },
     NcclCosts: {
         **dict.fromkeys(
@@ -455,6 +457,14 @@ def test_measured_times_of_a_node_are_taken() -> None:
     slow, fast = (replace(link, measured=NodeTimes("a100", factor)) for factor in (2.0, 1.0))
     times = [collective_s("all_reduce", 8, 1e9, one, "measured") for one in (slow, fast)]
     assert times[0] == pytest.approx(2 * times[1])
+
+
+def test_nccl_on_nvlink_is_taken() -> None:
+    link = Link(1e-6, 450e9, nvlink=nvlink_costs(4))
+    times = [
+        collective_s("all_reduce", 8, 1e9, one, "nccl-nvlink") for one in (link, replace(link, nvlink=nvlink_costs(3)))
+    ]
+    assert times[0] < times[1]  # switches that reduce are faster than rings
 
 
 @given(st.floats(1, 1e12), st.floats(1, 1e12), st.floats(1, 100))

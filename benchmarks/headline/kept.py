@@ -44,6 +44,11 @@ class Finals:
     trained: Mapping[str, Trained]
     _clocks: dict[tuple[str, str], Clock] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters of the trained model."""
+        return sum(tensor.elements for tensor in self.trained["ddp-adam"].tensors)
+
     def clock(self, name: str, link: Network) -> Clock:
         """Return a method's clock on a network; what is told of them asks for each several times."""
         key = name, link.name

@@ -40,7 +40,7 @@ def trigger_rate(finals: Finals, method: str = "curvadion") -> float:
 
 def sizes(finals: Finals) -> list[Size]:
     """The toy's steps as they were timed, and those of larger models; of CurvaDion also at the rate of its paper."""
-    toy = f"this GPT ({round(sum(finals.trained['ddp-adam'].elements) / 1e6, 2):g}M)"
+    toy = f"this GPT ({round(finals.parameters / 1e6, 2):g}M)"
     rows = [
         Size(toy, row.method, row.network, row.step_time_s, row.compute_s)
         for row in finals.rows()

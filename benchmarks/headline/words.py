@@ -31,13 +31,13 @@ def words(finals: Finals, longer: Finals) -> str:
 def short_words(finals: Finals) -> str:
     """What the README says of the figure."""
     rows = {(row.method, row.network): row for row in finals.rows()}
-    size = f"{sum(finals.trained['ddp-adam'].elements):,}"
+    size = f"{finals.parameters:,}"
     text = f"A GPT of {size} parameters, four workers, {finals.spec.steps} steps, {len(finals.spec.seeds)} seeds. "
     return textwrap.fill(text + _periodic(rows), WIDTH, break_on_hyphens=False)
 
 
 def _caption(finals: Finals) -> str:
-    parameters = sum(finals.trained["ddp-adam"].elements)
+    parameters = finals.parameters
     seeds = len(finals.spec.seeds)
     text = (
         f"*The figure of `make demo`: a GPT of {parameters:,} parameters on the source of Python's standard library, four "

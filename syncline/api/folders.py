@@ -145,7 +145,7 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
 
 def _projection(noted: dict[str, Any]) -> Result:
     specs: list[Experiment] = [load_spec(dict(fields)) for fields in noted["specs"]]
-    return projection_result(specs, noted["rows"])
+    return projection_result(specs, noted["rows"], noted.get("origins"))
 
 
 def _collectives(noted: dict[str, Any]) -> Result:

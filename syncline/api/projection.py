@@ -88,5 +88,5 @@ def projection_result(
         specs[0],
         tables=later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions),
         figure=partial(projections.projection_figure, specs, rows),
-        asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs]},
+        asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
     )

@@ -21,18 +21,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from syncline.costmodel.collectives.nccl.nodes import NVLINK
 from syncline.costmodel.collectives.nccl.nvlink import node_times
 from syncline.costmodel.collectives.policies import all_by_library
-from syncline.costmodel.collectives.table import MEASURED, link_of_all, nccl_on
+from syncline.costmodel.collectives.table import MEASURED, gpu_nodes, link_of_all, nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
+from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty
 
 DATA_SHEET_LINKS = "rings on links of data sheets"
@@ -75,7 +79,7 @@ def measured_computing_uncertainty() -> Uncertainty:
 def communication_uncertainty(network: Network, algorithm: str | None) -> Uncertainty:
     """Return the uncertainty of collectives on a network under an algorithm or a policy."""
     library = (algorithm or "").partition("-")[0]
-    if algorithm == NVLINK or (algorithm in ("auto", "nccl") and innermost_nvlink(network)):
+    if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
         return known_uncertainty([nccl_nvlink_basis(np.inf)])
     if library == "nccl" and algorithm != "nccl":
         return known_uncertainty([NCCL_PIECES])
@@ -107,10 +111,13 @@ def nccl_nvlink_basis(nbytes: float) -> str:
     return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
 
 
-def innermost_nvlink(network: Network) -> bool:
-    """Return whether the innermost link of a network has NCCL's constants of NVLink."""
-    inner = getattr(network, "inner", None) or next((level.link for level in getattr(network, "levels", ())), network)
-    return getattr(inner, "nvlink", None) is not None
+def has_nvlink(network: Network) -> bool:
+    """Return whether NCCL's algorithm among GPUs with NVLink can carry a collective of all workers of a network."""
+    if isinstance(network, TwoLevel):
+        return network.inner.nvlink is not None
+    if isinstance(network, MultiLevel):
+        return gpu_nodes(network, math.prod(level.units or 2 for level in network.levels)) is not None
+    return getattr(network, "nvlink", None) is not None
 
 
 def call_uncertainty(network: Network, algorithm: str | None, workers: int, nbytes: float) -> Uncertainty:

@@ -239,8 +239,11 @@ def test_a_network_of_nodes_has_rows_for_hierarchical_algorithms():
     ring = rows["all_reduce", "ring"]
     assert ring["closed_form_s"] is None and ring["events_s"] == pytest.approx(ring["lockstep_s"], rel=1e-9)
     assert ring["algbw_bytes_per_s"] == pytest.approx(1e6 / ring["lockstep_s"])
-    gather = rows_of(workers=16, networks=["dgx-h100"], collectives=["all_gather"])["all_gather", "hierarchical"]
-    assert gather["events_s"] == pytest.approx(gather["closed_form_s"], rel=1e-9) and gather["chosen_by"] == ["auto"]
+    gathers = rows_of(workers=16, networks=["dgx-h100"], collectives=["all_gather"])
+    for name, policies in (("hierarchical", []), ("nccl-nvlink", ["auto", "nccl"])):
+        gather = gathers["all_gather", name]
+        assert gather["events_s"] == pytest.approx(gather["closed_form_s"], rel=1e-9)
+        assert gather["chosen_by"] == policies
     assert "none is known for this algorithm on this network" in shown(workers=16, networks=["dgx-h100"])
     uneven = {"sites": [3, 2], "lan": "10gbe", "uplink": "wan"}
     assert "'auto' takes the first" in shown(workers=5, networks=[uneven], collectives=["all_gather"])

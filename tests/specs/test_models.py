@@ -175,7 +175,12 @@ def test_a_table_says_what_its_models_are() -> None:
 def test_a_sequence_is_an_option() -> None:
     ran = projected("--model", "llama-3-8b", "--sequence", "2048", "--json")
     direct = projected("--model", "{kind: llama-3-8b, sequence: 2048}", "--json")
-    assert ran.exit_code == 0 and json.loads(ran.stdout) == json.loads(direct.stdout)
+    assert ran.exit_code == 0 and json.loads(ran.stdout)["rows"] == json.loads(direct.stdout)["rows"]
+    origins = [
+        next(row["origin"] for row in json.loads(shown.stdout)["assumptions"] if row["name"] == "sequence")
+        for shown in (ran, direct)
+    ]
+    assert origins == ["given", "as llama-3-8b has it"]
 
 
 def test_an_installed_package_offers_models_by_name() -> None:

@@ -45,7 +45,7 @@ class NvlinkCosts:
         factor: factor of all seconds; 1 unless the network is slowed down.
         call_s: seconds of a call inside a node.
         network_call_s: additional seconds of a call between nodes.
-        ring_s: seconds that a ring of large tensors takes on top of its steps.
+        lap_s: seconds that a lap of a ring of large tensors takes on top of its steps.
         ring_step_s: seconds of a ring's step inside a node.
         network_step_s: seconds of a ring's step between nodes.
         switch_gpu_s: seconds per GPU of an all-reduce of large tensors by switches.
@@ -62,7 +62,7 @@ class NvlinkCosts:
     factor: float = 1.0
     call_s: float = 43e-6
     network_call_s: float = 64e-6
-    ring_s: float = 175e-6
+    lap_s: float = 87.5e-6
     ring_step_s: float = 3.4e-6
     network_step_s: float = 14e-6
     switch_gpu_s: float = 9.7e-6

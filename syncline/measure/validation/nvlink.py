@@ -32,7 +32,7 @@ START = NvlinkCosts(
     3,
     call_s=30e-6,
     network_call_s=30e-6,
-    ring_s=50e-6,
+    lap_s=25e-6,
     switch_gpu_s=5e-6,
     half_bytes=8e6,
     ring_part=0.9,
@@ -43,7 +43,7 @@ START = NvlinkCosts(
 START_SWITCHES = {4: Switches(0.55, 5), 5: Switches(0.55, 6)}
 """Switches that reduce, from which a fit starts."""
 
-FITTED = "call_s", "network_call_s", "ring_s", "switch_gpu_s", "half_bytes", "ring_part", "tree_part"
+FITTED = "call_s", "network_call_s", "lap_s", "switch_gpu_s", "half_bytes", "ring_part", "tree_part"
 """The fitted fields of `NvlinkCosts`; the part of the rate that switches reach is fitted for each generation, too."""
 
 NEAR_START = 0.03

@@ -57,7 +57,7 @@ class LinkDescription(Description):
     nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
-    nvlink: Literal[3, 4, 5] | None = None
+    nvlink: Literal[3, 4, 5, "none"] | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
@@ -86,7 +86,7 @@ class LinkDescription(Description):
                 start.measured if start is not None and not set(set_fields) - {"name"} else measured
             )
             if self.nvlink is not None:
-                set_fields["nvlink"] = nvlink_costs(self.nvlink)
+                set_fields["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
             elif self.fabric == "nvlink" and start is None:
                 set_fields["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
             elif self.fabric is not None and self.fabric != "nvlink":
@@ -167,6 +167,9 @@ def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
 
 def link_fields(link: Link) -> dict[str, Any]:
     """Return the mapping of fields from which ``link_of`` builds the same link again."""
+    nvlink: Any = None if link.nvlink is None else link.nvlink.generation
+    if link.fabric == "nvlink" and link.nvlink is None:
+        nvlink = "none"
     optional = {
         "upload": None if link.upload_bytes_per_s is None else float(link.upload_bytes_per_s),
         "overhead": float(link.overhead_s) or None,
@@ -177,7 +180,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "tcp": None if link.tcp is None else tcp_fields(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
         "measured": None if link.measured is None else link.measured.gpu,
-        "nvlink": None if link.nvlink is None else link.nvlink.generation,
+        "nvlink": nvlink,
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
     return {"name": link.name} | numbers | {key: value for key, value in optional.items() if value is not None}

@@ -245,5 +245,5 @@ def test_published_steps_without_tuning() -> None:
     # The preset's 44% is of the first row, all waiting included; the largest matrices reach more.
     first, middle, last = (weak_scaling_error(row) for row in (WEAK_SCALING[0], WEAK_SCALING[5], WEAK_SCALING[-1]))
     assert abs(first) < 0.05
-    assert 0.1 < middle < 0.2
-    assert 0.3 < last < 0.5
+    assert 0.1 < middle < 0.25
+    assert 0.3 < last < 0.55

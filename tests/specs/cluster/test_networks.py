@@ -25,6 +25,7 @@ LINKS = {
     "p3.2xlarge": (0.87e-3, f"{8.952 / 0.9904} Gbit/s"),
     "p3.2xlarge-gloo": (0.231e-3, "10 Gbit/s"),
     "g6e.2xlarge": (50e-6, f"{14.9 * 9015 / 8949} Gbit/s"),
+    "nvlink5": (0.6e-6, "7200 Gbit/s"),
     "nvlink4": (0.6e-6, "3600 Gbit/s"),  # half of the 900 GB/s that are sold for both directions
     "pcie5": (1e-6, "504.1230769230769 Gbit/s"),
     "infiniband": (2e-6, "100 Gbit/s"),

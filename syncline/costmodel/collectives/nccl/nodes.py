@@ -9,7 +9,7 @@ where "card" is the rate of a GPU's share of its node's cards. With S bytes in a
 
 | algorithm                    | seconds                                                                    |
 |------------------------------|----------------------------------------------------------------------------|
-| ring, all-reduce             | t + 2 (P - 1)/P S/B + w (t_r + 2 (P - m) a) + 2 (m - 1) max(w a_m, alpha)  |
+| ring, all-reduce             | t + 2 (P - 1)/P S/B + 2 w (t_r + (P - m) a) + 2 (m - 1) max(w a_m, alpha)  |
 | ring, gather, reduce-scatter | half of the terms with a factor 2                                          |
 | switches (NVLS), one node    | t + S / (b_s NVLink) + w P t_s                                             |
 | tree, several nodes          | t + S / (b_t min(NVLink, g card)) + t_L                                    |
@@ -110,7 +110,7 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, on: GpuNodes | None) -> FloatOrArr
     several = np.greater(nodes, 1)
     call_s = costs.factor * (costs.call_s + several * costs.network_call_s)
     rate = np.minimum(costs.ring_part * nvlink, np.where(several, costs.card_part * gpus * card, np.inf))
-    inside_s = costs.factor * large * (costs.ring_s + laps * (workers - nodes) * costs.ring_step_s)
+    inside_s = costs.factor * large * laps * (costs.lap_s + (workers - nodes) * costs.ring_step_s)
     between_s = laps * (nodes - 1) * np.maximum(costs.factor * large * costs.network_step_s, alpha_s)
     seconds = call_s + laps * (workers - 1) / workers * total / rate + inside_s + between_s
     if kind == "all_reduce":
