@@ -119,6 +119,7 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
             Checked("test_narrower_windows_carry_less"),
         ),
         "slow_start": Checked("test_windows_that_open_take_longer_after_idling"),
+        "queue_bytes": Checked("test_shorter_queues_lose_more"),
     },
     GlooCosts: {
         **dict.fromkeys(("message_s", "call_s", "byte_s", "call_of_s"), Checked("test_dearer_software_takes_longer")),
@@ -457,6 +458,11 @@ def test_measured_times_of_a_node_are_taken() -> None:
     slow, fast = (replace(link, measured=NodeTimes("a100", factor)) for factor in (2.0, 1.0))
     times = [collective_s("all_reduce", 8, 1e9, one, "measured") for one in (slow, fast)]
     assert times[0] == pytest.approx(2 * times[1])
+
+
+def test_shorter_queues_lose_more() -> None:
+    parts = [Tcp(connections=16, queue_bytes=queue).resent_part for queue in (3e5, 3e6, float("inf"))]
+    assert parts[0] > parts[1] > parts[2] == 0.0
 
 
 def test_nccl_on_nvlink_is_taken() -> None:

@@ -10,8 +10,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -211,8 +210,8 @@ def test_who_does_not_come_back_is_not_waited_for(tmp_path: Path) -> None:
 def test_where_nobody_is_left_it_ends_and_says_since_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the way that commands and `sl.launch` take."""
     spec = spec_of({}, problem=dying(tmp_path, (0, 3), (1, 3), (2, 3)))
-    keeping = partial(Launch, keep_parameters=True)
-    monkeypatch.setattr("syncline.measure.launching.process.Launch", keeping)
+    defaults = tuple(field.name == "keep_parameters" or field.default for field in fields(Launch))
+    monkeypatch.setattr(Launch.__init__, "__defaults__", defaults)
     with pytest.warns(UserWarning, match="no progress possible"):
         told = sl.launch(spec, device="cpu", timeout="60 s", rejoins=0, out=tmp_path / "out")
     assert told.failed is not None

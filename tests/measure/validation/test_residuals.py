@@ -56,7 +56,7 @@ def test_most_measurements_are_within_what_the_others_say(rows: list[dict]) -> N
     large = [regime for regime, of in hits.items() if len(of) >= 20]
     by_machine = [regime for regime in large if "NVLink, one node" in regime]  # bounds from machines left out
     assert len(large) == 4 + len(by_machine)
-    assert all(np.mean(hits[regime]) >= 0.9 and np.median(errors[regime]) < 0.1 for regime in by_machine)
+    assert all(np.mean(hits[regime]) >= 0.8 and np.median(errors[regime]) < 0.1 for regime in by_machine)
     for regime in set(large) - set(by_machine):
         assert 0.8 <= np.mean(hits[regime]) <= 0.97, regime
         assert np.median(errors[regime]) < 0.05 and np.median(widths[regime]) < 0.15, regime
