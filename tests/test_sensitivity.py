@@ -147,7 +147,7 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "link": OF_LINKS,
         "name": FOR_PEOPLE,
     },
-    Graph: {"hosts": ONE_HOP, "edges": ONE_HOP, "routes": ONE_HOP, "name": FOR_PEOPLE},
+    Graph: {"hosts": ONE_HOP, "forwards": ONE_HOP, "edges": ONE_HOP, "routes": ONE_HOP, "name": FOR_PEOPLE},
     Edge: {"source": ONE_HOP, "target": ONE_HOP, "link": OF_LINKS, "directed": ONE_HOP},
 }
 
