@@ -171,10 +171,10 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     The workers of a part of a topology share the cards of their nodes with groups like theirs.
     """
     members = getattr(network, "members", None)
-    whole: Any = network if members is None else getattr(network, "whole", None)
-    bare_network = getattr(whole, "network", whole)
+    base: Any = network if members is None else getattr(network, "whole", None)
+    bare_network = getattr(base, "network", base)
     if isinstance(bare_network, (TwoLevel, MultiLevel)):
-        everybody = int(np.max(workers)) if members is None else whole.workers
+        everybody = int(np.max(workers)) if members is None else base.workers
         group = range(everybody) if members is None else first_group_like(members.tolist(), everybody)
         if group is None:
             return None
@@ -189,7 +189,7 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     if isinstance(network, Link):
         is_half, rate = network.duplex == "half", network.goodput_bytes_per_s
     else:
-        is_half, rate = bool(np.any(whole.half_duplex)), whole.bandwidth_bytes_per_s.min()
+        is_half, rate = bool(np.any(base.half_duplex)), base.bandwidth_bytes_per_s.min()
     return None if is_half else GpuNodes(workers, 1, rate, np.inf, 0.0, costs)
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime, TensorShape
+from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, PricedMany
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
-from syncline.costmodel.collectives.vectorised import CLOSED_FORM, PricedMany, carried
+from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.activations import RECOMPUTED
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
-from syncline.costmodel.collectives.vectorised import PricedMany
+from syncline.costmodel.collectives.closed_prices import PricedMany
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import ProjectSpec

@@ -6,9 +6,9 @@ import math
 from functools import lru_cache
 
 from syncline.costmodel import Network
+from syncline.costmodel.collectives.closed_prices import CLOSED_FORM
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.vectorised import CLOSED_FORM
 from syncline.costmodel.traffic.call import Call, groups_like
 
 MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}

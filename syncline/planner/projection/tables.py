@@ -7,7 +7,7 @@ from itertools import groupby
 
 from rich.console import Group
 
-from syncline.costmodel.collectives.vectorised import CLOSED_FORM
+from syncline.costmodel.collectives.closed_prices import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
 from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.assumptions_block import assumptions_block

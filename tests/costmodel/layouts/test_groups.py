@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import HIERARCHICAL, Link, Matrix, NoClosedForm, Sites, TwoLevel, collective_s
+from syncline.costmodel.collectives.closed_prices import PricedMany
 from syncline.costmodel.collectives.hierarchical import level_sizes
-from syncline.costmodel.collectives.vectorised import PricedMany, carried
+from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.groups import message_s, outermost_level
 from syncline.costmodel.network.topology import among, topology
 from syncline.costmodel.traffic.call import Call, groups_like

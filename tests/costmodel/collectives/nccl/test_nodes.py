@@ -90,6 +90,15 @@ def test_closed_form_events_and_clock_agree(kind: str, workers: int) -> None:
     assert told.wall_s == pytest.approx(1 + expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", sorted(LAPS))
+def test_an_algorithm_that_the_user_names_is_kept(kind: str) -> None:
+    for workers in (16, 64):
+        priced = carried(kind, np.array([workers]), 1e8, DGX, "hierarchical")
+        assert priced.names == ("hierarchical",)
+        expected_s = float(collective_s(kind, workers, 1e8, DGX, "hierarchical"))
+        assert np.asarray(priced.seconds).item() == pytest.approx(expected_s, rel=1e-12)
+
+
 def test_groups_have_their_share_of_the_cards() -> None:
     """Two groups of four GPUs in each of four nodes: each has four cards."""
     half = carried("reduce_scatter", np.array([32]), 1e12, DGX, "auto", groups=[range(0, 32, 2)])
