@@ -6,15 +6,14 @@ import math
 from functools import lru_cache
 
 from syncline.costmodel import ModelShape
-from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.methods import MethodBase
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.goodput.goodput import FailingTraining, Goodput, KeptState, kept_state
+from syncline.planner.goodput.goodput import FailingTraining, Goodput, KeptState, failing_training, kept_state
 from syncline.units import format_seconds
 
 
-def failing_training(
+def failing_plan(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> FailingTraining:
     """Return a plan in the form that the failure model takes.
@@ -26,12 +25,9 @@ def failing_training(
         steps: number of steps of the training.
         sharding: the states that are sharded; in data parallelism over all replicas.
     """
-    shared = plan.method.sends_in_backward and sharding != "none"
     replicas = plan.layout.replicas(question.workers)
     state = _state(question.model, plan.method, replicas)
-    copies = 1 if shared else replicas
-    fetch_s = rejoin_s(question.network, question.workers, copies, state.replica_bytes)
-    return FailingTraining(question.workers, copies, state.exchanges_every, state.nbytes, step_s, steps, fetch_s)
+    return failing_training(plan.method, state, question.network, question.workers, replicas, sharding, step_s, steps)
 
 
 @lru_cache(maxsize=4096)
@@ -44,7 +40,7 @@ def plan_goodput(
 ) -> Goodput | None:
     """Return a plan's goodput, or None without failures or a known step time.
 
-    The arguments are those of `failing_training`.
+    The arguments are those of `failing_plan`.
     """
     if question.failures is None or step_s is None:
         return None
@@ -52,7 +48,7 @@ def plan_goodput(
         estimate_goodput,
     )  # only here: questions without failures need no simulation
 
-    return estimate_goodput(question.failures, failing_training(question, plan, step_s, steps, sharding))
+    return estimate_goodput(question.failures, failing_plan(question, plan, step_s, steps, sharding))
 
 
 def time_with_failures_s(
@@ -60,7 +56,7 @@ def time_with_failures_s(
 ) -> float:
     """Return the seconds of a training with failures, infinite without progress.
 
-    The arguments are those of `failing_training`.
+    The arguments are those of `failing_plan`.
     """
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s
@@ -92,7 +88,7 @@ def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float
     if steps * step_s / goodput > MOST_FAILURES * question.failures.mtbf_s(question.workers):
         return None
     failures = question.failures.model_copy(update={"recovery": row["recovery"]})
-    return simulated_goodput(failures, failing_training(question, plan, step_s, steps, str(row["sharding"])))[0]
+    return simulated_goodput(failures, failing_plan(question, plan, step_s, steps, str(row["sharding"])))[0]
 
 
 def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]:

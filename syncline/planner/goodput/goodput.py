@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from syncline.costmodel.network.topology import Network
+from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import FP32_BYTES, elements
 from syncline.specs.failures import Recovery
@@ -66,6 +68,33 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
     numbers = elements(tensors) + float(state_elements)
     stored = replicas * numbers if period > 1 else numbers + (replicas - 1) * feedback_elements
     return KeptState(FP32_BYTES * stored, FP32_BYTES * numbers, period)
+
+
+def failing_training(
+    method: MethodBase,
+    state: KeptState,
+    network: Network,
+    workers: int,
+    replicas: int,
+    sharding: str,
+    step_s: float,
+    steps: float,
+) -> FailingTraining:
+    """Return a projected training as the failure model sees it.
+
+    Args:
+        method: synchronisation method between the replicas.
+        state: `kept_state` of the replicas.
+        network: network from which a returning copy fetches its state.
+        workers: P.
+        replicas: M.
+        sharding: the states that are sharded; in data parallelism over all replicas, so that none continues alone.
+        step_s: seconds of a step in which nothing fails.
+        steps: number of steps of the training.
+    """
+    copies = 1 if method.sends_in_backward and sharding != "none" else replicas
+    fetch_s = rejoin_s(network, workers, copies, state.replica_bytes)
+    return FailingTraining(workers, copies, state.exchanges_every, state.nbytes, step_s, steps, fetch_s)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from typing import Any
 from syncline.costmodel.egress import egress_bytes, site_sizes
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, cost, energy_j
-from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.scaling.equal_loss import TokenFactor, tokens_for_equal_loss
 from syncline.costmodel.scaling.inverse import LossReached, time_to_loss_s
 from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.computing_alone import below_computing
-from syncline.planner.goodput.goodput import FailingTraining, Goodput, kept_state, with_failures
+from syncline.planner.goodput.goodput import Goodput, failing_training, kept_state, with_failures
 from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
 from syncline.planner.projection.level_traffic import level_bytes_per_step
 from syncline.planner.projection.plan import ProjectionPlan
@@ -164,11 +163,9 @@ def _goodput(
     from syncline.planner.goodput.planned import estimate_goodput  # only here: most projections play nothing
 
     replicas = spec.layout.build().replicas(spec.workers)
-    copies = 1 if method.sends_in_backward and row["sharding"] != "none" else replicas
     state = kept_state(method, spec.model.tensors, replicas)
-    fetch_s = rejoin_s(network, spec.workers, copies, state.replica_bytes)
-    training = FailingTraining(
-        spec.workers, copies, state.exchanges_every, state.nbytes, row["step_time_s"], steps, fetch_s
+    training = failing_training(
+        method, state, network, spec.workers, replicas, row["sharding"], row["step_time_s"], steps
     )
     return estimate_goodput(failures, training)
 
