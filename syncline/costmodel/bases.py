@@ -3,6 +3,7 @@
 | computing                                        | basis                                      |
 |--------------------------------------------------|--------------------------------------------|
 | a preset's peak and utilisation                  | `LARGE_PRESETS` from 2,048 wide on, or `SMALL_PRESETS` |
+| a transformer on a GPU whose kernels are known   | `KERNELS`                                  |
 | a measured utilisation                           | `MEASURED_STEPS`                           |
 | seconds from the user                            | none: they count as exact                  |
 
@@ -46,6 +47,7 @@ GLOO_MEASURED = "gloo, its software measured"
 NCCL_PIECES = "nccl, shaped"
 LARGE_PRESETS = "a preset's utilisation, 2048 wide and more"
 SMALL_PRESETS = "a preset's utilisation, less than 2048 wide"
+KERNELS = "a step's kernels, published trainings"
 MEASURED_STEPS = "steps whose computing was measured"
 
 LARGE_WIDTH = 2048
@@ -55,16 +57,21 @@ EXACT = Uncertainty(1.0, 1.0, 0, "as given")
 """Uncertainty of seconds that the user sets."""
 
 
-def computing_uncertainty(machine: Hardware | None, width: int | None, mfu: float | None = None) -> Uncertainty:
+def computing_uncertainty(
+    machine: Hardware | None, width: int | None, mfu: float | None = None, kernels: bool = False
+) -> Uncertainty:
     """Return the uncertainty of computing seconds on a machine.
 
     Args:
         machine: hardware of a worker; None if the user sets the seconds.
         width: width of the model; None if unknown.
         mfu: utilisation that replaces the machine's.
+        kernels: whether the seconds are the sum of a step's kernels.
     """
     if machine is None:
         return EXACT
+    if kernels:
+        return known_uncertainty([KERNELS])
     preset = HARDWARE.get(machine.name)
     if mfu is not None or preset is None or preset.mfu != machine.mfu:
         return measured_computing_uncertainty()
