@@ -3,7 +3,7 @@
 | computing                                        | basis                                      |
 |--------------------------------------------------|--------------------------------------------|
 | a preset's peak and utilisation                  | `LARGE_PRESETS` from 2,048 wide on, or `SMALL_PRESETS` |
-| a transformer on a GPU whose kernels are known   | `KERNELS`                                  |
+| a transformer on a GPU whose kernels are known   | `KERNELS`, or `EXPERT_KERNELS`             |
 | a measured utilisation                           | `MEASURED_STEPS`                           |
 | seconds from the user                            | none: they count as exact                  |
 
@@ -48,6 +48,7 @@ NCCL_PIECES = "nccl, shaped"
 LARGE_PRESETS = "a preset's utilisation, 2048 wide and more"
 SMALL_PRESETS = "a preset's utilisation, less than 2048 wide"
 KERNELS = "a step's kernels, published trainings"
+EXPERT_KERNELS = "a step's kernels, published trainings of mixtures of experts"
 MEASURED_STEPS = "steps whose computing was measured"
 
 LARGE_WIDTH = 2048
@@ -57,8 +58,13 @@ EXACT = Uncertainty(1.0, 1.0, 0, "as given")
 """Uncertainty of seconds that the user sets."""
 
 
+def kernels_basis(experts: int) -> str:
+    """Return the basis of a step of a transformer's kernels, by its number of experts."""
+    return KERNELS if experts == 1 else EXPERT_KERNELS
+
+
 def computing_uncertainty(
-    machine: Hardware | None, width: int | None, mfu: float | None = None, kernels: bool = False
+    machine: Hardware | None, width: int | None, mfu: float | None = None, experts: int | None = None
 ) -> Uncertainty:
     """Return the uncertainty of computing seconds on a machine.
 
@@ -66,12 +72,12 @@ def computing_uncertainty(
         machine: hardware of a worker; None if the user sets the seconds.
         width: width of the model; None if unknown.
         mfu: utilisation that replaces the machine's.
-        kernels: whether the seconds are the sum of a step's kernels.
+        experts: experts of the transformer if the seconds are the sum of its kernels.
     """
     if machine is None:
         return EXACT
-    if kernels:
-        return known_uncertainty([KERNELS])
+    if experts is not None:
+        return known_uncertainty([kernels_basis(experts)])
     preset = HARDWARE.get(machine.name)
     if mfu is not None or preset is None or preset.mfu != machine.mfu:
         return measured_computing_uncertainty()

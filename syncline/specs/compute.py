@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
+from syncline.costmodel import HARDWARE, BatchTimes, Hardware, ModelShape, TensorShape, compute_s
 from syncline.costmodel.bases import computing_uncertainty
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
@@ -253,15 +253,16 @@ class ComputeSpec(Spec):
             if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
                 raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
 
-    def uncertainty(self, width: int | None = None) -> Uncertainty:
+    def uncertainty(self, shape: ModelShape | None = None) -> Uncertainty:
         """Return the uncertainty of an undisturbed step's seconds.
 
         Args:
-            width: width of the transformer; None if it is another model.
+            shape: the transformer; None if it is another model.
         """
         is_given = self.seconds is not None or self.batch_times is not None
-        kernels = width is not None and self.has_kernels
-        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, kernels)
+        width = None if shape is None else shape.width
+        experts = None if shape is None or not self.has_kernels else shape.experts
+        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, experts)
 
     def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""

@@ -120,7 +120,8 @@ class KernelRates:
         multiprocessors: number of multiprocessors.
         power_w: W_0, the power limit at which the rates were measured, in watts.
         launch_s: seconds in which the host launches a kernel.
-        eager_s: seconds in which the host runs an operation of an eager training step.
+        dispatch_s: seconds in which the host dispatches an operation of PyTorch.
+        eager_s: seconds in which the host runs an operation of `transformer_operations` eagerly.
         floor_s: t_0.
         source: origin of the numbers.
     """
@@ -131,6 +132,7 @@ class KernelRates:
     multiprocessors: int
     power_w: float
     launch_s: float
+    dispatch_s: float
     eager_s: float
     floor_s: float
     source: str

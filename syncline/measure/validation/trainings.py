@@ -36,6 +36,24 @@ OPTIONAL = {
 """Further columns and their defaults; an empty sequence or precision is that of the model or the hardware."""
 
 
+def model_of(row: Mapping[str, str]) -> ModelShape:
+    """Return the shape of a row's model.
+
+    Raises:
+        SpecError: no model has this name.
+    """
+    text = row.get("sequence")
+    sequence = {"sequence": _whole(text, "sequence")} if text else {}
+    shape = model({"kind": row["model"]} | sequence, "model")
+    assert isinstance(shape, ModelShape)
+    return shape
+
+
+def source_of(row: Mapping[str, str]) -> str:
+    """Return the source of a row, without its settings; empty text if it has none."""
+    return (row.get("source") or "").partition(",")[0]
+
+
 def training_spec(row: Mapping[str, str]) -> ProjectSpec:
     """Return the spec of a projection of a row.
 
@@ -52,9 +70,7 @@ def training_spec(row: Mapping[str, str]) -> ProjectSpec:
     layout = {name: size for name, size in sizes.items() if size > 1}
     if layout:
         layout["data"] = data
-    sequence = {"sequence": _whole(values["sequence"], "sequence")} if values["sequence"] else {}
-    shape = model({"kind": values["model"]} | sequence, "model")
-    assert isinstance(shape, ModelShape)
+    shape = model_of(values)
     spec = load_spec(
         {
             "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,

@@ -42,7 +42,7 @@ def computing_bounds(plan: ProjectionPlan) -> FactorBounds:
 
 
 def _computing(spec: ProjectSpec) -> Uncertainty:
-    return spec.compute.uncertainty(spec.model.width if isinstance(spec.model, ModelShape) else None)
+    return spec.compute.uncertainty(spec.model if isinstance(spec.model, ModelShape) else None)
 
 
 def communication_bounds(plan: ProjectionPlan, networks: Sequence[Network]) -> FactorBounds:
