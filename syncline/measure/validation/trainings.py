@@ -1,7 +1,7 @@
 """Tables of trainings that others measured: a model, its machines, its layout, and the time of a step.
 
-`COLUMNS` identify such a table. ``hardware``, ``network`` and ``model`` are what a spec accepts; ``kernels`` is a
-mapping of `KernelsSpec`'s fields in YAML. Other columns have defaults (`OPTIONAL`). A row is predicted as ``syncline
+`COLUMNS` identify such a table. ``hardware``, ``network`` and ``model`` are what a spec accepts, by name or as a mapping
+in YAML; ``kernels`` is a mapping of `KernelsSpec`'s fields. Other columns have defaults (`OPTIONAL`). A row is predicted as ``syncline
 project`` predicts it: the ordinary path, by DDP-Adam whose states are sharded as ``sharding`` says.
 """
 
@@ -44,7 +44,8 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
     """
     text = row.get("sequence")
     sequence = {"sequence": _whole(text, "sequence")} if text else {}
-    shape = model({"kind": row["model"]} | sequence, "model")
+    described = _fields(row["model"])
+    shape = model((described if isinstance(described, dict) else {"kind": described}) | sequence, "model")
     assert isinstance(shape, ModelShape)
     return shape
 

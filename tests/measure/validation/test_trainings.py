@@ -19,6 +19,7 @@ MEDIANS = {
     ("NeMo", "b200"): (6, 0.04),
     ("Megatron-Bridge", "gb200"): (4, 0.05),
     ("Megatron-Bridge", "h100"): (2, 0.05),
+    ("Narayanan et al.", "a100"): (10, 0.03),
 }
 
 
