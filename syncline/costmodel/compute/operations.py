@@ -21,7 +21,7 @@ class Operation(NamedTuple):
         precision: number format of a product.
         nbytes: bytes that it reads and writes.
         causal: whether attention masks half of the scores.
-        count: number of such kernels.
+        kernels: number of such kernels.
     """
 
     kind: Kind
@@ -29,7 +29,7 @@ class Operation(NamedTuple):
     precision: str = "bf16"
     nbytes: float = 0.0
     causal: bool = False
-    count: float = 1.0
+    kernels: float = 1.0
 
     @property
     def flops(self) -> float:
@@ -49,12 +49,12 @@ def product(
 ) -> Operation:
     """Return ``groups`` products ``(m, k) (k, n)`` in one kernel."""
     nbytes = bytes_per_number * groups * (m * k + k * n + m * n)
-    return Operation("product", (m, n, k) if groups == 1 else (m, n, k, groups), precision, nbytes, count=count)
+    return Operation("product", (m, n, k) if groups == 1 else (m, n, k, groups), precision, nbytes, kernels=count)
 
 
 def memory(nbytes: float, count: float = 1.0) -> Operation:
     """Return ``count`` kernels that read and write ``nbytes`` each."""
-    return Operation("memory", nbytes=nbytes, count=count)
+    return Operation("memory", nbytes=nbytes, kernels=count)
 
 
 def operation_s(operation: Operation, on: Hardware, attention: str = "flash") -> float:
@@ -121,11 +121,11 @@ def operations_s(
     launch_s = kernels.eager_s if eager else kernels.launch_s
     device, count = 0.0, 0.0
     for operation in operations:
-        device += operation.count * operation_s(operation, on, attention)
-        count += operation.count
+        device += operation.kernels * operation_s(operation, on, attention)
+        count += operation.kernels
     return Seconds(device, count * launch_s)
 
 
 def flops_of(operations: Sequence[Operation]) -> float:
     """Return the FLOPs of operations."""
-    return sum(operation.count * operation.flops for operation in operations)
+    return sum(operation.kernels * operation.flops for operation in operations)

@@ -301,8 +301,8 @@ def micro_batch(model: ModelShape, share: Share, software: Software, hardware: H
     layer = layer_operations(model, share, software)
     dense = layer_operations(model, share, software, dense=True) if model.dense_layers else layer
     ends = end_operations(model, share, software)
-    times = (timed(operations) for operations in (*layer, *dense))
-    return MicroBatch(*times, timed([*ends.forward, *ends.backward]))
+    forward, backward, dense_forward, dense_backward = (timed(operations) for operations in (*layer, *dense))
+    return MicroBatch(forward, backward, dense_forward, dense_backward, timed([*ends.forward, *ends.backward]))
 
 
 class Work(NamedTuple):

@@ -291,6 +291,7 @@ def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, 
         for place, argument in enumerate(schema.arguments)
     }
     query, key, causal = values["query"], values["key"], bool(values.get("is_causal"))
+    assert query is not None and key is not None
     batch, heads, queries, head = (float(size) for size in query.shape)
     shape, backward = (batch, heads, queries, float(key.shape[-2]), head), "backward" in name
     flops = Operation("attention backward" if backward else "attention", shape, causal=causal).flops

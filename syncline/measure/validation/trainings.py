@@ -1,8 +1,8 @@
 """Tables of trainings that others measured: a model, its machines, its layout, and the time of a step.
 
-`COLUMNS` identify such a table. ``hardware``, ``network`` and ``model`` are what a spec accepts, by name or as a mapping
-in YAML; ``kernels`` is a mapping of `KernelsSpec`'s fields. Other columns have defaults (`OPTIONAL`). A row is predicted as ``syncline
-project`` predicts it: the ordinary path, by DDP-Adam whose states are sharded as ``sharding`` says.
+`COLUMNS` identify such a table. ``hardware``, ``network`` and ``model`` are what a spec accepts: a name, or a mapping
+in YAML; ``kernels`` is a mapping of `KernelsSpec`'s fields. Other columns have defaults (`OPTIONAL`). A row is
+predicted as ``syncline project`` predicts it: by DDP-Adam, whose states are sharded as ``sharding`` says.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def training_spec(row: Mapping[str, str]) -> ProjectSpec:
     if layout:
         layout["data"] = data
     shape = model_of(values)
-    spec = load_spec(
+    spec: Any = load_spec(
         {
             "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,
             "tokens_per_worker": batch // data * shape.sequence // model_parallel,

@@ -104,7 +104,7 @@ def test_a_compiler_saves_bytes_and_no_flops() -> None:
     eager, compiled = (layer_operations(GPT, Share(2.0), Software(compiled=fused)) for fused in (False, True))
     for before, after in zip(eager, compiled, strict=True):
         assert flops_of(before) == flops_of(after)
-    moved = [sum(op.count * op.nbytes for pass_ in made for op in pass_ if op.kind == "memory")
+    moved = [sum(op.kernels * op.nbytes for pass_ in made for op in pass_ if op.kind == "memory")
              for made in (eager, compiled)]  # fmt: skip
     assert moved[1] < 0.8 * moved[0]
 

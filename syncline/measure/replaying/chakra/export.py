@@ -167,7 +167,9 @@ class NodesOfRank:
         now_us = round(1e6 * self._total_s)
         node.duration_micros, self._written_us = now_us - self._written_us, now_us
         operations = self.record.segments[event.segment]
-        flops, nbytes = (min(MOST, round(sum(operation[place] for operation in operations))) for place in (0, 1))
+        flops, nbytes = (
+            min(MOST, round(sum(getattr(operation, name) for operation in operations))) for name in ("flops", "nbytes")
+        )
         # A roofline divides by both: an operation without arithmetic gets one FLOP, and is still bound by its bytes.
         add_attributes(node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment)
         return node
