@@ -90,7 +90,7 @@ def _kernels(on: Hardware) -> KernelRates:
 
 
 class Seconds(NamedTuple):
-    """Seconds of operations.
+    """The seconds of operations on the device and on its host.
 
     Attributes:
         device_s: on the device, one kernel after another.

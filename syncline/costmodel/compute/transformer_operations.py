@@ -306,7 +306,7 @@ def micro_batch(model: ModelShape, share: Share, software: Software, hardware: H
 
 
 class Work(NamedTuple):
-    """What a worker computes in a step.
+    """The work of one worker in a step.
 
     Attributes:
         share: its share of a micro-batch.
