@@ -5,8 +5,8 @@ machine of the family, and its numbers are those of the source in their order. T
 compiled sources: a changed source never meets an old object. Installing with ``make`` and building a wheel make the
 object; where it is missing, the first simulation makes it and says so in one line on standard error.
 
-The object is looked for and kept beside the source, or in the user's cache directory if the former cannot be written, or
-for this process alone if neither can.
+The object is looked for and kept beside the source, or in the user's cache directory if the former cannot be written,
+or for this process alone if neither can.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.files import atomic_path
-
-FOLDER = Path(__file__).parent
-SOURCES = (*sorted((FOLDER / "core").glob("*.py")), FOLDER / "codes.py", FOLDER / "state.py", Path(__file__))
-"""Files on which the compiled code depends."""
-
-ENTRIES = {
-    "run_core": "int64 float64 int64",
-    "write_starts": "int64 int64 int64",
-    "write_shared": "int64 int64 int64 int64 int64 int64 int64 int64 int64",
-    "write_routes": "int64 int64 int64 int64 int64 int64 int64 int64 int64 int64 int64 float64",
-    "count_entries": "int64 int64 int64 int64 int64 int64",
-    "write_plan": "int64 int64 int64 int64 int64 int64 int64 int64 int64",
-}
-"""Types of the arguments of each function that Python calls; arrays are passed as addresses. Each returns an int64."""
+from syncline.sim.events.entries import ENTRIES, FOLDER, SOURCES
 
 SECONDS = 10
 """Processor seconds that compiling takes, about."""
@@ -87,8 +75,7 @@ def make_object() -> bytes:
     """Compile the core, keep its object where this process may write, and return it."""
     line = f"compiling the event engine, once on this machine: about {SECONDS} s"
     print(line, file=sys.stderr, flush=True)
-    from syncline.sim.events.core.compiling import compile_core
-
+    compile_core = import_module("syncline.sim.events.core.compiling").compile_core
     for folder in object_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -98,8 +85,8 @@ def make_object() -> bytes:
         except OSError:
             continue
         _remove_others(folder)
-        return machine_code
-    return compile_core(None)
+        return bytes(machine_code)
+    return bytes(compile_core(None))
 
 
 def _remove_others(folder: Path) -> None:

@@ -32,7 +32,7 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from syncline.files import atomic_path
-from syncline.sim.events.engine import ENTRIES, SOURCES
+from syncline.sim.events.entries import ENTRIES, SOURCES
 
 MODULES = "loop", "records", "plan_tables"
 """The modules that have entries; they import the others."""
@@ -89,7 +89,7 @@ def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]
 
 
 def entry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a function that Python calls, see `syncline.sim.events.engine`."""
+    """Declare a function that Python calls, see `syncline.sim.events.entries`."""
     return _declare(function, f"int64({', '.join(ENTRIES[function.__name__].split())})")
 
 
@@ -168,7 +168,7 @@ spacing: Any = intrinsic(_spacing)
 
 
 def compile_core(folder: Path | None) -> bytes:
-    """Compile all functions of the core and return the object; keep the modules of LLVM's in a folder, if there is one."""
+    """Compile all functions of the core and return the object; keep modules of LLVM's in a folder, if there is one."""
     for name in MODULES:
         import_module(f"{__package__}.{name}")
     by_file: defaultdict[str, list[CoreFunction]] = defaultdict(list)
@@ -228,7 +228,7 @@ def _translated(core_function_: CoreFunction) -> Any:
 class _WithoutBodies(ast.NodeTransformer):
     """Leaves of a source what other files can see of it."""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Empty the body of a function that is compiled by itself."""
         decorators = (ast.unparse(decorator).split("(")[0] for decorator in node.decorator_list)
         if set(decorators) & {core_function.__name__, entry.__name__}:

@@ -30,9 +30,7 @@ def count_entries(first_at, num_runs, senders_at, receivers_at, scratch_at, num_
 
 
 @entry
-def write_plan(
-    first_at, times_at, num_runs, senders_at, receivers_at, sizes_at, scratch_at, num_ranks, tables_at
-):
+def write_plan(first_at, times_at, num_runs, senders_at, receivers_at, sizes_at, scratch_at, num_ranks, tables_at):
     """Write the zeroed places, entries and sendings of the ranks; ``scratch`` is as ``count_entries`` has left it."""
     first, times, sizes = views.integers(first_at), views.integers(times_at), views.floats(sizes_at)
     senders, receivers, scratch = (
