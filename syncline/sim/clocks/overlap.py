@@ -127,14 +127,16 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
                 line += _start(key, call, needed, times, workers)
                 line += [] if call.wait_steps else [(members(call, workers), Wait(key))]
         line += needed.pop(step, [])
-        for worker, (program, seconds) in enumerate(zip(of_worker, row, strict=True)):
-            program += [
-                Compute(instruction * seconds, step=step) if isinstance(instruction, float | int) else instruction
-                for workers_of, instruction in line
-                if workers_of is None or worker in workers_of
-            ]
-            if optimizers_s[worker]:
-                program.append(Compute(optimizers_s[worker], "optimizer", step, what="optimizer"))
+        for workers_of, instruction in line:
+            if isinstance(instruction, float | int):  # of all workers
+                for program, seconds in zip(of_worker, row, strict=True):
+                    program.append(Compute(instruction * seconds, step=step))
+            else:
+                for program in of_worker if workers_of is None else (of_worker[worker] for worker in workers_of):
+                    program.append(instruction)
+        for program, optimizer_s in zip(of_worker, optimizers_s, strict=True):
+            if optimizer_s:
+                program.append(Compute(optimizer_s, "optimizer", step, what="optimizer"))
     return of_worker
 
 

@@ -64,7 +64,8 @@ class CollectiveKinds:
         self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
-        self._last: tuple[Collective | None, int] = None, -1
+        self._number_of: dict[int, tuple[Collective, int]] = {}  # by id, which the collective here keeps its own
+        self._receives: dict[int, tuple[Collective, list[bool]]] = {}  # likewise
 
     def __getitem__(self, kind_number: int) -> CollectiveKind:
         return self._kinds[kind_number]
@@ -75,8 +76,9 @@ class CollectiveKinds:
         Raises:
             SynclineError: an invalid group.
         """
-        if self._last[0] is collective:
-            return self._last[1]
+        known = self._number_of.get(id(collective))
+        if known is not None:
+            return known[1]
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
         key = agreed, id(collective.rounds)
         number = self._numbers.get(key)
@@ -85,7 +87,7 @@ class CollectiveKinds:
             self._kinds.append(self._kind(collective))
             _, plans = self._state.take("plans", 1)
             plans["free"] = -1
-        self._last = collective, number
+        self._number_of[id(collective)] = collective, number
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
@@ -108,8 +110,11 @@ class CollectiveKinds:
             return False
         if collective.group is None or place < 0:
             return True
-        plan = plan_of(self._rounds(collective), len(collective.group))
-        return bool(plan.places["receives"][place] > 0)
+        known = self._receives.get(id(collective))
+        if known is None:
+            plan = plan_of(self._rounds(collective), len(collective.group))
+            known = self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
+        return known[1][place]
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         if collective.rounds is not None:

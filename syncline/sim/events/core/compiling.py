@@ -210,7 +210,7 @@ def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> 
 
 def _translated(core_function_: CoreFunction) -> Any:
     """Return the module of LLVM's that Numba makes of a function, with the parts of Numba that it uses."""
-    flags = Flags()
+    flags: Any = Flags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
     typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
