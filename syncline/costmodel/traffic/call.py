@@ -121,7 +121,7 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
         return None
     ranks = tuple(group)
     if isinstance(group, range):  # all different
-        is_valid = bool(ranks) and 0 <= min(ranks[0], ranks[-1]) and max(ranks[0], ranks[-1]) < workers
+        is_valid = bool(ranks) and min(ranks[0], ranks[-1]) >= 0 and max(ranks[0], ranks[-1]) < workers
     else:
         different = set(ranks)
         is_valid = bool(ranks) and len(different) == len(ranks) and different <= set(range(workers))

@@ -127,17 +127,27 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
                 line += _start(key, call, needed, times, workers)
                 line += [] if call.wait_steps else [(members(call, workers), Wait(key))]
         line += needed.pop(step, [])
-        for workers_of, instruction in line:
-            if isinstance(instruction, float | int):  # of all workers
-                for program, seconds in zip(of_worker, row, strict=True):
-                    program.append(Compute(instruction * seconds, step=step))
-            else:
-                for program in of_worker if workers_of is None else (of_worker[worker] for worker in workers_of):
-                    program.append(instruction)
+        _append(of_worker, line, row, step)
         for program, optimizer_s in zip(of_worker, optimizers_s, strict=True):
             if optimizer_s:
                 program.append(Compute(optimizer_s, "optimizer", step, what="optimizer"))
     return of_worker
+
+
+def _append(
+    of_worker: list[list[Instruction]],
+    line: Sequence[tuple[Members, Instruction | float]],
+    compute_s: Sequence[float],
+    step: int,
+) -> None:
+    """Append a step's line to the programs of its workers; a number is a share of each worker's computing."""
+    for mine, instruction in line:
+        if isinstance(instruction, float | int):
+            for program, seconds in zip(of_worker, compute_s, strict=True):
+                program.append(Compute(instruction * seconds, step=step))
+        else:
+            for program in of_worker if mine is None else (of_worker[worker] for worker in mine):
+                program.append(instruction)
 
 
 def _start(
