@@ -1,4 +1,4 @@
-"""What is compiled of the event simulation.
+"""The compiled part of the event simulation.
 
 Read in this order: ``loop``, ``heap``, ``messages`` (the one state machine of every message), ``flows`` (the channels'
 shares), ``ranks`` and ``gloo`` (the order of sends), ``collectives`` (the ranks of workers); ``records`` and

@@ -226,7 +226,7 @@ def _translated(core_function_: CoreFunction) -> Any:
 
 
 class _WithoutBodies(ast.NodeTransformer):
-    """Leaves of a source what other files can see of it."""
+    """A transformer of a source into what other files can see of it."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Empty the body of a function that is compiled by itself."""
