@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime, TensorShape
-from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, PricedMany
+from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, HOW, PricedMany
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.activations import RECOMPUTED
@@ -41,7 +41,7 @@ from syncline.planner.projection.rows import (
     once_each,
 )
 from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
-from syncline.planner.projection.simulated_cost import HOW, simulated_s
+from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.planner.projection.traffic import Traffic
 from syncline.specs import ProjectSpec
 
