@@ -68,6 +68,21 @@ def places_in_order(workers: int) -> Places:
     return Places(tuple((rank,) for rank in range(workers)), 0)
 
 
+SHOWN = 8
+"""Number of places that a description names."""
+
+
+def ring_text(network: Network, workers: int) -> str:
+    """Return the names of the places in the order of the ring; empty on a network without places, or with one."""
+    numbers = place_of(network, workers)
+    ranks = [] if numbers is None else [place[0] for place in places_on(network, workers).ranks]
+    if numbers is None or len(ranks) < 2:
+        return ""
+    places = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())
+    names = [str(places[numbers[rank]]) for rank in ranks[:SHOWN]]
+    return ", ".join(names) + (f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else "")
+
+
 def _places(joined: Topology) -> Places:
     numbers = place_of(joined, joined.workers)
     if numbers is None or joined.workers < 2:

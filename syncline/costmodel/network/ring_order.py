@@ -6,19 +6,22 @@ A ring is as slow as its narrowest line. Among S places there are (S - 1)! rings
   place of the sum, finds the widest narrowest line; a second pass, with sums of delays over the lines that are at least
   as wide, finds the shortest way around.
 - **Beyond** it is a heuristic. The better of two rings is improved. The first joins the widest lines, each place with
-  one line in and one out, as long as they close no smaller ring. The second patches the rings of an assignment: over
-  the lines above a threshold, which bisection raises, each place gets the successor of least delay, and pairs of
-  separate rings swap two successors until one ring is left. To improve a ring, two of its stretches change places, or
+  one line in and one out, as long as they close no smaller ring. The second patches the rings of a matching: over the
+  lines above a threshold, which bisection raises, each place gets a successor of its own, and pairs of separate rings
+  swap two successors until one ring is left. To improve a ring, two of its stretches change places, or
   one stretch is reversed, as long as that widens the narrowest line, or shortens the way around and keeps that line.
-  Among 12 places with random lines the narrowest line was the widest possible one in two of three cases, and within
-  22% in all of them; 64 places take about 0.2 s.
+  Among 12 places with random lines the narrowest line was the widest possible one in seven of ten cases, and within
+  20% of it in all; 64 places take about 0.2 s.
 
 Source: M. Held, R. M. Karp, "A dynamic programming approach to sequencing problems" (1962); exchanges of three lines:
 S. Lin, "Computer solutions of the traveling salesman problem" (1965); patching: R. M. Karp, "A patching algorithm for
-the nonsymmetric traveling-salesman problem" (1979). The rule is that of PRIME (Intellect-1).
+the nonsymmetric traveling-salesman problem" (1979). The rule, the widest narrowest line, is that of PRIME (S. Jaghouar
+et al., "INTELLECT-1 Technical Report", 2024).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +119,7 @@ def _joined(rate: Floats) -> Ints:
 
 
 def _patched(rate: Floats, delay: Floats) -> Ints:
-    """Return the ring of the highest threshold on rates at which patching an assignment gives one."""
+    """Return the ring of the highest threshold on rates at which patching a matching gives one."""
     between = ~np.eye(len(rate), dtype=bool)
     thresholds = np.unique(rate[between])
     best, low, high = np.arange(len(rate)), 0, len(thresholds) - 1
@@ -131,15 +134,14 @@ def _patched(rate: Floats, delay: Floats) -> Ints:
 
 
 def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
-    """Return a ring over permitted lines by patching the assignment of least delay, or None if patching finds none."""
-    from scipy.optimize import linear_sum_assignment  # SciPy loads slowly
-
+    """Return a ring over permitted lines by patching a matching, or None if there is no matching or no patch."""
+    following = _matched(
+        [np.flatnonzero(row)[np.argsort(way[row])].tolist() for row, way in zip(permitted, delay, strict=True)]
+    )
+    if following is None:
+        return None
     places = np.arange(len(delay))
     cost = np.where(permitted, delay, np.inf)
-    try:
-        following = linear_sum_assignment(cost)[1]
-    except ValueError:  # some place has no permitted line of its own
-        return None
     ring_of = _rings_of(following)
     while ring_of.max() > 0:
         swapped = cost[:, following]  # of the line from each place to the successor of each
@@ -154,6 +156,33 @@ def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
     while len(order) < len(places):
         order.append(int(following[order[-1]]))
     return np.array(order)
+
+
+def _matched(choices: Sequence[Sequence[int]]) -> Ints | None:
+    """Return a successor of each place, all different, among its choices; None if there are not enough.
+
+    A place takes its first free choice, else one whose holder finds another (augmenting paths).
+    """
+    holder: dict[int, int] = {}
+
+    def finds(place: int, tried: set[int]) -> bool:
+        for choice in choices[place]:
+            if choice not in holder:
+                holder[choice] = place
+                return True
+        for choice in choices[place]:
+            if choice not in tried:
+                tried.add(choice)
+                if finds(holder[choice], tried):
+                    holder[choice] = place
+                    return True
+        return False
+
+    if not all(finds(place, set()) for place in range(len(choices))):
+        return None
+    following = np.empty(len(choices), dtype=np.int64)
+    following[list(holder.values())] = list(holder)
+    return following
 
 
 def _rings_of(following: Ints) -> Ints:

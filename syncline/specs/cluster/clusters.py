@@ -16,7 +16,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError, one_of
-from syncline.specs.cluster.files import SECTIONS, is_file, parse_fields, read_text
+from syncline.specs.cluster.files import SECTIONS, is_file, parse_fields, read_text, with_tables_beside
 from syncline.specs.cluster.hardware import hardware
 from syncline.specs.cluster.networks import network
 from syncline.specs.cluster.reading import whole_number
@@ -89,7 +89,9 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
 
 
 def _from_file(file: Path, path: str) -> Cluster:
-    fields = parse_fields(read_text(file, path), str(file), path, "a file", AS_IN)
+    fields = with_tables_beside(file, parse_fields(read_text(file, path), str(file), path, "a file", AS_IN))
+    if isinstance(fields.get("network"), Mapping):
+        fields = {**fields, "network": with_tables_beside(file, fields["network"])}
     return _from_fields(fields, str(fields.get("name") or file.stem), path)
 
 
@@ -141,6 +143,12 @@ def worker_count(network: Network) -> int | None:
     if isinstance(network, Matrix):
         return network.workers
     return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
+
+
+def common_worker_count(networks: Sequence[Any] | None, path: str = "--network") -> int | None:
+    """Return the number of workers that every one of these networks connects; None if they differ, or connect any."""
+    counts = {worker_count(network(value, path)) for value in networks or ()}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def resolve_cluster_options(
