@@ -5,9 +5,9 @@ from syncline.registry import lazy_function
 from syncline.specs.cluster.clusters import (
     Cluster,
     bundled_clusters,
-    common_worker_count,
     named_cluster,
     resolve_cluster_options,
+    with_matrices,
 )
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
@@ -43,8 +43,8 @@ __all__ = [
     "KINDS", "METHODS", "STUDIES", "VALIDATIONS", "Cluster", "ClustersSpec", "CompareSpec", "ComputeSpec",
     "Experiment", "Figures", "MethodBase", "MethodSpec", "ModelField", "Override", "Piece", "PipelineSpec",
     "ProblemField", "ProjectSpec", "Record", "Report", "RunSpec", "ScheduleSpec", "SeedsField", "StepTimesSpec",
-    "Study", "Training", "ValidationSpec", "bundled", "bundled_clusters", "check_distinct", "class_of_kind", "common_worker_count",
+    "Study", "Training", "ValidationSpec", "bundled", "bundled_clusters", "check_distinct", "class_of_kind",
     "from_networkx", "hardware", "hardware_fields", "kind_of", "lazy_function", "load_spec", "model",
     "model_fields", "named_cluster", "network", "network_fields", "no_figures", "register_study",
-    "resolve_cluster_options", "study_of", "validate",
+    "resolve_cluster_options", "study_of", "validate", "with_matrices",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from syncline.costmodel.network.places import place_of
 from syncline.costmodel.network.topology import Floats, Network, Topology, among, topology
 from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
 from syncline.sim.clocks.simulated import simulated_s
@@ -142,7 +142,7 @@ def clock(
         network = topology(network, workers)
     calls = list(calls)
     CallsByStep(calls, steps)  # checks the calls before they are split
-    sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
+    sent = _carried(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
         try:

@@ -145,10 +145,17 @@ def worker_count(network: Network) -> int | None:
     return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
 
 
-def common_worker_count(networks: Sequence[Any] | None, path: str = "--network") -> int | None:
-    """Return the number of workers that every one of these networks connects; None if they differ, or connect any."""
-    counts = {worker_count(network(value, path)) for value in networks or ()}
-    return counts.pop() if len(counts) == 1 else None
+def with_matrices(networks: Sequence[Any] | None, path: str = "--network") -> tuple[list[Any] | None, int | None]:
+    """Return networks with the matrices among them built, because tables of lines are long, and their worker count.
+
+    The count is None if the networks connect different numbers of workers, or any number.
+    """
+    if networks is None:
+        return None, None
+    built = [network(value, path) for value in networks]
+    counts = {worker_count(joined) for joined in built}
+    kept = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
+    return kept, counts.pop() if len(counts) == 1 else None
 
 
 def resolve_cluster_options(
