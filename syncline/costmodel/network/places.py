@@ -112,6 +112,6 @@ def _lines(joined: Topology, ranks: Ints) -> tuple[Floats, Floats]:
 
 def _best_server(rate: Floats, delay: Floats) -> int:
     """Return the place with the widest narrowest line to and from the others, then the shortest longest delay."""
-    own = np.eye(len(rate), dtype=bool)
-    widest = np.where(own, np.inf, np.minimum(rate, rate.T)).min(axis=1)
+    diagonal = np.eye(len(rate), dtype=bool)
+    widest = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
     return int(np.lexsort((np.maximum(delay, delay.T).max(axis=1), -widest))[0])

@@ -205,9 +205,9 @@ def _improved(order: Ints, rate: Floats, delay: Floats) -> Ints:
         after = np.roll(order, -1)
         lines, around = rate[order, after], delay[order, after]
         narrowest = lines.min()
-        kept = _narrowest_but(lines, i, j, k)
+        remaining = _narrowest_but(lines, i, j, k)
         ends = (order[i], after[j]), (order[k], after[i]), (order[j], after[k])
-        width = np.minimum.reduce([kept, *(rate[pair] for pair in ends)])
+        width = np.minimum.reduce([remaining, *(rate[pair] for pair in ends)])
         change = np.add.reduce([delay[pair] for pair in ends]) - around[i] - around[j] - around[k]
         wider = np.flatnonzero(width > narrowest / SAME)
         if len(wider):

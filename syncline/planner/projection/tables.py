@@ -142,7 +142,7 @@ def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
                 counts.add(row["workers"])
         order = ring_text(network, max(counts)) if counts else ""
         if order:
-            names = "; ".join(f"{algorithm}: {_listed(of)}" for algorithm, of in methods.items())
+            names = "; ".join(f"{algorithm}: {_listed(users)}" for algorithm, users in methods.items())
             lines.append(f"\nAlgorithms on {network.name}: {names}. Order of the places in a ring: {order}.")
     return "".join(lines)
 

@@ -32,12 +32,12 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
         ranks = places.owners
     worker, is_owner = np.arange(workers), np.zeros(workers, dtype=bool)
     is_owner[list(ranks)] = True
-    there, back = [], []
+    first_half, second_half = [], []
     for number in range(workers - 1):
         others = (worker + 1 + number) % workers
-        there.append(Round(worker[is_owner[others]], others[is_owner[others]], nbytes / len(ranks)))
-        back.append(Round(worker[is_owner], others[is_owner], nbytes / len(ranks)))
-    return *there, *back
+        first_half.append(Round(worker[is_owner[others]], others[is_owner[others]], nbytes / len(ranks)))
+        second_half.append(Round(worker[is_owner], others[is_owner], nbytes / len(ranks)))
+    return *first_half, *second_half
 
 
 def direct_rounds_ahead(workers: int) -> list[int]:

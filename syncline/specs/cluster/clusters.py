@@ -152,10 +152,10 @@ def with_matrices(networks: Sequence[Any] | None, path: str = "--network") -> tu
     """
     if networks is None:
         return None, None
-    built = [network(value, path) for value in networks]
+    built = [network(value, f"{path}.{number}") for number, value in enumerate(networks)]
     counts = {worker_count(joined) for joined in built}
-    kept = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
-    return kept, counts.pop() if len(counts) == 1 else None
+    resolved = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
+    return resolved, counts.pop() if len(counts) == 1 else None
 
 
 def resolve_cluster_options(
