@@ -39,7 +39,7 @@ def link_groups(network: Network) -> list[LinkGroup]:
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
     lines = [(i == j, line) for i, row in enumerate(network.lines) for j, line in enumerate(row) if line is not None]
     uplinks = network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,)
-    groups = {
+    groups: dict[str, Iterable[Link | None]] = {
         INSIDE: [line for inside, line in lines if inside],
         "cards of hosts": [network.card],
         "uplinks of places": uplinks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ def places_on(on: Network | Topology, workers: int) -> Places:
         SpecError: a number of workers that the network cannot join.
     """
     joined = topology(on, workers)
-    return _kept(joined) if is_hashed_by_value(joined) else _places(joined)
+    return _cached(joined) if is_hashed_by_value(joined) else _places(joined)
 
 
 def places_in_order(workers: int) -> Places:
@@ -95,7 +96,7 @@ def _places(joined: Topology) -> Places:
     return Places(in_order, int(first[_best_server(rate, delay)]))
 
 
-_kept = lru_cache(maxsize=64)(_places)
+_cached: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  # type: ignore[assignment]
 
 
 def _lines(joined: Topology, ranks: Ints) -> tuple[Floats, Floats]:

@@ -122,7 +122,8 @@ def _patched(rate: Floats, delay: Floats) -> Ints:
     """Return the ring of the highest threshold on rates at which patching a matching gives one."""
     between = ~np.eye(len(rate), dtype=bool)
     thresholds = np.unique(rate[between])
-    best, low, high = np.arange(len(rate)), 0, len(thresholds) - 1
+    best: Ints = np.arange(len(rate))
+    low, high = 0, len(thresholds) - 1
     while low <= high:
         middle = (low + high) // 2
         order = _ring_above(between & (rate >= thresholds[middle]), delay)
