@@ -15,6 +15,7 @@
 | NCCL's algorithm among GPUs with NVLink          | `nccl_nvlink_basis`                        |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
 | other algorithms, a link or lines from the user  | `SET_LINKS`                                |
+| a pipeline's messages and averaging              | `PIPELINES_ON_LINES`                       |
 
 ``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source.
 """
@@ -44,6 +45,7 @@ SET_LINKS = "rings on links of a set rate"
 GLOO_FORMS = "gloo, its software for nothing"
 GLOO_MEASURED = "gloo, its software measured"
 NCCL_PIECES = "nccl, shaped"
+PIPELINES_ON_LINES = "gpipe on lines of a set rate"
 LARGE_PRESETS = "a preset's utilisation, 2048 wide and more"
 SMALL_PRESETS = "a preset's utilisation, less than 2048 wide"
 MEASURED_STEPS = "steps whose computing was measured"
@@ -90,6 +92,11 @@ def communication_uncertainty(network: Network, algorithm: str | None) -> Uncert
     if isinstance(network, Link | Matrix) and not is_preset(network.name):
         return known_uncertainty([SET_LINKS])
     return known_uncertainty([DATA_SHEET_LINKS])
+
+
+def pipeline_uncertainty() -> Uncertainty:
+    """Return the uncertainty of a pipeline's makespan on lines, with its averaging and computing that is known."""
+    return known_uncertainty([PIPELINES_ON_LINES])
 
 
 SMALL_BYTES = 8 * 2**20
