@@ -33,7 +33,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
         pipeline = spec.pipeline(schedule)
         for at, factor in enumerate((computing.low, computing.high)):
             variants[at] = run_pipeline(_slower(pipeline, factor), placed.network).makespan_s
-    low_s, high_s = combined_bounds(np.float64(makespan_s), [np.float64(value) for value in variants])
+    low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(value) for value in variants])
     return {
         "makespan_low_s": float(low_s), "makespan_high_s": float(high_s),
         "basis": basis_text(computing.basis, lines.basis),

@@ -17,7 +17,7 @@ class Pipeline(
         "syncline pipeline --stages 4 --microbatches 8 --schedule gpipe,1f1b",
         "syncline pipeline --forward 20ms --network 10gbe --activation-bytes 8MB",
         "syncline pipeline pipeline-gpt-350m",
-        "syncline pipeline examples/dtfm_case3_pipelines.yaml --placement stages-inside",
+        "syncline pipeline my-pipeline.yaml --averaging direct --placement search",
     ),
 ):
     """Simulate pipeline schedules without training: bubbles, delays and memory, with a picture and a trace.
@@ -69,7 +69,7 @@ class Pipeline(
         metavar="SIZE,...", reader="values",
     )  # fmt: skip
     averaging: str | None = option(
-        "How replicas average: library (the network's all-reduce), reduce+broadcast, direct, ring or another all-reduce.",
+        "How replicas average: library (the network's), reduce+broadcast, direct, ring or another all-reduce.",
         metavar="NAME",
     )  # fmt: skip
     flushes: int | None = option("Number of runs of the schedule before an update.", metavar="N")

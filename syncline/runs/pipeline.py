@@ -20,10 +20,11 @@ from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import around
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
-from syncline.sim import PipelineReport, Timeline, chrome_trace, report, run_pipeline, task_spans
+from syncline.sim import PipelineReport, Timeline, chrome_trace, report, task_spans
 from syncline.sim.pipelines.report import UPDATE
 from syncline.sim.pipelines.schedules import schedule_kind
 from syncline.specs import PipelineSpec
+from syncline.specs.pipeline import FREE
 from syncline.specs.study import Record
 from syncline.units import format_bytes
 
@@ -48,9 +49,10 @@ def _largest(field: str) -> Callable[[Record], str]:
 
 def _sure_makespan(row: Record) -> str:
     """Return the makespan, with its bounds if there are any."""
-    seconds, low_s, high_s = (row[f"makespan{end}_s"] for end in ("", "_low", "_high"))
-    shown = seconds_of("makespan_s")(row)
-    return f"{shown} {around(seconds, low_s, high_s)}" if low_s < high_s else shown
+    shown, low_s, high_s = seconds_of("makespan_s")(row), row.get("makespan_low_s"), row.get("makespan_high_s")
+    if low_s is None or high_s is None or low_s == high_s:
+        return shown
+    return f"{shown} {around(row['makespan_s'], low_s, high_s)}"
 
 
 COLUMNS: list[Column] = [
@@ -135,7 +137,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
                 placed = run_placed(spec, name, network)
                 simulated.append(SimulatedSchedule(name, network.name, placed.timeline))
                 result = report(placed.timeline, spec.build_schedule(name), spec.stages)
-                row = schedule_row(spec, name, network, result)
+                row = schedule_row(spec, name, network.name, result)
                 rows.append(row | _placement_columns(placed) | bounds_columns(spec, name, placed))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns(simulated))
@@ -145,14 +147,15 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
-def schedule_row(spec: PipelineSpec, name: str, network: Network, report: PipelineReport) -> dict[str, Any]:
-    """Return the row of a schedule on a network."""
+def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineReport) -> dict[str, Any]:
+    """Return the row of a schedule on the network of this name; its closed form has free links if the spec has none."""
+    on = next((link for link in spec.links if link.name == network), FREE)
     chunks = spec.chunks_of(name)
     activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
     return {
-        "schedule": name, "network": network.name, "stages": spec.stages, "microbatches": spec.microbatches,
+        "schedule": name, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
         "chunks": chunks, "replicas": spec.replicas, "flushes": spec.flushes, "averaging": spec.averaging,
-        "makespan_s": report.makespan_s, "closed_form_s": makespan_closed_form_s(spec, name, network),
+        "makespan_s": report.makespan_s, "closed_form_s": makespan_closed_form_s(spec, name, on),
         "bubble": report.bubble,
         "utilisation": sum(stage.utilisation for stage in report.stages) / len(report.stages),
         "microbatches_per_s": report.microbatches_per_s,
@@ -277,7 +280,12 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
     """Return a table of the placements that were timed, if there are several, and the place of each rank."""
     searched = [row for row in rows if len(row["placements"]) > 1]
     lines = [
-        {"schedule": row["schedule"], "placement": name, "makespan_s": seconds, "saved": 1 - seconds / row["placements"]["given"]}
+        {
+            "schedule": row["schedule"],
+            "placement": name,
+            "makespan_s": seconds,
+            "saved": 1 - seconds / row["placements"]["given"],
+        }
         for row in searched
         for name, seconds in row["placements"].items()
     ]

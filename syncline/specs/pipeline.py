@@ -71,6 +71,7 @@ PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_as_tuple)]
 Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
 """A size in bytes, at least 0: ``8 MB``, ``4096``."""
 
+
 def _averaging(value: Any) -> str:
     try:
         averaging_calls(str(value))
@@ -251,8 +252,8 @@ class PipelineSpec(Experiment):
 
         limits = self.max_in_flight if schedule_kind(name).takes_limits else None
         one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
-        made = schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=one_for_all)
-        return repeated(made, self.flushes)
+        flush = schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=one_for_all)
+        return repeated(flush, self.flushes)
 
     @property
     def links(self) -> tuple[Network, ...]:

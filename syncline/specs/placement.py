@@ -51,20 +51,21 @@ def positions_of(placement: Sequence[str | int], ranks: int, places: Sequence[st
     """
     if len(placement) != ranks:
         raise SpecError("placement", len(placement), f"an entry for each of the {ranks} ranks (stages times replicas)")
-    if isinstance(placement[0], int):
-        if len(set(placement)) < ranks or min(placement) < 0:  # type: ignore[type-var]
-            raise SpecError("placement", list(placement), "different positions, from 0")
-        return [int(position) for position in placement]
+    numbers = [entry for entry in placement if isinstance(entry, int)]
+    if numbers:
+        if len(set(numbers)) < ranks or min(numbers) < 0:
+            raise SpecError("placement", numbers, "different positions, from 0")
+        return numbers
     if places is None:
         raise SpecError("placement", placement[0], "positions from 0: only a matrix has places with names")
-    free: dict[str, list[int]] = {name: [] for name in dict.fromkeys(places)}
-    for position, name in enumerate(places):
-        free[name].append(position)
+    free: dict[str, list[int]] = {place: [] for place in dict.fromkeys(places)}
+    for position, place in enumerate(places):
+        free[place].append(position)
     positions = []
-    for name in placement:
+    for name in map(str, placement):
         if name not in free:
-            raise SpecError("placement", name, one_of(tuple(free), str(name)))
-        if not free[str(name)]:
-            raise SpecError("placement", name, f"at most {list(places).count(str(name))} ranks in {name}, its workers")
-        positions.append(free[str(name)].pop(0))
+            raise SpecError("placement", name, one_of(tuple(free), name))
+        if not free[name]:
+            raise SpecError("placement", name, f"at most {list(places).count(name)} ranks in {name}, its workers")
+        positions.append(free[name].pop(0))
     return positions

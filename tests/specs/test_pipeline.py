@@ -22,7 +22,8 @@ MODEL: dict[str, Any] = {
 }  # fmt: skip
 WAN = {"networks": ["wan"]}
 PLACES: dict[str, Any] = {
-    "name": "places", "kind": "matrix", "places": {"us": 3, "eu": 3}, "inside": {"latency": "1 ms", "bandwidth": "5 Gbit/s"},
+    "name": "places", "kind": "matrix", "places": {"us": 3, "eu": 3},
+    "inside": {"latency": "1 ms", "bandwidth": "5 Gbit/s"},
     "lines": [{"from": "us", "to": "eu", "latency": "50 ms", "bandwidth": "200 Mbit/s"}],
 }  # fmt: skip
 MESSAGES = {"activation_bytes": "8 MB", "gradient_bytes": "1 GB"}

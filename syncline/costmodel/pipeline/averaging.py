@@ -1,17 +1,17 @@
-"""The ways in which the replicas of a pipeline's stage average their gradient, as collectives one after another.
+"""The ways in which the replicas of a pipeline's stage average their gradient: collectives, one after another.
 
-| averaging          | collectives                                     | as in                                              |
-|--------------------|-------------------------------------------------|----------------------------------------------------|
-| `library`          | an all-reduce, as the network's library runs it | DDP, Megatron-LM                                   |
-| `reduce+broadcast` | a reduce to the first replica, then a broadcast | a central parameter server, DT-FM's ``central_ps`` |
-| `direct`           | an all-reduce by direct exchange                | a sharded parameter server, DT-FM's ``sharded_ps`` |
-| another all-reduce | an all-reduce by this algorithm                 | `ring`, `tree`, `server-naive`, ...                |
+| averaging          | collectives                                     | as in                                 |
+|--------------------|-------------------------------------------------|---------------------------------------|
+| `library`          | an all-reduce, as the network's library runs it | DDP, Megatron-LM                      |
+| `reduce+broadcast` | a reduce to the first replica, then a broadcast | a central server, DT-FM's central_ps  |
+| `direct`           | an all-reduce by direct exchange                | sharded servers, DT-FM's sharded_ps   |
+| another all-reduce | an all-reduce by this algorithm                 | `ring`, `tree`, `server-naive`, ...   |
 
-A central server that is one of the replicas receives n bytes and sends n; of a sharded one each replica owns a part.
+A central server that is one of the replicas receives n bytes and sends n; of sharded servers each replica owns a part.
 
 Source: github.com/DS3Lab/DT-FM (2022), data_parallel/dist_dp_central_ps.py (``reduce``, then ``broadcast`` of the
-flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a sum, grouped
-sends of the sum).
+flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a sum, and
+grouped sends of the sum).
 """
 
 from __future__ import annotations

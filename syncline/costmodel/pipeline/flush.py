@@ -108,7 +108,9 @@ def gpipe_ends_s(
             free[..., stage] = outputs[..., -1]
             if position < stages - 1:
                 line = stage if direction == 0 else stage - 1
-                ready = _arrivals(outputs, lines[..., direction, line, None], latencies[..., direction, line, None], ahead)
+                ready = _arrivals(
+                    outputs, lines[..., direction, line, None], latencies[..., direction, line, None], ahead
+                )
     return free + (flushes - 1) * free[..., :1]
 
 

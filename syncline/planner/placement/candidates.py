@@ -23,6 +23,8 @@ def position_count(network: Network, ranks: int) -> int:
 def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     """Return the positions place by place, ``(N,)``, along a path of places between which n bytes are fast.
 
+    If there are more positions than ranks, those with the slowest lines come last.
+
     Args:
         network: the network.
         ranks: number of ranks.
@@ -31,8 +33,27 @@ def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     if not isinstance(network, Matrix):
         return np.arange(ranks)
     place = np.array(network.ranks)
-    path = place_path(network, nbytes)
-    return np.argsort(np.argsort(path)[place], kind="stable")
+    seconds = _line_seconds(network, nbytes)
+    counts = np.bincount(place, minlength=len(seconds))
+    for _ in range(network.workers - ranks):  # leave out a worker of the place with the slowest lines to the others
+        among = counts - np.eye(len(counts), dtype=np.int64)
+        counts[np.argmax(np.where(counts > 0, (among * seconds).sum(axis=1), -1.0))] -= 1
+    order = np.argsort(np.argsort(place_path(network, nbytes))[place], kind="stable")
+    used = np.zeros(network.workers, dtype=bool)
+    for number, count in enumerate(counts.tolist()):
+        used[np.flatnonzero(place == number)[:count]] = True
+    return np.concatenate([order[used[order]], order[~used[order]]])
+
+
+def _line_seconds(network: Matrix, nbytes: float) -> NDArray[np.float64]:
+    """Return the seconds of n bytes from each place to each and back, ``(S, S)``; 0 where there is no line."""
+    one_way_s = np.array(
+        [
+            [0.0 if line is None else float(line.latency_s + nbytes / line.goodput_bytes_per_s) for line in row]
+            for row in network.lines
+        ]
+    )
+    return one_way_s + one_way_s.T
 
 
 def place_path(network: Matrix, nbytes: float) -> list[int]:
@@ -40,15 +61,9 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
 
     Each next place goes where it lengthens the path least: a line is as long as n bytes take on it in both directions.
     """
-    count = len(network.places)
-    seconds: NDArray[np.float64] = np.zeros((count, count))
-    for i, row in enumerate(network.lines):
-        for j, line in enumerate(row):
-            if i != j and line is not None:
-                seconds[i, j] = line.latency_s + nbytes / line.goodput_bytes_per_s
-    seconds = seconds + seconds.T
+    seconds = _line_seconds(network, nbytes)
     path = [0]
-    for place in range(1, count):
+    for place in range(1, len(seconds)):
         lengths = []
         for at in range(len(path) + 1):
             before, after = path[at - 1 : at], path[at : at + 1]

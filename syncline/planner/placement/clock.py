@@ -31,7 +31,6 @@ from syncline.costmodel.network.topology import Topology
 from syncline.costmodel.pipeline.averaging import CENTRAL
 from syncline.costmodel.pipeline.flush import gpipe_ends_s
 
-
 MEAN_WEIGHT = 0.1
 """Part of a score that tells placements apart whose slowest replicas are equal."""
 
@@ -117,11 +116,11 @@ class PlacementClock:
         """Return the times of placements, ``(S, D K)`` positions by rank: all flushes, averaging and updates."""
         work = self.work
         grid = np.asarray(positions).reshape(-1, work.replicas, work.stages)
-        there, back = self._lines(grid[..., :-1], grid[..., 1:]), self._lines(grid[..., 1:], grid[..., :-1])
+        forth, back = self._lines(grid[..., :-1], grid[..., 1:]), self._lines(grid[..., 1:], grid[..., :-1])
         ends_s = gpipe_ends_s(
             work.forward_s, work.backward_s,
-            np.stack([there.byte_s, back.byte_s], axis=-2) * work.message_bytes,
-            np.stack([there.latency_s, back.latency_s], axis=-2),
+            np.stack([forth.byte_s, back.byte_s], axis=-2) * work.message_bytes,
+            np.stack([forth.latency_s, back.latency_s], axis=-2),
             work.microbatches, messages_ahead(self.topology, work.message_bytes), work.flushes,
         )  # fmt: skip
         after_s = self._averaging_s(grid) + np.array(work.update_s)

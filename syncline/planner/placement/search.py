@@ -45,9 +45,7 @@ class FoundPlacement(NamedTuple):
     swaps: int
 
 
-def search_placement(
-    clock: PlacementClock, starts: Mapping[str, Ints], alike: Ints, seed: int = 0
-) -> FoundPlacement:
+def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], alike: Ints, seed: int = 0) -> FoundPlacement:
     """Return the placement with the lowest score that the search finds.
 
     Args:

@@ -11,7 +11,6 @@ from syncline.costmodel.network.paths import Ints
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
 from syncline.sim.program.timeline import Strings, Timeline, Words
 
-
 UPDATE = "update"
 """The name of the spans in which a stage updates its weights."""
 

@@ -89,7 +89,10 @@ class Orders(Sequence[Order]):
 
     def repeated(self, times: int) -> Orders:
         """Return the orders of ``times`` flushes one after another, whose micro-batches follow each other."""
-        m, numbering = self.numbering.microbatches, Numbering(times * self.numbering.microbatches, self.numbering.chunks)
+        m, numbering = (
+            self.numbering.microbatches,
+            Numbering(times * self.numbering.microbatches, self.numbering.chunks),
+        )
         block, microbatch = np.divmod(self.numbers, m)
         flushes = [block * (times * m) + flush * m + microbatch for flush in range(times)]
         return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
