@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from benchmarks.wide_area_pipelines import predictions
 from syncline.costmodel import HARDWARE, Link, ModelShape, collective_s, gloo_s
 from syncline.costmodel.bases import (
     DATA_SHEET_LINKS,
@@ -20,6 +21,7 @@ from syncline.costmodel.bases import (
     LARGE_PRESETS,
     LARGE_WIDTH,
     MEASURED_STEPS,
+    PIPELINES_ON_LINES,
     SET_LINKS,
     SMALL_PRESETS,
     WIDE_LINES,
@@ -82,6 +84,14 @@ def shape_uncertainty() -> Uncertainty:
     return uncertainty_of(
         np.concatenate(list(errors.values())), "A100, one node, no tensor parallelism" + ANOTHER_SHAPE
     )
+
+
+def pipelines_uncertainty() -> Uncertainty:
+    """Return the uncertainty of pipelines on lines, from measurements that are not in the package.
+
+    No number of the prediction is fitted to them but the time of computing, which comes from other rows.
+    """
+    return uncertainty_of([row.error for row in predictions()], PIPELINES_ON_LINES)
 
 
 def left_out_residuals() -> dict[str, list[float]]:
@@ -162,8 +172,8 @@ def _computing() -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    shape = shape_uncertainty()
-    rows = sorted([*measured_uncertainties().items(), (shape.basis, shape)])
+    apart = [shape_uncertainty(), pipelines_uncertainty()]
+    rows = sorted([*measured_uncertainties().items(), *((row.basis, row) for row in apart)])
     with FILE.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["basis", "points", "low", "high"])
