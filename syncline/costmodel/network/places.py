@@ -44,8 +44,8 @@ def place_of(on: Network | Topology | Any, workers: int) -> Ints | None:
     The workers of a `Matrix` are in its places; every host of a `Graph` is a place of its own.
     """
     if isinstance(on, MemberTopology):
-        whole = place_of(on.whole, on.whole.workers)
-        return None if whole is None else whole[on.members]
+        numbers = place_of(on.whole, on.whole.workers)
+        return None if numbers is None else numbers[on.members]
     network = getattr(on, "network", getattr(on, "whole", on))
     if isinstance(network, Matrix):
         return np.array(network.ranks[:workers])

@@ -59,8 +59,8 @@ def ring_order(rate: Floats, delay: Floats) -> Ints:
     if places > EXACT:
         start = max(_joined(rate), _patched(rate, delay), key=lambda order: _quality(order, rate, delay))
         return _improved(start, rate, delay)
-    widest = narrowest_line(_least(np.where(between, -rate, np.inf), np.maximum), rate)
-    return _least(np.where(between & (rate >= widest * SAME), delay, np.inf), np.add)
+    widest = narrowest_line(_cheapest_ring(np.where(between, -rate, np.inf), np.maximum), rate)
+    return _cheapest_ring(np.where(between & (rate >= widest * SAME), delay, np.inf), np.add)
 
 
 def narrowest_line(order: Ints, rate: Floats) -> float:
@@ -73,7 +73,7 @@ def _quality(order: Ints, rate: Floats, delay: Floats) -> tuple[float, float]:
     return narrowest_line(order, rate), -float(delay[order, np.roll(order, -1)].sum())
 
 
-def _least(cost: Floats, joined: np.ufunc) -> Ints:
+def _cheapest_ring(cost: Floats, joined: np.ufunc) -> Ints:
     """Return the ring of least cost, by Held and Karp's recurrence; ``joined`` is the sum or the maximum of lines."""
     others = len(cost) - 1
     subsets = 1 << others
@@ -85,9 +85,9 @@ def _least(cost: Floats, joined: np.ufunc) -> Ints:
         chosen = np.flatnonzero(size == count)
         for last in range(others):
             with_last = chosen[chosen >> last & 1 == 1]
-            ways = joined(best[with_last ^ (1 << last)], cost[1:, last + 1])
-            before[with_last, last] = ways.argmin(axis=1)
-            best[with_last, last] = ways.min(axis=1)
+            costs = joined(best[with_last ^ (1 << last)], cost[1:, last + 1])
+            before[with_last, last] = costs.argmin(axis=1)
+            best[with_last, last] = costs.min(axis=1)
     subset = subsets - 1
     place = int(joined(best[subset], cost[1:, 0]).argmin())
     order = []
@@ -137,7 +137,7 @@ def _patched(rate: Floats, delay: Floats) -> Ints:
 def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
     """Return a ring over permitted lines by patching a matching, or None if there is no matching or no patch."""
     following = _matched(
-        [np.flatnonzero(row)[np.argsort(way[row])].tolist() for row, way in zip(permitted, delay, strict=True)]
+        [np.flatnonzero(row)[np.argsort(delays[row])].tolist() for row, delays in zip(permitted, delay, strict=True)]
     )
     if following is None:
         return None

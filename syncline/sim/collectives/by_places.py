@@ -45,8 +45,8 @@ def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
             (sender, place[to])
             for place in places.ranks
             if number < len(place) - 1
-            for at, sender in enumerate(place)
-            if (to := (at + 1 + number) % len(place)) < parts
+            for index, sender in enumerate(place)
+            if (to := (index + 1 + number) % len(place)) < parts
         ]
         senders, receivers = np.array(sorted(pairs)).T
         yield Round(senders, receivers, float(nbytes))
