@@ -53,7 +53,7 @@ def _is_kept(module: ModuleType) -> bool:
     for function in vars(module).values():
         if hasattr(function, "stats") and hasattr(function, "py_func"):
             folder, name = function.stats.cache_path, f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
-            if not any(kept.stat().st_mtime >= changed for kept in Path(folder or "").glob(name)):
+            if not any(index.stat().st_mtime >= changed for index in Path(folder or "").glob(name)):
                 return False
     return True
 

@@ -78,9 +78,9 @@ class CollectiveKinds:
         Raises:
             SynclineError: an invalid group.
         """
-        known = self._number_of.get(id(collective))
-        if known is not None:
-            return known[1]
+        pair = self._number_of.get(id(collective))
+        if pair is not None:
+            return pair[1]
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
         key = agreed, id(collective.rounds)
         number = self._numbers.get(key)
@@ -112,11 +112,11 @@ class CollectiveKinds:
             return False
         if collective.group is None or place < 0:
             return True
-        known = self._receives.get(id(collective))
-        if known is None:
+        pair = self._receives.get(id(collective))
+        if pair is None:
             plan = plan_of(self._rounds(collective), len(collective.group))
-            known = self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
-        return known[1][place]
+            pair = self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
+        return pair[1][place]
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         if collective.rounds is not None:

@@ -193,17 +193,17 @@ def compile_core(folder: Path | None) -> bytes:
 
 def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> bytes:
     """Return the module of LLVM's for the functions of a file, translated by Numba unless it is kept."""
-    kept = folder and folder / f"{file.stem}-{_digest(file)}.bc"
-    if kept and kept.is_file():
-        return kept.read_bytes()
+    module_file = folder and folder / f"{file.stem}-{_digest(file)}.bc"
+    if module_file and module_file.is_file():
+        return module_file.read_bytes()
     module = llvm.parse_assembly("")
     for core_function_ in functions:
         module.link_in(_translated(core_function_))
     bitcode: bytes = module.as_bitcode()
-    if kept:
-        for other in kept.parent.glob(f"{file.stem}-*.bc"):
+    if module_file:
+        for other in module_file.parent.glob(f"{file.stem}-*.bc"):
             other.unlink(missing_ok=True)
-        with atomic_path(kept) as path:
+        with atomic_path(module_file) as path:
             path.write_bytes(bitcode)
     return bitcode
 
