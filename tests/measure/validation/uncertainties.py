@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from benchmarks.wide_area_pipelines import predictions
 from syncline.costmodel import HARDWARE, Link, ModelShape, collective_s, gloo_s
 from syncline.costmodel.bases import (
     DATA_SHEET_LINKS,
@@ -20,8 +21,10 @@ from syncline.costmodel.bases import (
     LARGE_PRESETS,
     LARGE_WIDTH,
     MEASURED_STEPS,
+    PIPELINES_ON_LINES,
     SET_LINKS,
     SMALL_PRESETS,
+    WIDE_LINES,
     nccl_nvlink_basis,
     nvlink_basis,
 )
@@ -44,6 +47,7 @@ from syncline.measure.validation.measured_steps import read_points, recomputes
 from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, least_of, residuals
 from syncline.measure.validation.vtrain import errors_by_cell
+from tests.measure.validation.wide_lines import wide_line_errors
 
 NO_TENSOR = "A100, one node, no tensor parallelism"
 
@@ -59,6 +63,7 @@ def measured_uncertainties() -> dict[str, Uncertainty]:
     errors = residuals(row for path in BUNDLED for row in predicted_rows(path)) | nvlink_residuals()
     errors |= left_out_residuals()
     errors |= projected_residuals()
+    errors[WIDE_LINES] = [error.error for error in wide_line_errors()]
     return {
         basis: uncertainty_of(basis_errors, basis)
         for basis, basis_errors in errors.items()
@@ -79,6 +84,14 @@ def shape_uncertainty() -> Uncertainty:
     return uncertainty_of(
         np.concatenate(list(errors.values())), "A100, one node, no tensor parallelism" + ANOTHER_SHAPE
     )
+
+
+def pipelines_uncertainty() -> Uncertainty:
+    """Return the uncertainty of pipelines on lines, from measurements that are not in the package.
+
+    No number of the prediction is fitted to them but the time of computing, which comes from other rows.
+    """
+    return uncertainty_of([row.error for row in predictions()], PIPELINES_ON_LINES)
 
 
 def left_out_residuals() -> dict[str, list[float]]:
@@ -159,8 +172,8 @@ def _computing() -> dict[str, list[float]]:
 
 
 if __name__ == "__main__":
-    shape = shape_uncertainty()
-    rows = sorted([*measured_uncertainties().items(), (shape.basis, shape)])
+    apart = [shape_uncertainty(), pipelines_uncertainty()]
+    rows = sorted([*measured_uncertainties().items(), *((row.basis, row) for row in apart)])
     with FILE.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["basis", "points", "low", "high"])
