@@ -96,21 +96,23 @@ class SweptSpec:
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
         """Return the spec with a value for each grid.
 
+        Later values replace earlier ones: overrides, values of the grids, overrides inside a grid's field, seeds.
+
         Raises:
             SpecError: names a grid's field if it causes the error, and otherwise the configuration.
         """
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
         chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
         paths = [grid.path for grid, _ in settings]
-        below = [override for override in self.overrides if any(is_below(override.path, path) for path in paths)]
-        others = [override for override in self.overrides if override not in below]
+        inside_grids = [over for over in self.overrides if any(is_below(over.path, path) for path in paths)]
+        outside_grids = [override for override in self.overrides if override not in inside_grids]
         of_seeds = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
         try:
-            spec = load_spec(self.fields, [*others, *chosen, *below, *of_seeds], RunSpec)
+            spec = load_spec(self.fields, [*outside_grids, *chosen, *inside_grids, *of_seeds], RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
-            # An override below a grid's field is itself the cause.
-            to_blame = [] if any(is_in(error.path, override.path) for override in below) else settings
+            # An override inside a grid's field is itself the cause.
+            to_blame = [] if any(is_in(error.path, override.path) for override in inside_grids) else settings
             raise blamed(error, to_blame, settings) from None
         return spec
 
