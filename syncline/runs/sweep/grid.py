@@ -102,7 +102,7 @@ class SweptSpec:
             SpecError: names a grid's field if it causes the error, and otherwise the configuration.
         """
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
-        chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
+        chosen = [Override(grid.path, value, grid.origin, value) for grid, value in ordered]
         paths = [grid.path for grid, _ in settings]
         inside_grids = [over for over in self.overrides if any(is_below(over.path, path) for path in paths)]
         outside_grids = [override for override in self.overrides if override not in inside_grids]
@@ -125,12 +125,12 @@ class SweptSpec:
         seen: set[tuple[str, str]] = set()
         for grid in grids:
             if (grid.method, grid.path) in seen or ("", grid.path) in seen:
-                raise SpecError(grid.told, grid.path, "each field once")
+                raise SpecError(grid.origin, grid.path, "each field once")
             seen.add((grid.method, grid.path))
         paths = {path for _, path in seen}
         for override in self.overrides:
             if override.path in paths:
-                raise SpecError(override.told, override.written, f"nothing beside the grid over {override.path}")
+                raise SpecError(override.origin, override.written, f"nothing beside the grid over {override.path}")
 
 
 def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
@@ -147,9 +147,9 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
     for grid in grids:
         if grid.method and grid.method not in names:
             named = f"{one_of(names, grid.method)}, of the grid over methods"
-            raise SpecError(grid.told, grid.method, named if names else "a grid over methods, too")
+            raise SpecError(grid.origin, grid.method, named if names else "a grid over methods, too")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
-        raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
+        raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
     for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in shared_grids)):
         name = next((str(grid.shown[i]) for grid, i in picked if grid is methods), "")
         method_grids = [grid for grid in grids if grid.method and grid.method == name]
@@ -188,7 +188,7 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
         name, value = getattr(configuration.spec, grid.path).name, configuration.values[grid.path]
         if names.setdefault(name, value) != value:
             expected = f"different names; {name!r} is there twice (a method's label is its name)"
-            raise SpecError(grid.told, list(grid.shown), expected)
+            raise SpecError(grid.origin, list(grid.shown), expected)
 
 
 def seeds_of(value: Any) -> tuple[int, ...] | None:
