@@ -26,6 +26,7 @@ def advise(
     period: str | int | None = None,
     extrapolate: bool = False,
     every_plan: bool = False,
+    strict: bool = False,
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
@@ -60,6 +61,7 @@ def advise(
             tried, and methods without a period have 30.
         extrapolate: Also predict losses outside the range of the fits, marked as extrapolated.
         every_plan: List all plans, and all sentences on what decides and what is unknown.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by
@@ -124,6 +126,7 @@ def collectives(
     algorithms: str | Sequence[str] | None = None,
     protocol: str = "eager",
     starts: Sequence[str | float] | None = None,
+    strict: bool = False,
 ) -> Result:
     """Compare algorithms of collectives on a network: closed form, lockstep and event simulation.
 
@@ -138,6 +141,7 @@ def collectives(
         algorithms: Algorithm, or auto, gloo or nccl, which choose one for each call; repeatable; by default all.
         protocol: When a message starts: eager (once the sender is ready) or rendezvous (once both sides are ready).
         starts: Time at which each worker enters the collective, as in 0,0,0,50ms.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
 
     Returns:
         The result with a row per algorithm; `Result.json` also has ``crossovers`` and ``choices``.
@@ -208,6 +212,7 @@ def goodput(
     steps: int | None = None,
     seeds: int = 1,
     period: int = 1,
+    strict: bool = False,
     **fields: Any,
 ) -> Result:
     """Simulate failures of a training, without training: goodput, lost work and the best checkpoint interval.
@@ -232,6 +237,7 @@ def goodput(
         steps: Number of steps to simulate; replaces the duration.
         seeds: Number of simulations, each with its own random failures.
         period: Number of steps between exchanges, for recovery without restarts.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         **fields: Other fields of the failures, by name: workers_per_node=8, outages='log.csv'.
 
     Returns:
@@ -388,6 +394,7 @@ def project(
     batch_tokens: str | float | None = None,
     period: str | int | None = None,
     thresholds: bool | None = None,
+    strict: bool = False,
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
@@ -424,6 +431,7 @@ def project(
             by default 30.
         thresholds: Print the bandwidths below which each method is faster than the baseline; by default with up to
             1,000 rows.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by
@@ -592,6 +600,7 @@ def solve(
     among: Any = None,
     most: int | None = None,
     best: bool = False,
+    strict: bool = False,
     networks: Any = None,
     cluster: Any = None,
     workers: int | Iterable[int] | None = None,
@@ -633,6 +642,7 @@ def solve(
         among: Links to choose from: names, or links; a mapping has the price of each per month.
         most: Largest number of workers to try; by default 16 times the cluster's workers.
         best: Allow any plan of 'syncline advise': methods, layouts and sharding.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;
             repeatable, or several names separated by commas.
         cluster: Cluster (network, hardware and number of workers): a name from 'syncline list clusters', or a YAML

@@ -92,4 +92,5 @@ class Solve(
         "Method: a name from 'syncline list methods'; repeatable; by default ddp-adam, diloco and streaming-diloco."
     )
     csv: Path | None = shared.csv()
+    strict: bool = shared.strict()
     json: bool = shared.json()

@@ -68,7 +68,7 @@ def test_bounds_are_those_of_computing_and_of_communication() -> None:
     low, high = row["step_time_low_s"], row["step_time_high_s"]
     assert isinstance(low, float) and isinstance(high, float)
     assert 6.002 - 0.1 * 5.002 - 0.1 < low < 6.002 < high < 6.002 + 0.05 * 5.002 + 0.1
-    assert "rings on links of a set rate" in str(row["basis"])
+    assert "collectives of NCCL and gloo" in str(row["basis"])
 
 
 def test_waits_are_charged_to_the_line_that_began_what_is_waited_for() -> None:
