@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("syncline", "replication")
-MOST_LATE_IMPORTS = 380
+MOST_LATE_IMPORTS = 223
 """Imports of our own inside functions or for types only, which keep torch and matplotlib out of quick answers."""
 
 Graph = Mapping[str, Set[str]]
@@ -26,7 +26,15 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield the module of each import of our own in a file, and whether it stands in a function or is for types."""
+    """Yield the module of each import of our own in a file, and whether it stands in a function or is for types.
+
+    A package whose names are imported when they are first used lists them in the stub beside it.
+    """
+    if path.name == "__init__.py" and (stub := path.with_suffix(".pyi")).exists():
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+            assert isinstance(node, ast.ImportFrom) and node.level == 1, f"{stub}: more than its own names"
+            yield from ((f"{package}.{node.module or alias.name}", False) for alias in node.names)
     tree = ast.parse(path.read_text(encoding="utf-8"))
     late = {
         id(inner)

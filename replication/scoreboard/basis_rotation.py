@@ -71,8 +71,8 @@ def rotation_gib(source: str, geometry: str, columns: int) -> float:
 
 
 def share_of_adam(width: int = 1024) -> float:
-    """Return the memory of 1st/unilateral over that of the two Adam moments of an MLP matrix, in percent."""
-    return 100 * rotation_elements(4 * width, width, "1st", "unilateral") / (2 * 4 * width * width)
+    """Return the memory of 1st/unilateral over the ``4 m n`` that Appendix H names for Adam's states, in percent."""
+    return 100 * rotation_elements(4 * width, width, "1st", "unilateral") / (4 * 4 * width * width)
 
 
 # Delays.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.comm import SimulatedCommunicator
-from syncline.methods import CurvaDion, PlacedDion, SelSyncDion
+from syncline.methods import CurvaDion, PlacedDion
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
 
@@ -36,20 +36,6 @@ def scheduled(seed: int, skew: float, count: int, schedule: str) -> float:
     """Return the final loss of Dion that averages ``count`` times, ``evenly`` or in the ``first`` steps."""
     placement = {"evenly": "even", "first": "early"}[schedule]
     return _trained(partial(PlacedDion, lr=RATE, num_averages=count, steps=STEPS, placement=placement), seed, skew)[0]
-
-
-@cache
-def by_gradients(seed: int, skew: float, threshold: float) -> tuple[float, int]:
-    """Return the final loss of Dion with SelSync's trigger, and the number of averages."""
-    loss, method = _trained(partial(SelSyncDion, lr=RATE, threshold=threshold), seed, skew)
-    return loss, sum(call.label == "gradient" for call in method.comm.ledger.records)
-
-
-def selsync_losses(skew: float, threshold: float, selsync_threshold: float) -> dict[str, float]:
-    """Return the median final losses of CurvaDion and of Dion with SelSync's trigger at its own threshold."""
-    selsync = [by_gradients(seed, skew, selsync_threshold)[0] for seed in SEEDS]
-    curvadion = [triggered(seed, skew, threshold).loss for seed in SEEDS]
-    return {"curvadion": float(np.median(curvadion)), "selsync": float(np.median(selsync))}
 
 
 def _trained(make: Any, seed: int, skew: float) -> tuple[float, Any]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from syncline import optim
 from syncline.fields import plain_argument, validate
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.methods.parts.remedies import check_punctual
 
-if TYPE_CHECKING:
-    from syncline.optim import Method
-
 SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
 """Fields that kinds have in common; a remedy is of all that average the gradient in every step."""
 
 
-def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
+def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     """Return a function ``make(params, lr, ...)`` that builds a method from the knobs of its spec.
 
     A part (``rule``, ``outer_optimizer``, ``compressor``) may be a name, a mapping of fields, or an object. ``comm`` is
@@ -47,7 +45,7 @@ def constructor(spec: type[MethodBase]) -> Callable[..., Method]:
         Parameter("worker_axis", by_name, default=False),
     ])  # fmt: skip
 
-    def make(*args: Any, **knobs: Any) -> Method:
+    def make(*args: Any, **knobs: Any) -> optim.Method:
         arguments = dict(signature.bind(*args, **knobs).arguments)
         params, comm = arguments.pop("params"), arguments.pop("comm", None)
         worker_axis = arguments.pop("worker_axis", False)

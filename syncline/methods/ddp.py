@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.methods.compressible import CompressibleBase
 from syncline.methods.constructor import constructor
@@ -20,7 +21,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method, Reducer, UpdateRule
 
 
 class DataParallelBase(CompressibleBase):
@@ -64,15 +64,13 @@ class DataParallelBase(CompressibleBase):
         return [1]
 
     def _with_rule(
-        self, params: Iterable[Any], rule: UpdateRule, comm: Communicator | None, worker_axis: bool
-    ) -> Method:
-        from syncline.optim import CompressedMean, EveryStep, MeanGradient, Method
-
-        reducer: Reducer = MeanGradient(self.sends_in_backward, self.encodes)
+        self, params: Iterable[Any], rule: optim.UpdateRule, comm: Communicator | None, worker_axis: bool
+    ) -> optim.Method:
+        reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
         if self.compressor:
-            reducer = CompressedMean(self.compressor.build(), self.compressor.error_feedback)
+            reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
         options = self.common_options(comm, worker_axis)
-        return Method(params, self.lr, rule, EveryStep(), reducer=reducer, **options)
+        return optim.Method(params, self.lr, rule, optim.EveryStep(), reducer=reducer, **options)
 
 
 @register
@@ -133,7 +131,7 @@ class DDPSpec(DataParallelBase):
         return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.costmodel.traffic.packing import block_pairs_bytes
@@ -28,7 +29,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -158,11 +158,10 @@ class DeMoSpec(MethodBase):
         return orthogonal_work(tensors) if self.base == "muon" else UpdateWork()
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         from syncline.comm import SparsePairs
-        from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule
 
-        reducer = CoefficientMean(
+        reducer = optim.CoefficientMean(
             self.k,
             self.chunk,
             self.beta,
@@ -173,11 +172,11 @@ class DeMoSpec(MethodBase):
             self.period,
             self.per_node,
         )
-        return Method(
+        return optim.Method(
             params,
             self.lr,
-            demo_rule(self.base),
-            EveryStep(),
+            optim.demo_rule(self.base),
+            optim.EveryStep(),
             reducer=reducer,
             **self.common_options(comm, worker_axis),
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, half_life_period
 from syncline.fields import Period, Positive, Rate
 from syncline.methods.constructor import constructor
@@ -15,7 +16,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -88,11 +88,11 @@ class DESLOCSpec(MethodBase):
         return 2 * elements(tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Method, Periodic, multi_momentum_rule
-
-        rule = multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
-        return Method(params, self.lr, rule, Periodic(self.periods()), **self.common_options(comm, worker_axis))
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        rule = optim.multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
+        return optim.Method(
+            params, self.lr, rule, optim.Periodic(self.periods()), **self.common_options(comm, worker_axis)
+        )
 
 
 DESLOC = constructor(DESLOCSpec)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.compressible import CompressibleBase
@@ -20,7 +21,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -108,17 +108,16 @@ class DiLoCoSpec(CompressibleBase):
         return count + self._kept_errors(tensors, reference=False)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         from syncline.comm import Details
-        from syncline.optim import Method, Nesterov, Periodic
 
-        outer = Nesterov(self.outer_lr, self.outer_momentum)
+        outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
         options = self._averaging() | self.common_options(comm, worker_axis)
         if self.in_backward:
             options["averages"] = Details(in_backward=True)
         names, _ = averaged_of(self.rule, [])
-        sync = Periodic(dict.fromkeys(("params", *names), self.period))
-        return Method(params, self.lr, self.rule.build(), sync, outer_optimizer=outer, **options)
+        sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
+        return optim.Method(params, self.lr, self.rule.build(), sync, outer_optimizer=outer, **options)
 
 
 DiLoCo = constructor(DiLoCoSpec)

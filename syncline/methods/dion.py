@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, dion_rank
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.errors import SpecError
@@ -21,8 +22,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
-    from syncline.optim.triggers import Trigger
 
 
 FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
@@ -146,15 +145,13 @@ class DionBase(CompressibleBase):
         return work
 
     def _with_trigger(
-        self, params: Iterable[Any], trigger: Trigger, comm: Communicator | None, worker_axis: bool
-    ) -> Method:
-        from syncline.optim import DionMethod, DionRule, MatrixSplit, MeanGradient
-
-        rule = MatrixSplit(DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
+        self, params: Iterable[Any], trigger: optim.Trigger, comm: Communicator | None, worker_axis: bool
+    ) -> optim.Method:
+        rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
-        reducer = MeanGradient(self.sends_in_backward, self.encodes)
+        reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
         options = {"reducer": reducer} | self._averaging() | self.common_options(comm, worker_axis)
-        return DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
+        return optim.DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
 
 
 @register
@@ -223,10 +220,8 @@ class DionSpec(DionBase):
         return self._synced(model, workers, self.period)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Every
-
-        return self._with_trigger(params, Every(self.period), comm, worker_axis)
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return self._with_trigger(params, optim.Every(self.period), comm, worker_axis)
 
 
 class TriggeredDionBase(DionBase):
@@ -307,10 +302,8 @@ class CurvaDionSpec(TriggeredDionBase):
         return sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import RMMC
-
-        return self._with_trigger(params, RMMC(self.threshold, self.variant), comm, worker_axis)
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), comm, worker_axis)
 
 
 CurvaDion = constructor(CurvaDionSpec)

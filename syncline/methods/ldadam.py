@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Hardware, TensorShape, dion_rank
 from syncline.costmodel.compute.layers import matches_patterns
 from syncline.costmodel.compute.update_work import QR_FLOPS, UpdateWork
@@ -19,7 +20,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -96,11 +96,9 @@ class LDAdamSpec(DataParallelBase):
         return work.seconds(hardware, 1)
 
     @override
-    def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import ldadam
-
+    def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
-        rule = ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
+        rule = optim.ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
         return self._with_rule(params, rule, comm, worker_axis)
 
 

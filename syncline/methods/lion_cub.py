@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.costmodel.compute.layers import chosen_layers
 from syncline.fields import Period, Rate, refusal
@@ -25,7 +26,6 @@ from syncline.methods.voting import VotingBase
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -107,13 +107,11 @@ class LionCubSpec(VotingBase):
         return elements(tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import LionCubMethod, LionRule
-
-        return LionCubMethod(
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return optim.LionCubMethod(
             params,
             self.lr,
-            LionRule(self.beta1, self.beta2, signed=False),
+            optim.LionRule(self.beta1, self.beta2, signed=False),
             vote=self.build_vote(),
             momentum_period=self.momentum_period,
             momentum_layers=self.momentum_layers,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.fields import Period
 from syncline.methods.compressible import CompressibleBase
@@ -17,7 +18,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -85,12 +85,10 @@ class LocalSpec(CompressibleBase):
         return self.rule.state_elements(tensors) + self._kept_errors(self._sent(tensors), reference=True)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Method, Periodic
-
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         rule = self.rule.build()
-        sync = Periodic(dict.fromkeys(("params", *rule.states), self.period))
-        return Method(params, self.lr, rule, sync, **self._averaging(), **self.common_options(comm, worker_axis))
+        sync = optim.Periodic(dict.fromkeys(("params", *rule.states), self.period))
+        return optim.Method(params, self.lr, rule, sync, **self._averaging(), **self.common_options(comm, worker_axis))
 
 
 Local = constructor(LocalSpec)

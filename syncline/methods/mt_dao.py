@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.compressible import CompressibleBase
@@ -19,7 +20,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method, OuterOptimizer, SyncPolicy, UpdateRule
 
 
 @register
@@ -163,23 +163,19 @@ class MTDAOSpec(CompressibleBase):
         return count + (self.outer_optimizer.state_elements(tensors) if self.outer_optimizer else 0)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Method, Periodic, Random
-
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         rule = self._rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
-        sync: SyncPolicy = Random(self.periods())
+        sync: optim.SyncPolicy = optim.Random(self.periods())
         if self.phase != "random":
-            sync = Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
+            sync = optim.Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
         options = self._averaging() | self.common_options(comm, worker_axis)
-        return Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
+        return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 
-    def _rule(self, **switch: Any) -> UpdateRule:
-        from syncline.optim import multi_momentum_rule
-
+    def _rule(self, **switch: Any) -> optim.UpdateRule:
         knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
-        return multi_momentum_rule(self.base, self.betas, self.omegas, **knobs, **switch)
+        return optim.multi_momentum_rule(self.base, self.betas, self.omegas, **knobs, **switch)
 
-    def _outer(self) -> OuterOptimizer | None:
+    def _outer(self) -> optim.OuterOptimizer | None:
         return self.outer_optimizer.build() if self.outer_optimizer else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
@@ -17,7 +18,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 class OneBitBase(MethodBase):
@@ -111,10 +111,8 @@ class OneBitAdamSpec(OneBitBase):
         return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import OneBitAdamMethod
-
-        return OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._options(comm, worker_axis))
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._options(comm, worker_axis))
 
 
 def chunks(model: Tensors, workers: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.fields import Seed, Steps, refusal
 from syncline.methods.constructor import constructor
@@ -18,7 +19,6 @@ from syncline.seeds import generator
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 Placement = Literal["even", "random", "early"]
 
@@ -113,10 +113,8 @@ class PlacedDionSpec(DionBase):
         return f"{self.num_averages} ({in_each.traffic_formula(workers)}) / {self.steps}"
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim.triggers import AtSteps
-
-        return self._with_trigger(params, AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)
 
 
 PlacedDion = constructor(PlacedDionSpec)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.methods.constructor import constructor
@@ -18,7 +19,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -107,14 +107,17 @@ class PowerSGDSpec(MethodBase):
         return elements([t for t in tensors_of(model) if self._rank_of(t)])
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import EveryStep, FactorMean, Method
-
-        reducer = FactorMean(
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        reducer = optim.FactorMean(
             self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
         )
-        return Method(
-            params, self.lr, self.rule.build(), EveryStep(), reducer=reducer, **self.common_options(comm, worker_axis)
+        return optim.Method(
+            params,
+            self.lr,
+            self.rule.build(),
+            optim.EveryStep(),
+            reducer=reducer,
+            **self.common_options(comm, worker_axis),
         )
 
 

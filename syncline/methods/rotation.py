@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Hardware
 from syncline.costmodel.compute.layers import matches_patterns
 from syncline.costmodel.compute.rotation import rotation_elements, rotation_work, stage_frequencies
@@ -21,7 +22,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import MatrixSplit, Method
 
 
 Allocation = Literal["uniform", "stage-aware", "reversed"]
@@ -62,7 +62,7 @@ class RotationBase(DataParallelBase):
         """Return ``source``, ``geometry`` and ``momentum`` of the rule."""
 
     @abstractmethod
-    def _rule(self) -> MatrixSplit:
+    def _rule(self) -> optim.MatrixSplit:
         """Return the update rule."""
 
     @property
@@ -109,15 +109,14 @@ class RotationBase(DataParallelBase):
         return stage_frequencies(list(delays), self.frequency, reversed_order=self.allocation == "reversed")
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         """Build the optimizer; the bases of a stage are renewed at a frequency that depends on its gradient delay.
 
         A parameter group with late gradients has their ``delay``. The delays of all stages are those of all groups; if
         a stage is built alone, its group has all of them as ``delays``.
         """
-        from syncline.optim.groups import as_list
 
-        groups = as_list(params)
+        groups = optim.groups.as_list(params)
         if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
             groups = self._with_frequencies(groups)
         return self._with_rule(groups, self._rule(), comm, worker_axis)
@@ -179,15 +178,13 @@ class BasisRotationSpec(RotationBase):
         return self.basis_source, self.geometry, self.momentum
 
     @override
-    def _rule(self) -> MatrixSplit:
-        from syncline.optim import basis_rotation
-
+    def _rule(self) -> optim.MatrixSplit:
         knobs: dict[str, Any] = {
             "refresh": self.refresh,
             "momentum": self.momentum,
             "covariance_beta": self.covariance_beta,
         }
-        return basis_rotation(self.basis_source, self.geometry, self.frequency, **knobs, **self._options())
+        return optim.basis_rotation(self.basis_source, self.geometry, self.frequency, **knobs, **self._options())
 
 
 BasisRotation = constructor(BasisRotationSpec)
@@ -214,10 +211,8 @@ class SOAPSpec(RotationBase):
         return "2nd", "bilateral", "rotated"
 
     @override
-    def _rule(self) -> MatrixSplit:
-        from syncline.optim import soap
-
-        return soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
+    def _rule(self) -> optim.MatrixSplit:
+        return optim.soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
 
 
 SOAP = constructor(SOAPSpec)
@@ -244,11 +239,9 @@ class EShampooSpec(RotationBase):
         return "2nd", "bilateral", "original"
 
     @override
-    def _rule(self) -> MatrixSplit:
-        from syncline.optim import eshampoo
-
+    def _rule(self) -> optim.MatrixSplit:
         knobs: dict[str, Any] = {"covariance_beta": self.covariance_beta, "tolerance": self.tolerance}
-        return eshampoo(self.frequency, **knobs, **self._options())
+        return optim.eshampoo(self.frequency, **knobs, **self._options())
 
 
 EShampoo = constructor(EShampooSpec)
@@ -274,10 +267,8 @@ class GaLoreSpec(RotationBase):
         return "gradient", "unilateral", "rotated"
 
     @override
-    def _rule(self) -> MatrixSplit:
-        from syncline.optim import galore
-
-        return galore(self.frequency, **self._options())
+    def _rule(self) -> optim.MatrixSplit:
+        return optim.galore(self.frequency, **self._options())
 
 
 GaLore = constructor(GaLoreSpec)

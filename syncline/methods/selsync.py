@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import TriggeredDionBase
@@ -18,7 +19,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 Smoothing = Annotated[float, Field(gt=0, le=1)]
 
@@ -116,13 +116,11 @@ class SelSyncSpec(MethodBase):
         return 1
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import GradientChange, SelSyncMethod
-
-        trigger = GradientChange(self.threshold, self.smoothing)
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        trigger = optim.GradientChange(self.threshold, self.smoothing)
         options = self.common_options(comm, worker_axis)
         rule = self.rule.build()
-        return SelSyncMethod(params, self.lr, rule, trigger=trigger, aggregation=self.aggregation, **options)
+        return optim.SelSyncMethod(params, self.lr, rule, trigger=trigger, aggregation=self.aggregation, **options)
 
 
 @register
@@ -162,10 +160,8 @@ class SelSyncDionSpec(TriggeredDionBase):
         return 1
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import GradientChange
-
-        return self._with_trigger(params, GradientChange(self.threshold, self.smoothing), comm, worker_axis)
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), comm, worker_axis)
 
 
 SelSync = constructor(SelSyncSpec)

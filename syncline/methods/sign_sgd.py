@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.fields import Rate, refusal
 from syncline.methods.constructor import constructor
@@ -17,7 +18,6 @@ from syncline.methods.voting import VotingBase
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -75,11 +75,11 @@ class SignSGDSpec(VotingBase):
         return elements(tensors_of(model)) if self.momentum else 0
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Method, Periodic, sgdm
-
-        rule, sync = sgdm(self.momentum, "ema"), Periodic({"direction": 1})
-        return Method(params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis))
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
+        return optim.Method(
+            params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis)
+        )
 
 
 SignSGD = constructor(SignSGDSpec)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, model_validator
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.traffic.packing import SCALE_BYTES, e3m0_bytes
 from syncline.fields import Period, Positive, Rate, refusal
@@ -28,7 +29,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -94,11 +94,9 @@ class StreamingMTDAOSpec(MTDAOSpec):
         return self.stream.exchanges(tensors_of(model), self.periods(), sent)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Streaming
-
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        return Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
+        return optim.Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
 
 
 @register
@@ -174,13 +172,13 @@ class StreamingDiLoCoSpec(MethodBase):
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import Nesterov, Streaming
-
-        outer = Nesterov(self.outer_lr, self.outer_momentum)
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
         options["four_bits"] = self.wire == "e3m0"
-        return Streaming(params, self.lr, self.rule.build(), {"params": self.period}, outer_optimizer=outer, **options)
+        return optim.Streaming(
+            params, self.lr, self.rule.build(), {"params": self.period}, outer_optimizer=outer, **options
+        )
 
 
 StreamingDiLoCo = constructor(StreamingDiLoCoSpec)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.fields import refusal
 from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase
-
-if TYPE_CHECKING:
-    from syncline.optim.votes import Vote
-
 
 Bits = Annotated[int, Field(ge=1, le=31)]
 
@@ -119,15 +116,14 @@ class VotingBase(MethodBase):
         word = 8 if 8 % bits == 0 else 32
         return f"{word / 8 / (word // bits):g} N"
 
-    def build_vote(self) -> Vote:
+    def build_vote(self) -> optim.Vote:
         """Build the reducer that votes."""
-        from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote
 
         if self.vote == "quantised":
-            return QuantisedVote(self.width, 1.0 if self.p is None else float(self.p), self.stochastic)
+            return optim.QuantisedVote(self.width, 1.0 if self.p is None else float(self.p), self.stochastic)
         if self.vote == "server-naive":
-            return ServerVote("naive")
+            return optim.ServerVote("naive")
         ties = self.ties or "alternate"
         if self.vote == "server-efficient":
-            return ServerVote("efficient", ties)
-        return OneBitVote(ties) if self.vote == "one-bit" else DirectVote(ties, self.bits)
+            return optim.ServerVote("efficient", ties)
+        return optim.OneBitVote(ties) if self.vote == "one-bit" else optim.DirectVote(ties, self.bits)

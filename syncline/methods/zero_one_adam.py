@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.refreshes import refresh_intervals
 from syncline.fields import Period
@@ -17,7 +18,6 @@ from syncline.methods.registry import register
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 
 @register
@@ -138,13 +138,10 @@ class ZeroOneAdamSpec(OneBitBase):
         return (4 if self.variant == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
-        from syncline.optim import ZeroOneAdamMethod
-        from syncline.optim.zero_one_adam import CodeSchedule, ZeroOneSchedule
-
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.variant)
-        schedule = CodeSchedule(*knobs) if self.variant == "code" else ZeroOneSchedule(*knobs)
-        return ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
+        schedule = optim.CodeSchedule(*knobs) if self.variant == "code" else optim.ZeroOneSchedule(*knobs)
+        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
 
 
 ZeroOneAdam = constructor(ZeroOneAdamSpec)

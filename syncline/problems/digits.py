@@ -75,7 +75,7 @@ class Digits:
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
             module,
-            lambda source: uniform_weights(module, source),
+            rows.parameters(lambda seed: uniform_weights(module, torch_generator(seed, "weights")), dtype, device),
             DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device),
             rows,
             matrices=("0.weight",),  # the second layer is the output head
@@ -83,8 +83,6 @@ class Digits:
             flops_per_step=6.0 * weights * self.batch_size,
             facts={"validation_images": len(load().validation_labels)},
             execution=how,
-            dtype=dtype,
-            device=device,
         )
 
 

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from syncline.problems.base import Rows
 from syncline.problems.per_worker import How, gradients_by
-from syncline.problems.streams import torch_generator
 
 T = TypeVar("T")
 
@@ -72,21 +71,19 @@ class NetworkTask:
     Args:
         module: an ordinary module without a worker axis and without buffers. Its own weights are never read: those of a
             row are put in their place for each call.
-        initialise: ``initialise(generator)``, fresh weights by name.
+        params: weights of all rows by name, ``(R, *s)``.
         data: the batches and the validation set.
         rows: the rows to train.
         matrices: names of the weights between hidden layers.
         flops_per_step: FLOPs of one worker in one step.
         facts: facts that ``describe`` returns in addition to the parameter count.
         execution: how gradients are computed, see ``gradients_by``.
-        dtype: dtype of the parameters.
-        device: device of the parameters.
     """
 
     def __init__(
         self,
         module: torch.nn.Module,
-        initialise: Callable[[torch.Generator], dict[str, Tensor]],
+        params: dict[str, torch.nn.Parameter],
         data: Data,
         rows: Rows,
         *,
@@ -94,17 +91,15 @@ class NetworkTask:
         flops_per_step: float,
         facts: Mapping[str, object],
         execution: How,
-        dtype: torch.dtype,
-        device: torch.device | str,
     ) -> None:
         self.rows = rows
         self.module = module
-        self.params = rows.parameters(lambda seed: initialise(torch_generator(seed, "weights")), dtype, device)
+        self.params = params
         self.matrices = matrices
         self.flops_per_step: float | None = flops_per_step
         self._data, self._facts = data, facts
         self._at_work = WithWeights(module)
-        self._gradients = gradients_by(execution, self._loss, device)
+        self._gradients = gradients_by(execution, self._loss, next(iter(params.values())).device)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""

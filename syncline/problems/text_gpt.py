@@ -123,15 +123,14 @@ class TextGPT:
             raise SpecError("problem.path", self.path, expected)
         return NetworkTask(
             module,
-            lambda source: gpt_weights(module, source),
+            rows.parameters(lambda seed: gpt_weights(module, torch_generator(seed, "weights")), dtype, device),
             Windows(
-                corpus.train,
-                held_out,
+                corpus.train.to(device),
+                held_out.to(device),
                 rows,
                 context=self.context,
                 batch_size=self.batch_size,
                 validation_windows=self.validation_windows,
-                device=device,
                 num_from_part=max(1, round(self.skew * self.batch_size)) if self.skew else 0,
                 sites=self.sites,
             ),
@@ -145,8 +144,6 @@ class TextGPT:
                 "validation_bytes": len(held_out),
             },
             execution=how,
-            dtype=dtype,
-            device=device,
         )
 
 
@@ -173,12 +170,12 @@ class Windows:
         context: int,
         batch_size: int,
         validation_windows: int,
-        device: torch.device | str,
         num_from_part: int = 0,
         sites: int | None = None,
     ) -> None:
-        self._windows = train.to(device).unfold(0, context + 1, 1)  # a view: (starts, context + 1)
-        held_out = validation.to(device).unfold(0, context + 1, 1)
+        device = train.device
+        self._windows = train.unfold(0, context + 1, 1)  # a view: (starts, context + 1)
+        held_out = validation.unfold(0, context + 1, 1)
         spaced = torch.linspace(0, len(held_out) - 1, validation_windows, dtype=torch.float64)
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))

@@ -36,7 +36,7 @@ def private_names(text: str) -> Iterator[str]:
     [
         ("from syncline.runs.run import _start", ["syncline.runs.run._start"]),
         ("from syncline._hidden import shown", ["syncline._hidden.shown"]),
-        ("import syncline as sl; sl._WHERE", ["sl._WHERE"]),
+        ("import syncline as sl; sl._hidden", ["sl._hidden"]),
         ("from syncline.specs import STUDIES; STUDIES._known", ["STUDIES._known"]),
         ("import syncline as sl; from replication import _ours; sl.run", []),
     ],

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import override
 
+from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
@@ -24,9 +25,6 @@ from syncline.costmodel.traffic.packing import (
 from syncline.fields import Spec, from_name, refusal, tag
 from syncline.methods.parts.method_spec import FP32_BYTES, elements
 from syncline.methods.parts.python_objects import or_object
-
-if TYPE_CHECKING:
-    from syncline.optim import Compressor
 
 
 class CompressorBase(Spec):
@@ -60,7 +58,7 @@ class CompressorBase(Spec):
         """Return the bytes of one tensor of ``n`` numbers."""
 
     @abstractmethod
-    def build(self) -> Compressor:
+    def build(self) -> optim.Compressor:
         """Build the compressor of this spec."""
 
     def exchanges(
@@ -130,11 +128,10 @@ class TopKCompressor(CompressorBase):
         return f"{self.index_bits // 8 + VALUE_BYTES[self.value_format]} ⌈{self.fraction:g} n⌉"
 
     @override
-    def build(self) -> Compressor:
+    def build(self) -> optim.Compressor:
         from syncline.comm import SparsePairs
-        from syncline.optim import TopK
 
-        return TopK(self.fraction, SparsePairs(self.index_bits, self.value_format))
+        return optim.TopK(self.fraction, SparsePairs(self.index_bits, self.value_format))
 
 
 class LpCompressor(CompressorBase):
@@ -176,10 +173,8 @@ class LpCompressor(CompressorBase):
         return f"({SCALE_BYTES} + {'' if word == 1 else '4 '}⌈n / {8 * word // self.bits}⌉)"
 
     @override
-    def build(self) -> Compressor:
-        from syncline.optim import LpMean
-
-        return LpMean(self.bits, self.p)
+    def build(self) -> optim.Compressor:
+        return optim.LpMean(self.bits, self.p)
 
 
 class QSGDCompressor(CompressorBase):
@@ -212,10 +207,8 @@ class QSGDCompressor(CompressorBase):
         return f"({SCALE_BYTES} + ⌈{self.bits} n / 8⌉)"
 
     @override
-    def build(self) -> Compressor:
-        from syncline.optim import QSGD
-
-        return QSGD(self.bits)
+    def build(self) -> optim.Compressor:
+        return optim.QSGD(self.bits)
 
 
 class BlockTopKCompressor(CompressorBase):
@@ -269,11 +262,10 @@ class BlockTopKCompressor(CompressorBase):
         return f"{pair:g} × {count} n / {self.chunk}²"
 
     @override
-    def build(self) -> Compressor:
+    def build(self) -> optim.Compressor:
         from syncline.comm import SparsePairs
-        from syncline.optim import BlockTopK
 
-        return BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value_format))
+        return optim.BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value_format))
 
 
 class OneBitCompressor(CompressorBase):
@@ -303,10 +295,8 @@ class OneBitCompressor(CompressorBase):
         return f"({SCALE_BYTES} + ⌈n / 8⌉)"
 
     @override
-    def build(self) -> Compressor:
-        from syncline.optim import OneBit
-
-        return OneBit()
+    def build(self) -> optim.Compressor:
+        return optim.OneBit()
 
 
 CompressorSpec = Annotated[

@@ -18,13 +18,13 @@ from pydantic import (
     model_validator,
 )
 
+from syncline import optim
 from syncline.costmodel import Exchange, Hardware, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Positive, Spec
 
 if TYPE_CHECKING:
     from syncline.comm import Communicator
-    from syncline.optim import Method
 
 BYTES_PER_ELEMENT = {"dense": 4, "bf16": 2, "fp16": 2}
 """Wire formats of fp32 tensors; the same names as ``syncline.comm.WIRE_FORMATS``."""
@@ -224,7 +224,7 @@ class MethodBase(Spec):
         """
 
     @abstractmethod
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> Method:
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         """Build the optimizer of the method."""
 
     @property

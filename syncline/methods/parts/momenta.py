@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.fields import MANY, Positive, Rate, Spec, refusal
-
-if TYPE_CHECKING:
-    from syncline.optim import UpdateRule
 
 Weight = Annotated[float, Field(ge=0, le=1)]
 
@@ -51,11 +49,10 @@ class QHMRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 1)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import qhm
 
-        return qhm(self.momentum, self.nu)
+        return optim.qhm(self.momentum, self.nu)
 
 
 class QHAdamRule(Spec, defer_build=False):
@@ -80,11 +77,10 @@ class QHAdamRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 2)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import qhadam
 
-        return qhadam(self.beta1, self.beta2, self.nu1, self.nu2, self.eps)
+        return optim.qhadam(self.beta1, self.beta2, self.nu1, self.nu2, self.eps)
 
 
 class QHAdoptRule(Spec, defer_build=False):
@@ -107,11 +103,10 @@ class QHAdoptRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 2)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import qhadopt
 
-        return qhadopt(self.beta1, self.beta2, self.nu, self.eps)
+        return optim.qhadopt(self.beta1, self.beta2, self.nu, self.eps)
 
 
 class AggMoRule(Spec, defer_build=False):
@@ -133,11 +128,10 @@ class AggMoRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, self.momenta)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import aggmo
 
-        return aggmo(self.betas)
+        return optim.aggmo(self.betas)
 
 
 class AdEMAMixRule(Spec, defer_build=False):
@@ -172,11 +166,10 @@ class AdEMAMixRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return _numbers(tensors, 3)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import AdEMAMix
 
-        return AdEMAMix(**self.model_dump(exclude={"kind"}))
+        return optim.AdEMAMix(**self.model_dump(exclude={"kind"}))
 
 
 class MultiMomentumRule(Spec, defer_build=False):
@@ -205,9 +198,8 @@ class MultiMomentumRule(Spec, defer_build=False):
         scaled = [t for t in tensors if self.base != "sgdm" and not (self.base == "muon" and t.is_matrix)]
         return _numbers(tensors, self.momenta) + _numbers(scaled, 1)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import multi_momentum_rule
 
         knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
-        return multi_momentum_rule(self.base, self.betas, self.omegas, **knobs)
+        return optim.multi_momentum_rule(self.base, self.betas, self.omegas, **knobs)

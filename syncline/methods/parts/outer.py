@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Tag
 
+from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.fields import Positive, Rate, Spec, from_name, tag
 from syncline.methods.parts.method_spec import elements
 from syncline.methods.parts.python_objects import or_object
-
-if TYPE_CHECKING:
-    from syncline.optim import OuterOptimizer
 
 
 class NesterovOuter(Spec):
@@ -32,11 +30,10 @@ class NesterovOuter(Spec):
         """Return the number of elements of the parameters at the start of the period and of the momentum."""
         return 2 * elements(tensors)
 
-    def build(self) -> OuterOptimizer:
+    def build(self) -> optim.OuterOptimizer:
         """Build the outer optimizer."""
-        from syncline.optim import Nesterov
 
-        return Nesterov(self.lr, self.momentum)
+        return optim.Nesterov(self.lr, self.momentum)
 
 
 class FedAdamOuter(Spec):
@@ -59,11 +56,10 @@ class FedAdamOuter(Spec):
         """Return the number of elements of the parameters at the start of the period and of both moments."""
         return 3 * elements(tensors)
 
-    def build(self) -> OuterOptimizer:
+    def build(self) -> optim.OuterOptimizer:
         """Build the outer optimizer."""
-        from syncline.optim import FedAdam
 
-        return FedAdam(self.lr, self.beta1, self.beta2, self.eps)
+        return optim.FedAdam(self.lr, self.beta1, self.beta2, self.eps)
 
 
 def _with_kind(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidatorFunctionWrapHandler, WrapValidator
 
+from syncline import optim
 from syncline.costmodel import TensorShape
 
 PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
@@ -41,12 +42,10 @@ class ObjectPart:
         """Return the number of elements that the states of these parameters hold, as it makes them."""
         import torch
 
-        from syncline.optim import MatrixSplit
-
         total = 0
         for tensor in tensors:
             rule, x = self.part, torch.empty(1, *tensor.shape, device="meta")
-            while isinstance(rule, MatrixSplit):
+            while isinstance(rule, optim.MatrixSplit):
                 rule = rule.matrix if tensor.is_matrix else rule.other_rule
             state = rule.init(x, 0) if hasattr(rule, "direction") else rule.init(x)
             total += sum(tensor.numel() for tensor in state.values())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.fields import Positive, Rate, Spec, from_name, tag
@@ -21,9 +22,6 @@ from syncline.methods.parts.momenta import (
 )
 from syncline.methods.parts.python_objects import or_object
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
-
-if TYPE_CHECKING:
-    from syncline.optim import UpdateRule
 
 
 class SGDMRule(Spec, defer_build=False):
@@ -42,11 +40,10 @@ class SGDMRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return elements(tensors) if self.momentum else 0
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import sgdm
 
-        return sgdm(self.momentum, self.form)
+        return optim.sgdm(self.momentum, self.form)
 
 
 class AdamRule(Spec, defer_build=False):
@@ -69,11 +66,10 @@ class AdamRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return 2 * elements(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import adam
 
-        return adam(self.beta1, self.beta2, self.eps, self.bias_correction)
+        return optim.adam(self.beta1, self.beta2, self.eps, self.bias_correction)
 
 
 class AdaSGDRule(Spec, defer_build=False):
@@ -94,11 +90,10 @@ class AdaSGDRule(Spec, defer_build=False):
         """Return the number of elements of the states of these parameters; the second moment is kept once per entry."""
         return 2 * elements(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import ada_sgd
 
-        return ada_sgd(self.beta1, self.beta2, self.eps)
+        return optim.ada_sgd(self.beta1, self.beta2, self.eps)
 
 
 class NesterovAdamRule(Spec, defer_build=False):
@@ -121,11 +116,10 @@ class NesterovAdamRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return 2 * elements(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import NesterovAdam
 
-        return NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
+        return optim.NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
 
 
 class AdoptRule(Spec, defer_build=False):
@@ -146,11 +140,10 @@ class AdoptRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return 2 * elements(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import adopt
 
-        return adopt(self.beta1, self.beta2, self.eps)
+        return optim.adopt(self.beta1, self.beta2, self.eps)
 
 
 class LionRuleSpec(Spec, defer_build=False):
@@ -169,11 +162,10 @@ class LionRuleSpec(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return elements(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import lion
 
-        return lion(self.beta1, self.beta2)
+        return optim.lion(self.beta1, self.beta2)
 
 
 OtherRule = Literal["adam", "lion"]
@@ -209,11 +201,10 @@ class MuonRule(Spec, defer_build=False):
         """Return the work of orthogonalising matrices."""
         return orthogonal_work(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import muon
 
-        return muon(
+        return optim.muon(
             self.momentum,
             nesterov=self.nesterov,
             adjust_lr=self.adjust_lr,
@@ -246,11 +237,10 @@ class ScionRule(Spec, defer_build=False):
         """Return the work of orthogonalising matrices."""
         return orthogonal_work(tensors)
 
-    def build(self) -> UpdateRule:
+    def build(self) -> optim.UpdateRule:
         """Build the update rule."""
-        from syncline.optim import scion
 
-        return scion(self.momentum, radius=self.radius, table_radius=self.table_radius, tables=self.tables)
+        return optim.scion(self.momentum, radius=self.radius, table_radius=self.table_radius, tables=self.tables)
 
 
 RuleSpec = Annotated[

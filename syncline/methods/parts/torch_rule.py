@@ -5,18 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, field_serializer, field_validator, model_validator
 
+from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, refusal
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.registry import import_reference, is_reference, reference_to
-
-if TYPE_CHECKING:
-    from syncline.optim.torch_rule import TorchRule
 
 CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"
 
@@ -84,11 +82,12 @@ class TorchRuleSpec(Spec):
         return {k: tuple(v) if isinstance(v, list) else v for k, v in (self.model_extra or {}).items()}
 
     @cached_property
-    def built(self) -> TorchRule:
+    def built(self) -> optim.TorchRule:
         """Return the update rule, which has the names and shapes of the optimizer's states."""
-        from syncline.optim.torch_rule import TorchRule
 
-        return TorchRule(partial(self._make, **self._options) if self._options else self._make, self.average_states)
+        return optim.TorchRule(
+            partial(self._make, **self._options) if self._options else self._make, self.average_states
+        )
 
     @property
     def name(self) -> str:
@@ -123,7 +122,7 @@ class TorchRuleSpec(Spec):
     def _states(self, tensor: TensorShape) -> list[TensorShape]:
         return [TensorShape(name, shape) for name, shape in self.built.kept_shapes(tensor.shape).items()]
 
-    def build(self) -> TorchRule:
+    def build(self) -> optim.TorchRule:
         """Return the update rule, already built."""
         return self.built
 
