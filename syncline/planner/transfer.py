@@ -65,7 +65,7 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
     return tuple(Transfer(part, bounds) for (part, _), bounds in joined.items())
 
 
-def transfers_of(specs: Sequence[Any]) -> tuple[Transfer, ...]:
+def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
     """Return the transferred parts of projections; other specs have none."""
     parts: list[tuple[str, Uncertainty]] = []
     seen: set[tuple[Any, ...]] = set()
