@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
 from syncline.api.result import ReportPage, Result
 from syncline.api.sweeps import SweepResult
 
@@ -82,6 +81,7 @@ def advise(
 def calibrate(
     spec: str | Path | None = None,
     *,
+    logs: Sequence[str] | None = None,
     workers: int | Sequence[int] = (2, 4),
     network: Any = None,
     sizes: str | Sequence[str | float] | None = None,
@@ -95,8 +95,13 @@ def calibrate(
 ) -> Result:
     """Measure collectives, training steps and wire formats on this machine, and write a cluster file for specs.
 
+    With --from the file comes from logs instead: a network from nccl-tests or DeepSpeed's communication benchmarks, or
+    lines between places (kind: matrix) from iperf3, ping and tables of regions.
+
     Args:
         spec: Spec whose problem's training steps are timed; by default the problem digits.
+        logs: Logs to make the network from, in place of measurements: outputs of nccl-tests, DeepSpeed's communication
+            benchmarks, iperf3 -J, ping, or tables of regions.
         workers: Numbers of processes to measure with, one after another.
         network: Network whose latency and bandwidth are known; by default both are fitted.
         sizes: Tensor sizes of the collectives; by default 4 B to 16 MiB.

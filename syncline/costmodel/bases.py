@@ -58,6 +58,9 @@ GLOO_LINKS = "gloo's collectives over links by others"
 ANY_LIBRARY = "collectives of NCCL and gloo over links by others"
 """Beginning of the basis of collectives without a library, see `any_library_basis`."""
 
+STREAMS = "streams"
+"""Family in the scope of a calibration of TCP streams, which says nothing about a library's collectives."""
+
 FITTED_PRESETS = {"p3.2xlarge": "nccl, all links", "p3.2xlarge-gloo": "gloo, all links"}
 """Basis of the collectives on a preset whose library costs were fitted to collectives on these machines."""
 
@@ -127,8 +130,12 @@ def communication_uncertainty(
     if algorithm == MEASURED and link is not None and link.measured is not None and workers and nbytes:
         return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
     calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
-    if calibrated is not None and not (beyond := calibrated.scope.beyond(workers=workers, nbytes=nbytes)):
-        return calibrated
+    if calibrated is not None:
+        beyond = calibrated.scope.beyond(workers=workers, nbytes=nbytes)
+        if STREAMS in calibrated.scope.families:
+            beyond.append(f"streams over network {network.name!r} were measured, no library's collectives")
+        if not beyond:
+            return calibrated
     preset = preset_name(network)
     name = _communication_basis(network, algorithm, preset, nbytes)
     basis = known_uncertainty([name])

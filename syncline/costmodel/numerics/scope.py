@@ -52,7 +52,7 @@ class Scope:
             measured: Range | None = getattr(self, name)
             if measured is not None and value is not None and not measured[0] <= value <= measured[1]:
                 low, high = (f"{bound:,.0f}" for bound in measured)
-                within = low if low == high else f"{low} to {high}"
+                within = ("none" if high == "0" else low) if low == high else f"{low} to {high}"
                 reasons.append(f"{UNITS[name].format(value)} where {within} were measured")
         return reasons
 

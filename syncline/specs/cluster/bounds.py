@@ -23,13 +23,14 @@ def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
     """
     if isinstance(value, Uncertainty):
         return value
-    known = {*NEEDED, *RANGES}
+    known = {*NEEDED, *RANGES, "families"}
     if not isinstance(value, Mapping) or not {*NEEDED} <= {*value} <= known:
         raise SpecError(path, dict(value) if isinstance(value, Mapping) else value, EXPECTED)
     try:
         ranges: dict[str, Any] = {name: tuple(map(float, value[name])) for name in RANGES if name in value}
+        scope = Scope(tuple(map(str, value.get("families", ()))), **ranges)
         return Uncertainty(
-            float(value["low"]), float(value["high"]), int(value["points"]), str(value["basis"]), 0, Scope(**ranges)
+            float(value["low"]), float(value["high"]), int(value["points"]), str(value["basis"]), 0, scope
         )
     except (TypeError, ValueError):
         raise SpecError(path, dict(value), EXPECTED) from None
@@ -37,5 +38,10 @@ def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
 
 def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
     """Return the fields from which `parse_bounds` makes the same bounds again."""
-    ranges = {name: list(value) for name in RANGES if (value := getattr(bounds.scope, name)) is not None}
+    ranges: dict[str, Any] = {
+        name: [int(bound) if bound == int(bound) else bound for bound in value]
+        for name in RANGES
+        if (value := getattr(bounds.scope, name)) is not None
+    }
+    ranges |= {"families": list(bounds.scope.families)} if bounds.scope.families else {}
     return {"low": bounds.low, "high": bounds.high, "points": bounds.points, "basis": bounds.basis} | ranges
