@@ -356,6 +356,11 @@ def pipeline(
     networks: Any = None,
     activation_bytes: str | float | None = None,
     replicas: int | None = None,
+    gradient_bytes: Any = None,
+    averaging: str | None = None,
+    flushes: int | None = None,
+    update: Any = None,
+    placement: Any = None,
     jitter: float | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
@@ -378,6 +383,12 @@ def pipeline(
             repeatable, or several names separated by commas.
         activation_bytes: Size of the activations that a micro-batch sends to the next stage, as in 8MB.
         replicas: Number of data-parallel replicas of the pipeline, which average their gradients.
+        gradient_bytes: Size of the gradient that the replicas of a stage average, as in 300MB; or one size per stage.
+        averaging: How replicas average: library (the network's), reduce+broadcast, direct, ring or another all-reduce.
+        flushes: Number of runs of the schedule before an update.
+        update: Time of an update of a stage's weights, as in 400ms; or one time per stage.
+        placement: Where the ranks lie on a network: given, stages-inside, replicas-inside, search, or the place of each
+            rank.
         jitter: Standard deviation of the logarithm of the computation times.
         seed: Seed of the jitter.
         out: New folder for the results, with figures; by default a temporary one that goes with the result.

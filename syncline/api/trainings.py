@@ -95,7 +95,8 @@ def answer_pipeline(question: Pipeline) -> Result:
     """Return the simulated schedules of a pipeline."""
     names = (
         "schedules", "stages", "microbatches", "forward", "backward", "backward_weight", "chunks", "max_in_flight",
-        "networks", "activation_bytes", "replicas", "jitter", "seed",
+        "networks", "activation_bytes", "replicas", "gradient_bytes", "averaging", "flushes", "update", "placement",
+        "jitter", "seed",
     )  # fmt: skip
     spec: PipelineSpec = spec_of(question, {name: name for name in names}, PipelineSpec, kind="pipeline")
     from syncline.runs.pipeline import pipeline

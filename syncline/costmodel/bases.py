@@ -21,6 +21,7 @@ beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 | NCCL's algorithms over other links             | `NCCL_LINKS`                                                |
 | gloo's algorithms                              | `GLOO_LINKS`                                                |
 | other algorithms                               | `any_library_basis`                                         |
+| a pipeline's messages and averaging            | `PIPELINES_ON_LINES`                                        |
 
 ``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source. To add a
 basis: name it here, return its name from `_communication_basis` or `computing_uncertainty` where it applies, and add
@@ -57,6 +58,8 @@ NCCL_LINKS = "NCCL's collectives over links by others"
 GLOO_LINKS = "gloo's collectives over links by others"
 ANY_LIBRARY = "collectives of NCCL and gloo over links by others"
 """Beginning of the basis of collectives without a library, see `any_library_basis`."""
+
+PIPELINES_ON_LINES = "gpipe on lines of a set rate"
 
 STREAMS = "streams"
 """Family in the scope of a calibration of TCP streams, which says nothing about a library's collectives."""
@@ -143,6 +146,11 @@ def communication_uncertainty(
         return basis.outside(beyond)
     reasons = _network_reasons(network, preset, basis.scope, name)
     return basis.outside([*reasons, *basis.scope.beyond(workers=workers, nbytes=nbytes)])
+
+
+def pipeline_uncertainty() -> Uncertainty:
+    """Return the uncertainty of a pipeline's makespan on lines, with its averaging and computing that is known."""
+    return known_uncertainty([PIPELINES_ON_LINES])
 
 
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:

@@ -17,6 +17,7 @@ class Pipeline(
         "syncline pipeline --stages 4 --microbatches 8 --schedule gpipe,1f1b",
         "syncline pipeline --forward 20ms --network 10gbe --activation-bytes 8MB",
         "syncline pipeline pipeline-gpt-350m",
+        "syncline pipeline my-pipeline.yaml --averaging direct --placement search",
     ),
 ):
     """Simulate pipeline schedules without training: bubbles, delays and memory, with a picture and a trace.
@@ -63,6 +64,23 @@ class Pipeline(
     replicas: int | None = option(
         "Number of data-parallel replicas of the pipeline, which average their gradients.", metavar="D"
     )
+    gradient_bytes: Any = option(
+        "Size of the gradient that the replicas of a stage average, as in 300MB; or one size per stage.",
+        metavar="SIZE,...", reader="values",
+    )  # fmt: skip
+    averaging: str | None = option(
+        "How replicas average: library (the network's), reduce+broadcast, direct, ring or another all-reduce.",
+        metavar="NAME",
+    )  # fmt: skip
+    flushes: int | None = option("Number of runs of the schedule before an update.", metavar="N")
+    update: Any = option(
+        "Time of an update of a stage's weights, as in 400ms; or one time per stage.", metavar="TIME,...",
+        reader="values",
+    )  # fmt: skip
+    placement: Any = option(
+        "Where the ranks lie on a network: given, stages-inside, replicas-inside, search, or the place of each rank.",
+        metavar="RULE", reader="yaml",
+    )  # fmt: skip
     jitter: float | None = option("Standard deviation of the logarithm of the computation times.", metavar="SIGMA")
     seed: int | None = option("Seed of the jitter.", metavar="N")
     out: str | Path | None = shared.out()

@@ -10,14 +10,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Group
 
-from syncline.costmodel import Network
+from syncline.costmodel import Link, Network
+from syncline.costmodel.network.nccl_costs import messages_ahead
 from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
+from syncline.costmodel.pipeline.flush import gpipe_s
+from syncline.planner.pipeline_bounds import bounds_columns
+from syncline.planner.placement.choice import PlacedPipeline, run_placed
 from syncline.planner.tables.columns import Column, seconds_of, table
+from syncline.planner.tables.display import around
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
-from syncline.sim import PipelineReport, Timeline, chrome_trace, report, run_pipeline, task_spans
+from syncline.sim import PipelineReport, Timeline, chrome_trace, report, task_spans
+from syncline.sim.pipelines.report import UPDATE
 from syncline.sim.pipelines.schedules import schedule_kind
 from syncline.specs import PipelineSpec
+from syncline.specs.pipeline import FREE
 from syncline.specs.study import Record
 from syncline.units import format_bytes
 
@@ -40,9 +47,17 @@ def _largest(field: str) -> Callable[[Record], str]:
     return lambda row: str(max(stage[field] for stage in row["per_stage"]))
 
 
+def _sure_makespan(row: Record) -> str:
+    """Return the makespan, with its bounds if there are any."""
+    shown, low_s, high_s = seconds_of("makespan_s")(row), row.get("makespan_low_s"), row.get("makespan_high_s")
+    if low_s is None or high_s is None or low_s == high_s:
+        return shown
+    return f"{shown} {around(row['makespan_s'], low_s, high_s)}"
+
+
 COLUMNS: list[Column] = [
     ("schedule", lambda row: row["schedule"]),
-    ("makespan", seconds_of("makespan_s")),
+    ("makespan", _sure_makespan),
     ("closed\nform", seconds_of("closed_form_s")),
     ("bubble", lambda row: f"{row['bubble']:.1%}"),
     ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
@@ -51,7 +66,10 @@ COLUMNS: list[Column] = [
     ("activations,\nup to", _largest("peak_activations")),
     ("weight\nversions", _largest("weight_versions")),
 ]
-FORM_NOTE = "Closed form: the makespan with equal stages, no jitter and free links; '-' where there is none.\n"
+FORM_NOTE = (
+    "Closed form: the makespan with equal stages, no jitter and free links (of gpipe with its messages on equal "
+    "links); '-' where there is none.\n"
+)
 NOTE = (
     "Bubble: the part of the stages' time in which nothing computes.\n"
     "Delay, activations, weight versions: of the stage where they are highest, see below."
@@ -74,6 +92,18 @@ STAGE_NOTE = (
     "Delay: updates of a stage between a micro-batch's forward and the update by its gradient; of the last "
     "micro-batch, and the mean of all. Activations: most micro-batches (where stages have chunks, in one each) "
     "between forward and last use. Weight versions: most that are needed at once, by those in flight and the next."
+)
+
+
+PLACEMENT_COLUMNS: list[Column] = [
+    ("schedule", lambda row: row["schedule"]),
+    ("placement", lambda row: row["placement"]),
+    ("makespan", seconds_of("makespan_s")),
+    ("saved", lambda row: f"{row['saved']:.1%}"),
+]
+PLACEMENT_NOTE = (
+    "Given: as the network places the ranks. Stages inside: the stages of a replica are neighbours. Replicas inside: "
+    "the replicas of a stage are. The other table has the fastest; the place of each rank: --json."
 )
 
 
@@ -104,10 +134,11 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
         simulated, rows = [], []
         for network in spec.links:
             for name in spec.schedules:
-                timeline = run_pipeline(spec.pipeline(name), network)
-                simulated.append(SimulatedSchedule(name, network.name, timeline))
-                result = report(timeline, spec.build_schedule(name), spec.stages)
-                rows.append(schedule_row(spec, name, network.name, result))
+                placed = run_placed(spec, name, network)
+                simulated.append(SimulatedSchedule(name, network.name, placed.timeline))
+                result = report(placed.timeline, spec.build_schedule(name), spec.stages)
+                row = schedule_row(spec, name, network.name, result)
+                rows.append(row | _placement_columns(placed) | bounds_columns(spec, name, placed))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns(simulated))
         folder.trace(chrome_trace(*_traced(spec, simulated)))
@@ -117,13 +148,14 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
 
 
 def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineReport) -> dict[str, Any]:
-    """Return the row of a schedule on a network."""
+    """Return the row of a schedule on the network of this name; its closed form has free links if the spec has none."""
+    on = next((link for link in spec.links if link.name == network), FREE)
     chunks = spec.chunks_of(name)
     activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
     return {
         "schedule": name, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
-        "chunks": chunks, "replicas": spec.replicas, "makespan_s": report.makespan_s,
-        "closed_form_s": makespan_closed_form_s(spec, name),
+        "chunks": chunks, "replicas": spec.replicas, "flushes": spec.flushes, "averaging": spec.averaging,
+        "makespan_s": report.makespan_s, "closed_form_s": makespan_closed_form_s(spec, name, on),
         "bubble": report.bubble,
         "utilisation": sum(stage.utilisation for stage in report.stages) / len(report.stages),
         "microbatches_per_s": report.microbatches_per_s,
@@ -140,18 +172,37 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
     }  # fmt: skip
 
 
-def makespan_closed_form_s(spec: PipelineSpec, name: str) -> float | None:
-    """Return the makespan with free links and no jitter; None if stages differ or there is no closed form."""
+def _placement_columns(placed: PlacedPipeline) -> dict[str, Any]:
+    """Return the placement of a row, the place of each rank, and the makespan of each placement that was timed."""
+    return {"placement": placed.placement, "ranks": placed.ranks, "placements_s": placed.candidates}
+
+
+def makespan_closed_form_s(spec: PipelineSpec, name: str, network: Network) -> float | None:
+    """Return the makespan with equal stages and no jitter; None if stages differ or there is no closed form.
+
+    Of one pipeline of GPipe on equal links it contains the messages; otherwise links are free, and nothing is averaged.
+    """
     if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.max_in_flight is not None):
         return None
     seconds = spec.stage_seconds(name)
-    if any(len(set(of_stages)) > 1 for of_stages in seconds):
+    if any(len(set(of_stages)) > 1 for of_stages in (*seconds, spec.update)):
+        return None
+    if (spec.flushes > 1 and name not in ("gpipe", "1f1b")) or (spec.update[0] and name == "async-1f1b"):
         return None
     forward, backward, weight = (of_stages[0] for of_stages in seconds)
     if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
         return None
     chunks = spec.chunks_of(name)
-    return float(pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks))
+    if name == "gpipe" and isinstance(network, Link) and network.duplex == "full":
+        nbytes = spec.pipeline(name).activation_bytes
+        flush_s = gpipe_s(
+            spec.stages, spec.microbatches, forward, backward,
+            network.overhead_s + nbytes / network.goodput_bytes_per_s, network.latency_s,
+            messages_ahead(network, nbytes),
+        )  # fmt: skip
+    else:
+        flush_s = pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
+    return float(spec.flushes * flush_s + spec.update[0])
 
 
 def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
@@ -187,7 +238,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
         until_s = min(_most_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
             shown = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
-            cut = " (its beginning)" if len(shown) < timeline.computes.sum() else ""
+            cut = " (its beginning)" if len(shown) < (timeline.computes & (timeline.what != UPDATE)).sum() else ""
             panels.append(SchedulePanel(_title(spec, schedule) + cut, spec.stages, shown, network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
@@ -210,6 +261,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
         tables.append(
             table(_table_title(network, spec), columns, network_rows, note if network is spec.links[-1] else "")
         )
+        tables += _placement_tables(network_rows)
     first = [row for row in rows if row["network"] == spec.links[0].name]
     hidden = slice(MOST_STAGES // 2, -MOST_STAGES // 2) if spec.stages > MOST_STAGES else slice(0)
     stages = []
@@ -224,6 +276,24 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     return tables
 
 
+def _placement_tables(rows: list[Record]) -> list[Group]:
+    """Return a table of the placements that were timed, if there are several, and the place of each rank."""
+    searched = [row for row in rows if len(row["placements_s"]) > 1]
+    lines = [
+        {
+            "schedule": row["schedule"],
+            "placement": name,
+            "makespan_s": seconds,
+            "saved": 1 - seconds / row["placements_s"]["given"],
+        }
+        for row in searched
+        for name, seconds in row["placements_s"].items()
+    ]
+    if not lines:
+        return []
+    return [table("Placements of the ranks", PLACEMENT_COLUMNS, lines, PLACEMENT_NOTE, section="schedule")]
+
+
 def _table_title(network: Network, spec: PipelineSpec) -> str:
     """Return the title of a network's table: the work, and the network."""
     work = f"{spec.stages:,} stages, {spec.microbatches:,} micro-batches"
@@ -231,6 +301,8 @@ def _table_title(network: Network, spec: PipelineSpec) -> str:
         work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens_per_microbatch:,} tokens"
     if spec.replicas > 1:
         work += f", {spec.replicas:,} replicas"
+    if spec.flushes > 1:
+        work += f", {spec.flushes:,} flushes"
     if not spec.networks:
         return f"{work}, free links"
     return f"{work}; " + (f"{network.name}: " if "," not in network.name else "") + network.describe()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from syncline.costmodel import Link, Network, compute_s
+from syncline.costmodel import Link, Matrix, Network, compute_s
 from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Precision
 from syncline.costmodel.layouts.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
+from syncline.costmodel.pipeline.averaging import LIBRARY, averaging_calls
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec
@@ -20,6 +21,7 @@ from syncline.specs.cluster.spec_fields import check_network_sizes
 from syncline.specs.experiment import Experiment, NetworkField, check_distinct
 from syncline.specs.memory import HardwareField
 from syncline.specs.models import TransformerField
+from syncline.specs.placement import PlacementField, positions_of
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
@@ -69,6 +71,18 @@ PerStage = Annotated[tuple[Seconds, ...], BeforeValidator(_as_tuple)]
 Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
 """A size in bytes, at least 0: ``8 MB``, ``4096``."""
 
+
+def _averaging(value: Any) -> str:
+    try:
+        averaging_calls(str(value))
+    except SpecError as error:
+        raise refusal("", value, error.expected) from None
+    return str(value)
+
+
+AveragingName = Annotated[str, BeforeValidator(_averaging)]
+"""The name of a way to average; see `syncline.costmodel.pipeline.averaging`."""
+
 Limits = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
 """Numbers of micro-batches: one for all stages, or one for each stage."""
 
@@ -102,7 +116,10 @@ class PipelineSpec(Experiment):
     is the part of ``backward`` that computes the weights' gradient, by default half of it. Only a schedule that splits
     the backward pass can delay this part.
 
-    Without ``networks`` messages between stages take no time. ``training`` is for stages that are real processes.
+    Without ``networks`` messages between stages take no time. After ``flushes`` runs of a schedule, whose gradients
+    are accumulated, the replicas of each stage average ``gradient_bytes`` by ``averaging`` as soon as the stage has its
+    gradient, and the stage updates its weights in the time ``update``. ``placement`` says where the ranks lie; rank
+    r K + k is stage k of replica r. ``training`` is for stages that are real processes.
     """
 
     kind: Literal["pipeline"]
@@ -122,6 +139,10 @@ class PipelineSpec(Experiment):
     networks: tuple[NetworkField, ...] = ()
     replicas: int = Field(default=1, ge=1, le=4096)
     gradient_bytes: Annotated[tuple[Nbytes, ...], BeforeValidator(_as_tuple)] | None = None
+    averaging: AveragingName = LIBRARY
+    flushes: int = Field(default=1, ge=1, le=MOST_TASKS)
+    update: PerStage = (0.0,)
+    placement: PlacementField = "given"
     jitter: float = Field(default=0.0, ge=0, le=10)
     seed: Seed = 0
     training: StageTrainingSpec | None = None
@@ -154,7 +175,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _one_for_each_stage(self) -> PipelineSpec:
-        for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight"):
+        for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight", "update"):
             values = getattr(self, field)
             if values is not None and len(values) not in (1, self.stages):
                 raise refusal(field, values, f"one value, or one for each of the {self.stages} stages")
@@ -189,16 +210,35 @@ class PipelineSpec(Experiment):
             chunk_note = "" if parts == self.stages else f", and a stage has {parts // self.stages} chunks"
             expected = f"at most {limit}: {self.model.name} has {self.model.layers} blocks{chunk_note}"
             raise refusal("stages", self.stages, expected)
-        if parts * self.microbatches * self.replicas > MOST_TASKS:
-            limit = MOST_TASKS // (parts * self.replicas)
+        if parts * self.microbatches * self.flushes * self.replicas > MOST_TASKS:
+            limit = MOST_TASKS // (parts * self.flushes * self.replicas)
             raise refusal("microbatches", self.microbatches, f"at most {limit:,}: more would take minutes")
+        if self.training is not None and self.flushes > 1:
+            raise refusal("flushes", self.flushes, "1 beside training, whose repeats update after each flush")
         for name in self.schedules:
             try:
                 self.build_schedule(name)
             except SpecError as error:
                 raise refusal(error.path, error.value, error.expected) from None
         check_network_sizes(self.networks, self.stages * self.replicas)
+        if not isinstance(self.placement, str):
+            for network in self.networks:
+                self.positions(network)
         return self
+
+    def positions(self, network: Network) -> list[int]:
+        """Return the position of each rank on a network, if ``placement`` is a list.
+
+        Raises:
+            PydanticCustomError: the list does not fit the network.
+        """
+        places = [network.places[place] for place in network.ranks] if isinstance(network, Matrix) else None
+        try:
+            positions = positions_of(self.placement, self.stages * self.replicas, places)
+            network.among(max(positions) + 1)
+        except SpecError as error:
+            raise refusal("placement", error.value, f"{error.expected} (network {network.name!r})") from None
+        return positions
 
     def chunks_of(self, schedule: str) -> int:
         """Return the model chunks per stage: ``chunks`` for a schedule that interleaves, by default 2; else 1."""
@@ -207,12 +247,13 @@ class PipelineSpec(Experiment):
         return (self.chunks or 2) if schedule_kind(schedule).takes_chunks else 1
 
     def build_schedule(self, name: str) -> Schedule:
-        """Return the schedule: the order of tasks of each stage."""
-        from syncline.sim.pipelines.schedules import schedule, schedule_kind
+        """Return the schedule: the order of tasks of each stage, in all flushes before an update."""
+        from syncline.sim.pipelines.schedules import repeated, schedule, schedule_kind
 
         limits = self.max_in_flight if schedule_kind(name).takes_limits else None
         one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
-        return schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=one_for_all)
+        flush = schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=one_for_all)
+        return repeated(flush, self.flushes)
 
     @property
     def links(self) -> tuple[Network, ...]:
@@ -227,6 +268,7 @@ class PipelineSpec(Experiment):
         return Pipeline(
             self.build_schedule(name), self.stages, self.durations(name), self.message_bytes() if sends else 0.0,
             self.replicas, self.allreduce_bytes(self.chunks_of(name)) if sends else (),
+            self.averaging, self._per_stage(self.update),
         )  # fmt: skip
 
     def message_bytes(self) -> float:
@@ -269,7 +311,7 @@ class PipelineSpec(Experiment):
         from syncline.sim.pipelines.pipeline import Durations
         from syncline.sim.workers.compute import lognormal_factors
 
-        rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches)
+        rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches * self.flushes)
         times = []
         for seconds in self.stage_seconds(name):
             factor = lognormal_factors(self.jitter, rng.standard_normal(shape)) if self.jitter else 1.0
@@ -316,8 +358,12 @@ class PipelineSpec(Experiment):
             lines.append("precision has no effect without a model")
         if self.activation_bytes and not self.networks:
             lines.append("activation_bytes has no effect without networks, on which they travel")
-        if self.gradient_bytes is not None and self.replicas == 1:
-            lines.append("gradient_bytes has no effect without replicas, which average them")
+        if self.replicas == 1:
+            for field in ("gradient_bytes", "averaging"):
+                if field in self.model_fields_set and getattr(self, field) != type(self).model_fields[field].default:
+                    lines.append(f"{field} has no effect without replicas, which average them")
+        if self.placement != "given" and all(isinstance(network, Link) for network in self.links):
+            lines.append("placement has no effect without a network on which places differ, as on a matrix")
         if self.replicas > 1 and not (self.networks and any(self.allreduce_bytes())):
             lines.append("replicas have no effect without networks and gradient_bytes (or a model) to average")
         return lines

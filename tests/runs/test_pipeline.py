@@ -19,6 +19,7 @@ from syncline.runs import pipeline as experiment
 from syncline.runs.pipeline import MOST_STAGES, makespan_closed_form_s, pipeline
 from syncline.sim import report, run_pipeline
 from syncline.specs import PipelineSpec, load_spec
+from syncline.specs.pipeline import FREE
 
 ASYNC = ("--schedule", "async-1f1b", "--stages", "8", "--microbatches", "64", "--forward", "1", "--backward", "2")
 SMALL = ("--stages", "2", "--microbatches", "2")
@@ -131,7 +132,7 @@ def test_memory_is_told_in_bytes_where_a_model_is_given(command):
 def test_the_closed_form_is_what_happens(name, stages, groups, chunks, forward):
     fields = {"chunks": chunks} if name == "interleaved" else {}
     spec = spec_of(schedules=[name], stages=stages, microbatches=stages * groups, forward=forward, **fields)
-    told, expected = told_of(spec, name), makespan_closed_form_s(spec, name)
+    told, expected = told_of(spec, name), makespan_closed_form_s(spec, name, FREE)
     assert told.makespan_s == pytest.approx(expected, rel=1e-9)
     if name != "zb-h1":
         assert told.bubble == pytest.approx(bubble(stages, stages * groups, fields.get("chunks", 1)), abs=1e-9)
@@ -149,7 +150,7 @@ def test_the_closed_form_is_what_happens(name, stages, groups, chunks, forward):
     ],
 )
 def test_no_closed_form_is_told_where_there_is_none(fields, name):
-    assert makespan_closed_form_s(spec_of(**fields), name) is None
+    assert makespan_closed_form_s(spec_of(**fields), name, FREE) is None
 
 
 def test_a_limit_of_one_micro_batch_leaves_one_stage_busy():

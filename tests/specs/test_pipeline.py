@@ -21,6 +21,12 @@ MODEL: dict[str, Any] = {
     "tokens_per_microbatch": 1024, "hardware": "h100",
 }  # fmt: skip
 WAN = {"networks": ["wan"]}
+PLACES: dict[str, Any] = {
+    "name": "places", "kind": "matrix", "places": {"us": 3, "eu": 3},
+    "inside": {"latency": "1 ms", "bandwidth": "5 Gbit/s"},
+    "lines": [{"from": "us", "to": "eu", "latency": "50 ms", "bandwidth": "200 Mbit/s"}],
+}  # fmt: skip
+MESSAGES = {"activation_bytes": "8 MB", "gradient_bytes": "1 GB"}
 
 
 def spec_of(base: dict[str, Any] = BASE, **fields: Any) -> PipelineSpec:
@@ -68,6 +74,10 @@ FIELDS: dict[str, Moved | Inert] = {
     "networks": Moved(["10gbe"], MODEL | WAN),
     "replicas": Moved(2, MODEL | WAN),
     "gradient_bytes": Moved("1 GB", MODEL | WAN | {"replicas": 2}),
+    "averaging": Moved("reduce+broadcast", MODEL | WAN | {"replicas": 2}),
+    "flushes": Moved(2, BASE | {"schedules": ["gpipe"]}),
+    "update": Moved([0.5, 0.25, 0.75], BASE),
+    "placement": Moved("replicas-inside", BASE | {"networks": [PLACES], "replicas": 2} | MESSAGES),
     "jitter": Moved(0.3, BASE),
     "seed": Moved(1, BASE | {"jitter": 0.3}),
     "training": Inert("of real stages, see tests/measure/processes/test_launch_pipeline.py"),
@@ -101,6 +111,8 @@ def test_each_field_moves_something(field, tmp_path):
         ({"precision": "fp32"}, "precision has no effect without a model"),
         ({"activation_bytes": "8 MB"}, "activation_bytes has no effect without networks"),
         ({"gradient_bytes": "8 MB"}, "gradient_bytes has no effect without replicas"),
+        ({"averaging": "direct"}, "averaging has no effect without replicas"),
+        ({"placement": "search"}, "placement has no effect without a network on which places differ"),
         ({"replicas": 2}, "replicas have no effect without networks and gradient_bytes"),
         ({"replicas": 2, "networks": ["wan"]}, "replicas have no effect"),
     ],
@@ -177,6 +189,19 @@ def test_jitter_is_drawn_from_its_seed_and_keeps_the_mean():
         (BASE, {"schedules": ["interleaved"], "chunks": 1}, "chunks", "at least 2"),
         (BASE, {"max_in_flight": [1, 2, 1]}, "max_in_flight", "at most 1 at stage 2"),
         (BASE, {"gradient_bytes": [1, 2]}, "gradient_bytes", "one for each of the 3 stages"),
+        (BASE, {"update": [1, 2]}, "update", "one for each of the 3 stages"),
+        (BASE, {"averaging": "rings"}, "averaging", "reduce+broadcast"),
+        (BASE, {"flushes": 2, "schedules": ["greedy"]}, "flushes", "1 with greedy, which updates"),
+        (BASE, {"flushes": 2, "schedules": ["async-1f1b"]}, "flushes", "1 with async-1f1b, which updates"),
+        (BASE, {"flushes": 100_000}, "microbatches", "at most 3: more would take minutes"),
+        (BASE, {"placement": "everywhere"}, "placement", "stages-inside"),
+        (BASE, {"placement": []}, "placement", "the place of each rank"),
+        (BASE | {"networks": [PLACES]}, {"placement": ["us", "eu"]}, "placement", "each of the 3 ranks"),
+        (BASE | {"networks": [PLACES]}, {"placement": ["us", "eu", "asia"]}, "placement", "one of 'eu', 'us'"),
+        (BASE | {"networks": [PLACES]}, {"placement": [0, 1, 1]}, "placement", "different positions"),
+        (BASE | {"networks": [PLACES]}, {"placement": [0, 1, 9]}, "placement", "at most 6"),
+        (BASE | {"networks": [PLACES], "replicas": 2}, {"placement": ["us"] * 6}, "placement", "at most 3 ranks in us"),
+        (BASE | WAN, {"placement": ["us", "eu", "us"]}, "placement", "only a matrix has places with names"),
         (BASE, {"networks": [{"sites": [1, 1], "lan": "10gbe", "uplink": "wan"}]}, "workers", "2"),
     ],
 )

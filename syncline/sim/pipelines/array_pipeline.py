@@ -42,6 +42,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     if (
         pipeline.effects
         or pipeline.replicas > 1
+        or any(pipeline.updates_s())
         or not (math.isfinite(pipeline.activation_bytes) and pipeline.activation_bytes >= 0)
     ):
         return None

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.pipeline.averaging import LIBRARY
 from syncline.errors import SpecError
 from syncline.sim.pipelines.schedules import Kind, PipelineTask, Schedule
 from syncline.sim.program.instructions import (
@@ -68,6 +69,8 @@ class Pipeline:
         activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
         replicas: D pipelines side by side; worker ``r K + k`` is stage k of replica r.
         gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.
+        averaging: name of the way in which they average, see `syncline.costmodel.pipeline.averaging`.
+        update_s: seconds of each update of a stage's weights after the averaging, ``(K,)`` or one for all.
         effects: the math of each task of the first replica.
     """
 
@@ -77,4 +80,20 @@ class Pipeline:
     activation_bytes: float = 0.0
     replicas: int = 1
     gradient_bytes: Sequence[float] = ()
+    averaging: str = LIBRARY
+    update_s: ArrayLike = 0.0
     effects: Effects | None = None
+
+    def updates_s(self) -> list[float]:
+        """Return the seconds of each stage's update, ``(K,)``.
+
+        Raises:
+            SpecError: a time that is negative or not finite, or a shape that does not fit.
+        """
+        try:
+            seconds = np.broadcast_to(np.asarray(self.update_s, dtype=np.float64), (self.stages,))
+        except ValueError:
+            expected = f"one time, or one for each of the {self.stages} stages"
+            raise SpecError("update_s", np.shape(self.update_s), expected) from None
+        check_seconds("update_s", seconds)
+        return seconds.tolist()

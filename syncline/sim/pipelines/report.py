@@ -11,6 +11,9 @@ from syncline.costmodel.network.paths import Ints
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
 from syncline.sim.program.timeline import Strings, Timeline, Words
 
+UPDATE = "update"
+"""The name of the spans in which a stage updates its weights."""
+
 
 @dataclass(frozen=True, eq=False)
 class StageReport:
@@ -116,7 +119,7 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
 
     The field ``stage`` is the worker.
     """
-    tasks = timeline[timeline.computes]
+    tasks = timeline[timeline.computes & (timeline.what != UPDATE)]
     if schedule.updates == "every":
         updates = tasks.what == schedule.released_by
     else:

@@ -11,11 +11,12 @@ from contextlib import nullcontext
 
 from syncline.allocator import paused_garbage_collection
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.pipeline.averaging import averaging_calls
 from syncline.sim.events.run import run_events
 from syncline.sim.pipelines.array_pipeline import array_timeline
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
-from syncline.sim.pipelines.report import PipelineReport, StageReport, TaskSpan, report, task_spans
+from syncline.sim.pipelines.report import UPDATE, PipelineReport, StageReport, TaskSpan, report, task_spans
 from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
 from syncline.sim.program.instructions import (
     Collective,
@@ -68,23 +69,25 @@ class _Stage:
                     self.targets[kind, chunk] = first + target, part // pipeline.stages
         nbytes = pipeline.gradient_bytes[stage] if pipeline.gradient_bytes else 0.0
         self.averaged_bytes = nbytes if pipeline.replicas > 1 else 0.0
+        self.averaging_calls = averaging_calls(pipeline.averaging) if self.averaged_bytes else ()
+        self.update_s = pipeline.updates_s()[stage]
         self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
 
     def in_order(self, order: Order) -> list[Instruction]:
         """Return the program of an order."""
         program: list[Instruction] = []
         updates_always, released_by, remaining = self.of.schedule.updates == "every", self.released_by, 0
-        if self.averaged_bytes and not updates_always:
+        if not updates_always:
             remaining = sum(task.kind == released_by for task in order)
         for task in order:
             recv = self.recv(task)
             if recv is not None:
                 program.append(recv)
             program += self.run(task)
-            if self.averaged_bytes and task.kind == released_by:
+            if task.kind == released_by:
                 remaining -= 1
                 if updates_always or remaining == 0:
-                    program += self.average(task.microbatch)
+                    program += self.update(task.microbatch)
         return program
 
     def recv(self, task: PipelineTask) -> Recv | None:
@@ -103,13 +106,18 @@ class _Stage:
             return [compute]
         return [compute, Send(target[0], self.of.activation_bytes, tag_of(kind, i, target[1]), i)]
 
-    def average(self, microbatch: int) -> list[Instruction]:
-        """Return the instructions with which the replicas of the stage average its gradient and wait for the result."""
-        if not self.averaged_bytes:
-            return []
-        key = self.number, microbatch
-        sums = Collective("all_reduce", self.averaged_bytes, key, "gradient", microbatch, group=self.group)
-        return [sums, Wait(key)]
+    def update(self, microbatch: int) -> list[Instruction]:
+        """Return the instructions with which the stage's replicas average its gradient, and update its weights."""
+        program: list[Instruction] = []
+        for call, (kind, algorithm) in enumerate(self.averaging_calls):
+            key = self.number, microbatch, call
+            program.append(
+                Collective(kind, self.averaged_bytes, key, "gradient", microbatch, algorithm, group=self.group)
+            )
+            program.append(Wait(key))
+        if self.update_s:
+            program.append(Compute(self.update_s, UPDATE, microbatch, what=UPDATE))
+        return program
 
 
 class _Greedy:
@@ -135,8 +143,8 @@ class _Greedy:
         i = self.at[kind]
         self.at[kind] = i + 1
         self.recvs[kind] = self.stage.recv(PipelineTask(kind, i + 1))
-        average = self.stage.average(i) if kind == "backward" else []
-        return [*self.stage.run(PipelineTask(kind, i)), *average, *self.next()]
+        update = self.stage.update(i) if kind == "backward" else []
+        return [*self.stage.run(PipelineTask(kind, i)), *update, *self.next()]
 
 
 def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.wide_area_pipelines import predictions
 from syncline.costmodel import HARDWARE, Link, chosen_algorithm, collective_s, gloo_s
 from syncline.costmodel.bases import (
     FAMILIES,
@@ -23,6 +24,7 @@ from syncline.costmodel.bases import (
     LARGE_WIDTH,
     NARROW_MODELS,
     NCCL_LINKS,
+    PIPELINES_ON_LINES,
     SET_UTILISATION,
     TIMED_STEPS,
     WIDE_MODELS,
@@ -161,6 +163,14 @@ def shape_uncertainty() -> Uncertainty:
     )
 
 
+def pipelines_uncertainty() -> Uncertainty:
+    """Return the uncertainty of pipelines on lines, from measurements that are not in the package.
+
+    No number of the prediction is fitted to them but the time of computing, which comes from other rows.
+    """
+    return uncertainty_of([row.error for row in predictions()], PIPELINES_ON_LINES)
+
+
 def nvlink_residuals() -> dict[str, list[float]]:
     """Return errors of measured numbers of GPUs predicted from the others: between two of them, and beyond the last."""
     errors: dict[str, list[float]] = defaultdict(list)
@@ -295,8 +305,8 @@ def training_residuals() -> dict[str, list[Residual]]:
 
 
 if __name__ == "__main__":
-    shape, by_source = shape_uncertainty(), residuals_by_source()
-    rows = sorted([*measured_uncertainties(by_source).items(), (shape.basis, shape)])
+    apart, by_source = [shape_uncertainty(), pipelines_uncertainty()], residuals_by_source()
+    rows = sorted([*measured_uncertainties(by_source).items(), *((row.basis, row) for row in apart)])
     with FILE.open("w", encoding="utf-8", newline="") as file:
         out = csv.DictWriter(
             file, ["basis", "points", "sources", "low", "high", *Scope().columns()], lineterminator="\n"

@@ -26,7 +26,7 @@ from syncline.sim.pipelines.schedules.base import (
     usual_limits,
 )
 from syncline.sim.pipelines.schedules.kinds import KINDS
-from syncline.sim.pipelines.schedules.orders import Numbering, Orders
+from syncline.sim.pipelines.schedules.orders import Numbering, Orders, repeated
 
 __all__ = [
     "SCHEDULES",
@@ -39,6 +39,7 @@ __all__ = [
     "PipelineTask",
     "Schedule",
     "ScheduleKind",
+    "repeated",
     "schedule",
     "schedule_kind",
     "source_stage",

@@ -56,6 +56,11 @@ class Schedule(NamedTuple):
         return TASK_KINDS if self.splits_backward else TASK_KINDS[:2]
 
     @property
+    def flushes(self) -> bool:
+        """Return whether the pipeline runs empty after the last micro-batch, before an update."""
+        return self.updates == "flush" and len(self.orders) > 0
+
+    @property
     def released_by(self) -> Kind:
         """Return the last kind of task, after which an activation is not needed any more."""
         return self.kinds[-1]

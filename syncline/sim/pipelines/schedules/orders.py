@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.paths import Ints
-from syncline.sim.pipelines.schedules.base import TASK_KINDS, Kind, Order, PipelineTask
+from syncline.errors import SpecError
+from syncline.sim.pipelines.schedules.base import TASK_KINDS, Kind, Order, PipelineTask, Schedule
 
 
 class Numbering(NamedTuple):
@@ -86,6 +87,16 @@ class Orders(Sequence[Order]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def repeated(self, times: int) -> Orders:
+        """Return the orders of ``times`` flushes one after another, whose micro-batches follow each other."""
+        m, numbering = (
+            self.numbering.microbatches,
+            Numbering(times * self.numbering.microbatches, self.numbering.chunks),
+        )
+        block, microbatch = np.divmod(self.numbers, m)
+        flushes = [block * (times * m) + flush * m + microbatch for flush in range(times)]
+        return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
+
     def are_whole(self, kinds: int) -> bool:
         """Return whether each stage has each task once, and after the same task of the kind before."""
         count = kinds * self.numbering.microbatches * self.numbering.chunks
@@ -97,3 +108,23 @@ class Orders(Sequence[Order]):
         )
         by_kind = place.reshape(len(place), kinds, -1)
         return bool((place >= 0).all() and (by_kind[:, 1:] > by_kind[:, :-1]).all())
+
+
+def repeated(schedule: Schedule, flushes: int) -> Schedule:
+    """Return a schedule that runs ``flushes`` times before its update: the gradients of all flushes are accumulated.
+
+    Raises:
+        SpecError: a schedule without flushes.
+
+    >>> from syncline.sim.pipelines.schedules.kinds import gpipe
+    >>> [f"{task.kind[0]}{task.microbatch}" for task in repeated(gpipe(1, 2), 2).orders[0]]
+    ['f0', 'f1', 'b0', 'b1', 'f2', 'f3', 'b2', 'b3']
+    """
+    if flushes == 1:
+        return schedule
+    if not schedule.flushes:
+        raise SpecError("flushes", flushes, f"1 with {schedule.name}, which updates after each micro-batch")
+    if len({len(order) for order in schedule.orders}) > 1:
+        raise SpecError("flushes", flushes, f"1 with {schedule.name}, whose stages have different numbers of tasks")
+    orders = Orders.from_lists(schedule.orders, Numbering(schedule.microbatches, schedule.chunks)).repeated(flushes)
+    return schedule._replace(orders=orders, microbatches=flushes * schedule.microbatches)
