@@ -129,9 +129,10 @@ def communication_uncertainty(
         workers: number of workers; None if unknown.
         nbytes: bytes of the collective; None: collectives of several sizes.
     """
-    link = None if workers is None else link_of_all(network, workers)
-    if algorithm == MEASURED and link is not None and link.measured is not None and workers and nbytes:
-        return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
+    if algorithm == MEASURED and workers and nbytes:
+        link = link_of_all(network, workers)
+        if link is not None and link.measured is not None:
+            return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
     calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
     if calibrated is not None:
         beyond = calibrated.scope.beyond(workers=workers, nbytes=nbytes)
