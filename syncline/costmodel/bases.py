@@ -20,6 +20,7 @@ beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 | NCCL's algorithm among GPUs with NVLink        | `nccl_nvlink_basis`                                         |
 | NCCL's algorithms over other links             | `NCCL_LINKS`                                                |
 | gloo's algorithms                              | `GLOO_LINKS`                                                |
+| other algorithms, lines between places         | `WIDE_LINES`                                                |
 | other algorithms                               | `any_library_basis`                                         |
 | a pipeline's messages and averaging            | `PIPELINES_ON_LINES`                                        |
 
@@ -40,6 +41,7 @@ from syncline.costmodel.collectives.policies import all_by_library
 from syncline.costmodel.collectives.table import MEASURED, gpu_nodes, link_of_all, nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
@@ -59,6 +61,7 @@ GLOO_LINKS = "gloo's collectives over links by others"
 ANY_LIBRARY = "collectives of NCCL and gloo over links by others"
 """Beginning of the basis of collectives without a library, see `any_library_basis`."""
 
+WIDE_LINES = "lines between places, by others' lines"
 PIPELINES_ON_LINES = "gpipe on lines of a set rate"
 
 STREAMS = "streams"
@@ -165,7 +168,9 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
         return FITTED_PRESETS[preset]
     if by_network or (library == "nccl" and algorithm != "nccl"):
         return NCCL_LINKS
-    return GLOO_LINKS if by_gloo else any_library_basis(nbytes)
+    if by_gloo:
+        return GLOO_LINKS
+    return WIDE_LINES if isinstance(network, Matrix) else any_library_basis(nbytes)
 
 
 def _network_reasons(network: Network, preset: str | None, scope: Scope, basis: str) -> list[str]:

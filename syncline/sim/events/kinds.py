@@ -19,13 +19,14 @@ from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.places import Places
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
 from syncline.sim.collectives.nccl import nccl_limits
-from syncline.sim.collectives.rounds import rounds
+from syncline.sim.collectives.rounds import places_for, rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import CoreState, copy_records
@@ -62,9 +63,11 @@ class CollectiveKinds:
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
         self._state, self._topology, self._routes, self._workers = state, topology, routes, workers
         self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}
+        self._places: dict[Hashable, Places | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
-        self._last: tuple[Collective | None, int] = None, -1
+        self._number_of: dict[int, tuple[Collective, int]] = {}  # by id, which the collective here keeps its own
+        self._receives: dict[int, tuple[Collective, list[bool]]] = {}  # likewise
 
     def __getitem__(self, kind_number: int) -> CollectiveKind:
         return self._kinds[kind_number]
@@ -75,8 +78,9 @@ class CollectiveKinds:
         Raises:
             SynclineError: an invalid group.
         """
-        if self._last[0] is collective:
-            return self._last[1]
+        pair = self._number_of.get(id(collective))
+        if pair is not None:
+            return pair[1]
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
         key = agreed, id(collective.rounds)
         number = self._numbers.get(key)
@@ -85,7 +89,7 @@ class CollectiveKinds:
             self._kinds.append(self._kind(collective))
             _, plans = self._state.take("plans", 1)
             plans["free"] = -1
-        self._last = collective, number
+        self._number_of[id(collective)] = collective, number
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
@@ -108,8 +112,11 @@ class CollectiveKinds:
             return False
         if collective.group is None or place < 0:
             return True
-        plan = plan_of(self._rounds(collective), len(collective.group))
-        return bool(plan.places["receives"][place] > 0)
+        pair = self._receives.get(id(collective))
+        if pair is None:
+            plan = plan_of(self._rounds(collective), len(collective.group))
+            pair = self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
+        return pair[1][place]
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         if collective.rounds is not None:
@@ -120,7 +127,11 @@ class CollectiveKinds:
             joined = self._topology if group is None else among(self._topology, group)
             self._inner_sizes[group] = inner_sizes(joined, ranks)
         nccl = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
-        return rounds(kind, ranks, collective.nbytes, algorithm, self._inner_sizes[group], nccl)
+        placed = kind, algorithm, group
+        if placed not in self._places:
+            joined = self._topology if group is None else among(self._topology, group)
+            self._places[placed] = places_for(kind, algorithm, joined, ranks)
+        return rounds(kind, ranks, collective.nbytes, algorithm, self._inner_sizes[group], nccl, self._places[placed])
 
     def plan(self, kind_number: int) -> None:
         """Make the plan of a kind, if there is none yet."""

@@ -27,6 +27,7 @@ from syncline.costmodel.bases import (
     PIPELINES_ON_LINES,
     SET_UTILISATION,
     TIMED_STEPS,
+    WIDE_LINES,
     WIDE_MODELS,
     any_library_basis,
     nccl_nvlink_basis,
@@ -55,6 +56,7 @@ from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, leas
 from syncline.measure.validation.trainings import TRAININGS, measured_step_s, predicted_training, training_spec
 from syncline.measure.validation.vtrain import errors_by_cell
 from syncline.units import parse_bandwidth, parse_seconds
+from tests.measure.validation.wide_lines import wide_line_errors
 
 NO_TENSOR = "A100, one node, no tensor parallelism"
 
@@ -103,6 +105,7 @@ def measured_uncertainties(by_source: Residuals) -> dict[str, Uncertainty]:
     """
     rows = [row for path in BUNDLED for row in predicted_rows(path)]
     errors = residuals(rows) | nvlink_residuals() | {TIMED_STEPS: own_steps()}
+    errors[WIDE_LINES] = [error.error for error in wide_line_errors()]
     bounds = {
         basis: uncertainty_of(basis_errors, basis)
         for basis, basis_errors in errors.items()
