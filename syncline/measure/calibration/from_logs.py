@@ -130,9 +130,11 @@ def _fit(logged: Sequence[Logged], made_of: Any) -> tuple[Network, np.ndarray]:
     """Return the network with the latency and bandwidth that fit best, and the predicted seconds."""
 
     def predicted_s(network: Network) -> np.ndarray:
-        calls = [[entry.setting[name] for name in ("kind", "workers", "nbytes")] for entry in logged]
-        algorithms = [chosen_algorithm("auto", *call, network) for call in calls]
-        seconds = [collective_s(*call, network, name) for call, name in zip(calls, algorithms, strict=True)]
+        seconds = []
+        for entry in logged:
+            kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
+            algorithm = chosen_algorithm("auto", kind, workers, nbytes, network)
+            seconds.append(collective_s(kind, workers, nbytes, network, algorithm))
         return np.array(seconds, dtype=np.float64)
 
     measured_s = _seconds(logged)
