@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
-from syncline.costmodel import HARDWARE, BatchTimes, Hardware, ModelShape, TensorShape, compute_s
+from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
 from syncline.costmodel.bases import computing_uncertainty
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
@@ -253,16 +253,18 @@ class ComputeSpec(Spec):
             if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
                 raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
 
-    def uncertainty(self, shape: ModelShape | None = None) -> Uncertainty:
+    def uncertainty(
+        self, width: int | None = None, workers: int | None = None, experts: int | None = None
+    ) -> Uncertainty:
         """Return the uncertainty of an undisturbed step's seconds.
 
         Args:
-            shape: the transformer; None if it is another model.
+            width: width of the model; None if it is not known.
+            workers: number of workers; None if it is not known.
+            experts: experts of a transformer if its kernels are added up; None: a utilisation.
         """
         is_given = self.seconds is not None or self.batch_times is not None
-        width = None if shape is None else shape.width
-        experts = None if shape is None or not self.has_kernels else shape.experts
-        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, experts)
+        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, workers, experts)
 
     def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""

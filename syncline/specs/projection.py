@@ -56,6 +56,11 @@ class ProjectSpec(ClockSpec, Experiment):
         return max(share, -(-self.model.sequence // shared_sequence))
 
     @property
+    def width(self) -> int | None:
+        """Return the width of the model; None if it is a module."""
+        return self.model.width if isinstance(self.model, ModelShape) else None
+
+    @property
     def batch_tokens(self) -> int:
         """Return the tokens of all workers in a step."""
         return self.worker_tokens * self.workers
@@ -75,6 +80,11 @@ class ProjectSpec(ClockSpec, Experiment):
         """Return the format of products: ``precision``, else the format of the hardware's peak, else fp32."""
         machine = self.compute.hardware or self.memory.hardware
         return self.precision or (machine.precision if machine else "fp32")
+
+    @property
+    def kernel_experts(self) -> int | None:
+        """Return the experts of a transformer whose kernels are added up; None if they are not."""
+        return self.model.experts if isinstance(self.model, ModelShape) and self.priced_by_kernels else None
 
     @property
     def priced_by_kernels(self) -> bool:

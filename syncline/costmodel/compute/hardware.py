@@ -10,6 +10,7 @@ from syncline.costmodel.compute.gpu_kernels import A100, B200, H100
 from syncline.costmodel.compute.kernel_rates import KernelRates, gradient_format, known_format
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, nvlink_all_reduce
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 
 
@@ -30,6 +31,7 @@ class Hardware:
         collectives: measured times of collectives among several such devices in one node.
         power_w: limit of the device's power, in watts; None: that of its data sheet.
         kernels: rates of its kernels; None if only the utilisation is known.
+        bounds: errors of computing times on this machine, from the calibration that measured it; None: nobody did.
 
     Raises:
         SpecError: a peak, a utilisation or a memory out of range.
@@ -47,6 +49,7 @@ class Hardware:
     collectives: tuple[MeasuredTimes, ...] = ()
     power_w: float | None = None
     kernels: KernelRates | None = None
+    bounds: Uncertainty | None = None
 
     @property
     def number_format(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from syncline.costmodel.bases import kernels_basis, nccl_nvlink_basis, nvlink_basis
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import LONG_LINK, bandwidth_bytes_per_s, collective_link, in_pieces
-from syncline.measure.validation.trainings import model_of, source_of
+from syncline.measure.validation.published import model_of, source_of
 
 LEAST = 4
 """Smallest number of measurements of a basis."""
@@ -74,6 +74,8 @@ SEVERAL, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
 
 def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     """Return a predicted row with ``low_ms``, ``high_ms`` (``low_mean_ms``, ``high_mean_ms``), and their ``basis``."""
+    if "basis" in row:
+        return row  # a log's rows have the bounds of the commands that predict them
     uncertainty = known_uncertainty(bases_of(row))
     out = row | {"low_ms": uncertainty.low * row["predicted_ms"], "high_ms": uncertainty.high * row["predicted_ms"]}
     if "predicted_mean_ms" in row:

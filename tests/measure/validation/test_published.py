@@ -9,8 +9,8 @@ import pytest
 
 from syncline.errors import SynclineError
 from syncline.measure.validation.cluster_files import predicted_rows
+from syncline.measure.validation.published import TRAININGS, training_spec
 from syncline.measure.validation.residuals import bases_of, covered_by_others
-from syncline.measure.validation.trainings import TRAININGS, training_spec
 
 MEDIANS = {
     ("llm-foundry", "a100-40gb"): (78, 0.05),
