@@ -398,6 +398,7 @@ def project(
     methods: Any = None,
     batch_tokens: str | float | None = None,
     period: str | int | None = None,
+    placement: str | None = None,
     thresholds: bool | None = None,
     failures: Any = None,
     recovery: str | None = None,
@@ -433,6 +434,8 @@ def project(
             published fits.
         period: Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own;
             by default 30.
+        placement: Where the ranks lie on a matrix of places: given, stages-inside, replicas-inside, or search for the
+            fastest.
         thresholds: Print the bandwidths below which each method is faster than the baseline; by default with up to
             1,000 rows.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in

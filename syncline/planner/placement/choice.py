@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.paths import Ints
-from syncline.costmodel.network.topology import Network, Topology, among, topology
-from syncline.planner.placement.candidates import (
+from syncline.costmodel.layouts.placements import (
+    GIVEN,
     REPLICAS_INSIDE,
     STAGES_INSIDE,
     by_place,
     position_count,
     ruled_positions,
 )
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.paths import Ints
+from syncline.costmodel.network.topology import Network, Topology, among, topology
 from syncline.planner.placement.clock import PipelineWork, PlacementClock
 from syncline.planner.placement.search import search_placement
 from syncline.sim.pipelines.pipeline import NetworkLike
@@ -28,7 +29,7 @@ from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.program.timeline import Timeline
 from syncline.specs import PipelineSpec
 
-GIVEN, NAMED, SEARCHED = "given", "by rank", "searched"
+NAMED, SEARCHED = "by rank", "searched"
 
 
 @dataclass(frozen=True, eq=False)
