@@ -16,7 +16,7 @@ from syncline.planner.projection.placements import FASTEST, SEARCH, placed_spec
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.questions.project import Project
 from syncline.questions.shared import Projection
-from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options
+from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options, with_matrices
 from syncline.specs.failures import failures_of
 from syncline.specs.prices import parse_prices
 from syncline.units import parse_count
@@ -32,7 +32,11 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     networks, machines, workers = resolve_cluster_options(
         question.cluster, question.networks, question.hardware, question.workers
     )
+    networks, count = with_matrices(networks)
     question = dataclasses.replace(question, networks=networks)
+    is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
+    if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question, {})):
+        workers = count
     names = ("networks", "placement") if isinstance(question, Project) else ("networks",)
     fields = {name: name for name in names}
     spec: Experiment = spec_of(question, fields, ProjectSpec, kind="project", studies_of=studies_of)

@@ -43,9 +43,9 @@ def _names(completion: str | tuple[str, ...]) -> Iterable[str]:
     if source == "specs_of":
         return _specs_of(commands.split(","))
     if source == "algorithms":
-        from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL
+        from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
-        catalogues = ALGORITHMS, OF_DIRECT, OF_NCCL
+        catalogues = ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL
         names = (name for catalogue in catalogues for kind in catalogue.values() for name in kind)
         return ("auto", "gloo", "nccl", *dict.fromkeys(names))
     if source == "replications":

@@ -27,6 +27,7 @@ from syncline.costmodel.collectives.table import (
     OF_DIRECT,
     OF_GLOO,
     OF_NCCL,
+    OF_PLACES,
     SERVERS,
     algorithms_on,
 )
@@ -106,6 +107,7 @@ __all__ = [
     "OF_DIRECT",
     "OF_GLOO",
     "OF_NCCL",
+    "OF_PLACES",
     "POLICIES",
     "SERVERS",
     "VOTES",

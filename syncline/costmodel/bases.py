@@ -13,8 +13,9 @@
 | NCCL's algorithms                                | `NCCL_PIECES`                              |
 | measured times inside a node                     | `nvlink_basis`                             |
 | NCCL's algorithm among GPUs with NVLink          | `nccl_nvlink_basis`                        |
+| other algorithms, lines between places           | `WIDE_LINES`                               |
 | other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
-| other algorithms, a link or lines from the user  | `SET_LINKS`                                |
+| other algorithms, a link from the user           | `SET_LINKS`                                |
 | a pipeline's messages and averaging              | `PIPELINES_ON_LINES`                       |
 
 ``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source.
@@ -42,6 +43,7 @@ from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertain
 
 DATA_SHEET_LINKS = "rings on links of data sheets"
 SET_LINKS = "rings on links of a set rate"
+WIDE_LINES = "lines between places, by others' lines"
 GLOO_FORMS = "gloo, its software for nothing"
 GLOO_MEASURED = "gloo, its software measured"
 NCCL_PIECES = "nccl, shaped"
@@ -89,9 +91,8 @@ def communication_uncertainty(network: Network, algorithm: str | None) -> Uncert
         return known_uncertainty([NCCL_PIECES])
     if library == "gloo" or (network.gloo is not None and algorithm is None):
         return known_uncertainty([GLOO_FORMS if network.gloo in (None, FREE) else GLOO_MEASURED])
-    if isinstance(network, Link | Matrix) and not is_preset(network.name):
-        return known_uncertainty([SET_LINKS])
-    return known_uncertainty([DATA_SHEET_LINKS])
+    is_set = isinstance(network, Link) and not is_preset(network.name)
+    return known_uncertainty([WIDE_LINES if isinstance(network, Matrix) else SET_LINKS if is_set else DATA_SHEET_LINKS])
 
 
 def pipeline_uncertainty() -> Uncertainty:

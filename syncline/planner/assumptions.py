@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from syncline.costmodel import ModelShape
+from syncline.costmodel import ModelShape, Network
+from syncline.costmodel.collectives.table import hivemind_on, knows_library
 from syncline.costmodel.reliability.rates import REPAIR_S, REPAIR_SOURCE
 from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch
 from syncline.methods import MethodBase
@@ -124,9 +125,14 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
         f"gradients in {spec.number_format}",
         f"the format of the peak of {machine.name}" if by_hardware and machine else _given(spec, "precision"),
     )
-    yield Assumption("overlap", spec.overlap, "", OVERLAP_TEXTS[spec.overlap], _given(spec, "overlap"))
+    text = OVERLAP_TEXTS[spec.overlap]
+    if spec.overlap == "ddp":
+        text = _with_exceptions(text, "as a whole after it", spec.networks, lambda on: hivemind_on(on) is not None)
+    yield Assumption("overlap", spec.overlap, "", text, _given(spec, "overlap"))
     algorithm = spec.algorithm or "auto"
     text = "the fastest for each size" if algorithm == "auto" else algorithm
+    if spec.algorithm is None:
+        text = _with_exceptions(text, "the library's own", spec.networks, knows_library)
     yield Assumption("algorithm", algorithm, "", text, _given(spec, "algorithm"))
     if spec.placement != "given" or "placement" in origins:
         text = PLACEMENT_TEXTS[spec.placement]
@@ -144,6 +150,12 @@ PLACEMENT_TEXTS = {
     "search": "another one for each network",
 }
 """Phrases for each placement of the ranks."""
+
+
+def _with_exceptions(text: str, other: str, networks: Sequence[Network], differs: Callable[[Network], bool]) -> str:
+    """Return a phrase with another one for the networks that differ."""
+    names = ", ".join(network.name or network.describe() for network in networks if differs(network))
+    return f"{text}; {other} on {names}" if names else text
 
 
 ACTIVATION_TEXTS = {

@@ -8,6 +8,7 @@ from itertools import islice
 from rich.console import Group
 
 from syncline.costmodel import Network
+from syncline.costmodel.network.places import ring_text
 from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
 from syncline.planner.tables.columns import Column, table
 from syncline.planner.tables.display import MORE
@@ -59,7 +60,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
     for number, (on, kind) in enumerate(pairs):
         pair_rows = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
         changes = crossovers(kind, question.workers, on, question.protocol)
-        notes = [_fastest(changes, pair_rows)] if len(pair_rows) > 1 else []
+        notes = [_fastest(changes, pair_rows, ring_text(on, question.workers))] if len(pair_rows) > 1 else []
         if not any(row["chosen_by"] for row in pair_rows):
             chosen = choices(question, kind, on).items()
             notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in chosen)}.")
@@ -94,9 +95,12 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
     return f"{kind}, {size}; {question.workers:,} workers{protocol}, {name}{network.describe()}"
 
 
-def _fastest(changes: list[Crossover], rows: list[Record]) -> str:
+def _fastest(changes: list[Crossover], rows: list[Record], ring: str) -> str:
+    """Return a line with the fastest algorithm, the choices of `auto` by size, and the ``ring`` of the places."""
     fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
     if all(row["closed_form_s"] is None for row in rows):
+        if ring:
+            return f"{fastest}No closed form, so that 'auto' simulates. Order of the places in a ring: {ring}."
         return f"{fastest}No closed form, so that 'auto' takes the first."
     if not changes:
         return f"{fastest}At every size 'auto' takes the same."

@@ -31,8 +31,10 @@ from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
+from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError, one_of
 from syncline.sim import collective_finish_s
+from syncline.sim.clocks.simulated import simulated_s
 from syncline.sim.lockstep.routed import Contention
 from syncline.specs import network
 from syncline.specs.cluster.clusters import worker_count
@@ -173,7 +175,7 @@ class CostQuestion:
             return possible if default in possible else (*possible, default)
         possible += OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {
-            chosen_algorithm(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
+            chosen_by(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms
         }
         return tuple(name for name in possible if name in wanted)
@@ -208,7 +210,13 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
 
 def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
     """Return the algorithm that each policy chooses."""
-    return {name: chosen_algorithm(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
+    return {name: chosen_by(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
+
+
+def chosen_by(policy: str, kind: str, workers: int, nbytes: float, on: Network) -> str:
+    """Return the algorithm that a policy chooses, `auto` by simulation if no algorithm has a closed form."""
+    name = group_algorithm(kind, range(workers), workers, nbytes, on, policy, simulated_s)
+    return name or chosen_algorithm(policy, kind, workers, nbytes, on)
 
 
 def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:

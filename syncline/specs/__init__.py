@@ -2,7 +2,13 @@
 
 from syncline.methods import METHODS, MethodBase, MethodSpec
 from syncline.registry import lazy_function
-from syncline.specs.cluster.clusters import Cluster, bundled_clusters, named_cluster, resolve_cluster_options
+from syncline.specs.cluster.clusters import (
+    Cluster,
+    bundled_clusters,
+    named_cluster,
+    resolve_cluster_options,
+    with_matrices,
+)
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import from_networkx, network, network_fields
 from syncline.specs.compute import ComputeSpec
@@ -40,5 +46,5 @@ __all__ = [
     "Study", "Training", "ValidationSpec", "bundled", "bundled_clusters", "check_distinct", "class_of_kind",
     "from_networkx", "hardware", "hardware_fields", "kind_of", "lazy_function", "load_spec", "model",
     "model_fields", "named_cluster", "network", "network_fields", "no_figures", "register_study",
-    "resolve_cluster_options", "study_of", "validate",
+    "resolve_cluster_options", "study_of", "validate", "with_matrices",
 ]  # fmt: skip

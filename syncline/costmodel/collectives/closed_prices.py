@@ -45,6 +45,9 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 CLOSED_FORM = "closed form"
 """Source of a time that a closed form gives."""
 
+HOW = (CLOSED_FORM, "lockstep", "events")
+"""Sources of a time, from a formula to the event simulation; any other text is the reason for an unknown time."""
+
 BY_NCCL = "auto", "nccl"
 """Policies that use NCCL's algorithm among GPUs with NVLink."""
 

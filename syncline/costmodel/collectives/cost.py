@@ -42,6 +42,7 @@ from typing import Literal
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
+from syncline.costmodel.collectives.by_places import PlacedAlgorithm
 from syncline.costmodel.collectives.direct import DirectAlgorithm, direct_s
 from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
 from syncline.costmodel.collectives.hierarchical import (
@@ -130,8 +131,8 @@ def collective_s(
         workers: P, at least 1.
         nbytes: n, at least 0, with the meaning that the table gives.
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
-        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]``, ``OF_DIRECT[kind]``, ``OF_GLOO[kind]`` or
-            ``OF_NCCL[kind]``; ``first_on`` chooses the default.
+        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]``, ``OF_PLACES[kind]``, ``OF_DIRECT[kind]``,
+            ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``; ``first_on`` chooses the default.
         rule: the start rule of messages.
         group: number of workers in a node for a hierarchical algorithm on a link, or the sizes of all levels but the
             outermost.
@@ -174,7 +175,9 @@ def _flat_s(
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
     if isinstance(entry, DirectAlgorithm):
-        return direct_s(workers, nbytes, link)
+        return direct_s(workers, nbytes, link, entry.owners)
+    if isinstance(entry, PlacedAlgorithm):  # on one link every worker is a place, in the order of the ranks
+        return _on_link_s(kind, "ring", workers, nbytes, link, rule)
     if isinstance(entry, GlooAlgorithm):
         return gloo_s(kind, workers, nbytes, link, network.gloo)
     if isinstance(entry, NcclAlgorithm):
@@ -339,7 +342,7 @@ def wire_bytes(
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
         return entry.sent(workers, nbytes)
-    if isinstance(entry, MeasuredAlgorithm | NvlinkAlgorithm | DirectAlgorithm):  # these send as much as a ring
+    if isinstance(entry, MeasuredAlgorithm | NvlinkAlgorithm | DirectAlgorithm | PlacedAlgorithm):  # as a ring
         entry = FLAT[kind][ALGORITHMS[kind][0]]
     sent = entry.nbytes if entry.sent is None else entry.sent
     return sent(workers, nbytes)

@@ -7,7 +7,15 @@ from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo.wire import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
 from syncline.costmodel.collectives.nccl.sockets import nccl_messages
-from syncline.costmodel.collectives.table import ALGORITHMS, OF_GLOO, OF_NCCL, TIMED_AS_A_WHOLE, is_direct, nccl_on
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    OF_GLOO,
+    OF_NCCL,
+    OF_PLACES,
+    TIMED_AS_A_WHOLE,
+    is_direct,
+    nccl_on,
+)
 from syncline.costmodel.network.topology import Network, Topology
 
 
@@ -36,7 +44,7 @@ def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topolog
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in OF_NCCL[kind]:
         return nccl_messages(kind, workers, nbytes, nccl_on(on))
-    if is_direct(kind, algorithm):  # as many as in a ring
+    if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # at most as many as in a ring
         algorithm = ALGORITHMS[kind][0]
     if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers

@@ -1,14 +1,22 @@
-"""An all-reduce by direct exchange: each worker owns a part, gets it from all others at once, and sends the sum back.
+"""All-reduces by direct exchange: an owner of each part gets it from all others at once, and sends the sum back.
 
-Every worker sends n/P bytes to each of the P - 1 others at the same time, over a connection to each; once the others'
-bytes of its own part have arrived, it sends the sum to each of them. The connections share links by max-min fairness.
-On equal links of latency alpha, overhead o and R bytes per second it takes
+Every worker sends n/k bytes to each of the k owners at the same time, over a connection to each; once the others' bytes
+of its own part have arrived, an owner sends the sum to each of them. The connections share links by max-min fairness.
 
-    2 (alpha + o) + 2 n (P - 1) / (P R).
+| algorithm        | owners                                                                                   |
+|------------------|------------------------------------------------------------------------------------------|
+| `direct`         | all P workers                                                                            |
+| `server-sharded` | a parameter server in each place: its first worker; without places, all workers          |
+| `server-at-once` | one parameter server: the worker with the best lines, `syncline.costmodel.network.places` |
+
+On equal links of latency alpha, overhead o and R bytes per second they take
+
+    2 (alpha + o) + 2 n (P - 1) / (k R).
 
 The many messages cost their sender nothing beside o, which counts once, so that this form would be the fastest of all:
-no policy chooses ``direct``. On a network with the costs of hivemind (`syncline.costmodel.network.hivemind_costs`) it
-is the default, and contains them. Where lines differ, lockstep or events tell the time.
+on equal links no policy chooses ``direct``, and none chooses a server. On a network with the costs of hivemind
+(`syncline.costmodel.network.hivemind_costs`) ``direct`` is the default, and contains them. Where lines differ, lockstep
+or events tell the time.
 
 Source: M. Ryabinin, E. Gorbunov, V. Plokhotnyuk, G. Pekhimenko, "Moshpit SGD" (2021), the butterfly of hivemind;
 ASTRA-sim's ``direct``.
@@ -16,28 +24,44 @@ ASTRA-sim's ``direct``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
+Owners: TypeAlias = Literal["workers", "places", "server"]
+"""Owners of the parts of a direct exchange: all workers, a worker in each place, or one worker."""
+
 
 class DirectAlgorithm(NamedTuple):
-    """An algorithm whose messages all leave at once, over a connection between each two workers."""
+    """An algorithm whose messages all leave at once, over a connection between each worker and each owner."""
+
+    owners: Owners = "workers"
 
 
 DIRECT = "direct"
 """The name of the all-reduce by direct exchange."""
 
 
-def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
+DIRECT_ALGORITHMS = {
+    DIRECT: DirectAlgorithm(),
+    "server-sharded": DirectAlgorithm("places"),
+    "server-at-once": DirectAlgorithm("server"),
+}
+"""The direct exchanges by name."""
+
+
+def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owners = "workers") -> FloatOrArray:
     """Return the seconds of an all-reduce of n bytes by direct exchange on equal links, 0 for one worker.
 
-    >>> f"{direct_s(4, 1e9, Link(10e-3, 125e6)):.2f}"
-    '12.02'
+    Equal links have no places, so that every worker is an owner unless there is one server.
+
+    >>> f"{direct_s(4, 1e9, Link(10e-3, 125e6)):.2f}, {direct_s(4, 1e9, Link(10e-3, 125e6), 'server'):.2f}"
+    '12.02, 48.02'
     """
-    directions = 2 if link.duplex == "half" else 1
-    bytes_s = directions * nbytes * (2 * (np.subtract(workers, 1)) / workers) / link.goodput_bytes_per_s
+    parts = 1 if owners == "server" else workers
+    directions = 2 if link.duplex == "half" and owners != "server" else 1
+    bytes_s = directions * nbytes * (2 * (np.subtract(workers, 1)) / parts) / link.goodput_bytes_per_s
     return np.where(np.greater(workers, 1), 2 * (link.latency_s + link.overhead_s) + bytes_s, 0.0)[()]

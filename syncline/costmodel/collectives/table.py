@@ -1,7 +1,8 @@
-"""The table of all algorithms: for any network, for networks of nodes, a direct exchange, those of gloo and NCCL.
+"""The table of all algorithms: for any network, of nodes, of places, direct exchanges, those of gloo and NCCL.
 
 The class of an algorithm decides its closed form: an `Algorithm` is timed by its messages and bytes, a `Hierarchy` by
-its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library.
+its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library; a
+`PlacedAlgorithm` has none where lines differ.
 `first_on` returns the default algorithm of a collective on a network.
 """
 
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
-from syncline.costmodel.collectives.direct import DIRECT, DirectAlgorithm
+from syncline.costmodel.collectives.by_places import BY_PLACES, ORDERED_RING, PLACED, PlacedAlgorithm
+from syncline.costmodel.collectives.direct import DIRECT, DIRECT_ALGORITHMS, DirectAlgorithm
 from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
 from syncline.costmodel.collectives.hierarchical import (
     HIERARCHIES,
@@ -30,6 +32,7 @@ from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
+from syncline.costmodel.network.places import place_of
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import IntOrArray
@@ -47,16 +50,24 @@ TIMED_AS_A_WHOLE = (MEASURED, NVLINK)
 """The algorithms without messages: all workers are done together, so many seconds after the last has come."""
 
 AnyAlgorithm: TypeAlias = (
-    Algorithm | Hierarchy | DirectAlgorithm | GlooAlgorithm | NcclAlgorithm | MeasuredAlgorithm | NvlinkAlgorithm
+    Algorithm
+    | Hierarchy
+    | PlacedAlgorithm
+    | DirectAlgorithm
+    | GlooAlgorithm
+    | NcclAlgorithm
+    | MeasuredAlgorithm
+    | NvlinkAlgorithm
 )
 
 TABLE: dict[str, dict[str, AnyAlgorithm]] = {
     kind: {
         **flat,
         **HIERARCHIES[kind],
+        **PLACED.get(kind, {}),
         GLOO[kind]: GLOO_ALGORITHMS[kind],
         NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind],
-        **({DIRECT: DirectAlgorithm(), MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
+        **({**DIRECT_ALGORITHMS, MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
         **({NVLINK: NvlinkAlgorithm()} if kind in LAPS else {}),
     }
     for kind, flat in FLAT.items()
@@ -81,6 +92,9 @@ OF_GLOO = _names_of(GlooAlgorithm)
 
 OF_DIRECT = _names_of(DirectAlgorithm)
 """The names of direct exchanges. No start rule applies; `best_algorithm` leaves them out, as it does servers."""
+
+OF_PLACES = _names_of(PlacedAlgorithm)
+"""The names of each collective's algorithms that follow the places of the workers."""
 
 OF_NCCL = _names_of(NcclAlgorithm)
 """The names of NCCL's algorithms over sockets, in pieces. No start rule applies; `best_algorithm` leaves them out."""
@@ -196,8 +210,9 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the algorithms that can run on a network.
 
-    They include the hierarchical algorithms if the network has several nodes of several workers. First come measured
-    times, if the link of all workers has them, and NCCL's times if nodes have NVLink inside.
+    They include the hierarchical algorithms if the network has several nodes of several workers, and on lines between
+    places those of places and the direct exchanges. First come measured times, if the link of all workers has them, and
+    NCCL's times if nodes have NVLink inside.
 
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.
@@ -206,4 +221,23 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
     levelled = HIERARCHICAL[kind] if has_levels(network, workers) else ()
     measured = (MEASURED,) if is_measured(kind, link_of_all(network, workers), workers) else ()
     nvlink = (NVLINK,) if kind in LAPS and gpu_nodes(network, workers) is not None else ()
-    return measured + nvlink + ALGORITHMS[kind] + levelled
+    placed = (*OF_PLACES[kind], *OF_DIRECT[kind]) if place_of(network, workers) is not None else ()
+    return measured + nvlink + ALGORITHMS[kind] + levelled + placed
+
+
+def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
+    """Return the algorithms of which policy ``auto`` takes the fastest where none has a closed form.
+
+    On lines between places an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives
+    have their algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On other
+    networks it is the collective's first.
+    """
+    places = place_of(network, workers)
+    if kind == "all_reduce" and hivemind_on(network) is not None:
+        return (DIRECT,)
+    if places is None:
+        return ALGORITHMS[kind][:1]
+    if kind == "all_reduce":
+        sizes = np.unique(places, return_counts=True)[1]
+        return (ORDERED_RING, DIRECT, *((BY_PLACES,) if len(sizes) > 1 and max(sizes) > 1 else ()))
+    return OF_PLACES[kind] + tuple(name for name in ALGORITHMS[kind] if not (OF_PLACES[kind] and name == "ring"))

@@ -32,6 +32,7 @@ from syncline.costmodel.collectives.policies import (
 from syncline.costmodel.collectives.table import (
     HIERARCHICAL,
     TABLE,
+    candidates_on,
     first_on,
 )
 from syncline.costmodel.network.link import Link
@@ -66,8 +67,9 @@ def carried(
         network: a link, or another network. A link's fields may be arrays with the settings along the first axis.
         wanted: see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: when a message starts; ``auto`` chooses as if eager.
-        otherwise: times a collective that has no closed form. With this function, a P that the network cannot join
-            has the time NaN, and its entry of ``ways`` gives the reason.
+        otherwise: times a collective that has no closed form; ``auto`` then is the fastest of `candidates_on`. With
+            this function, a P that the network cannot join has the time NaN, and its entry of ``ways`` gives the
+            reason.
         groups: the first of the groups of each setting, see `group_peers`; None: one group of all workers. A group on
             several levels goes level by level; on one level, by ``wanted`` (a hierarchical algorithm means ``auto``).
 
@@ -97,9 +99,15 @@ def carried(
 
 
 def group_algorithm(
-    kind: str, ranks: Sequence[int], workers: int, nbytes: float, network: Network, wanted: Algorithms
+    kind: str,
+    ranks: Sequence[int],
+    workers: int,
+    nbytes: float,
+    network: Network,
+    wanted: Algorithms,
+    otherwise: TimedOtherwise | None = None,
 ) -> str | None:
-    """Return the algorithm of `carried` for some of P workers, or None if no closed form tells which.
+    """Return the algorithm of `carried` for some of P workers, or None if no time tells which.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -108,6 +116,7 @@ def group_algorithm(
         nbytes: n.
         network: network of all workers.
         wanted: see `carried`.
+        otherwise: see `carried`.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> dgx = NETWORKS["dgx-a100"].network
@@ -118,7 +127,7 @@ def group_algorithm(
     if group is None:
         return None
     try:
-        priced = carried(kind, np.array([workers]), nbytes, network, wanted, groups=[group])
+        priced = carried(kind, np.array([workers]), nbytes, network, wanted, otherwise=otherwise, groups=[group])
     except NoClosedForm:
         return None
     return priced.names[int(np.ravel(priced.chosen)[0])] or None
@@ -202,23 +211,27 @@ def _by_somebody(
 ) -> PricedMany:
     """Time a setting by ``otherwise``, for each index of a link whose fields are arrays.
 
-    Groups take the named algorithm for any network, or else the default.
+    Policy ``auto`` takes the fastest of `candidates_on`. Else groups take the named algorithm for any network, or the
+    default.
     """
     prices = []
     for single_link in _single(network):
         name = algorithm_of(wanted, kind)
-        if group is None:
-            name = algorithm_for(wanted, kind, workers, nbytes, single_link)
-        name = name if name in TABLE[kind] and not (group and name in HIERARCHICAL[kind]) else None
-        name = name or first_on(kind, single_link)
+        if name == "auto":
+            names = candidates_on(kind, single_link, workers)
+        elif group is None:
+            names = (algorithm_for(wanted, kind, workers, nbytes, single_link) or first_on(kind, single_link),)
+        else:
+            names = (name if name in TABLE[kind] and name not in HIERARCHICAL[kind] else first_on(kind, single_link),)
         try:
-            seconds, source = otherwise(kind, workers, nbytes, single_link, name, rule, group)
+            timed = {name: otherwise(kind, workers, nbytes, single_link, name, rule, group) for name in names}
         except SpecError as error:
             if error.path != "workers":
                 raise
             prices.append(_unjoined(single_link, error))
         else:
-            prices.append(PricedMany(seconds, (name,), FIRST, (source,), FIRST))
+            name = min(names, key=lambda name: (np.isnan(timed[name][0]), timed[name][0]))
+            prices.append(PricedMany(timed[name][0], (name,), FIRST, (timed[name][1],), FIRST))
     if len(prices) == 1:
         return prices[0]
     names, chosen = _texts([(priced.names, priced.chosen) for priced in prices])

@@ -192,6 +192,17 @@ class Star(ByValue):
         )
 
 
+def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
+    """Return the bytes per second of each path's narrowest channel, ``(N,)``.
+
+    ``bandwidth`` is ``(C + 1,)``; the last is infinite.
+    """
+    rate: Floats = bandwidth[paths.channels[:, 0]]
+    for column in paths.channels.T[1:]:
+        rate = np.minimum(rate, bandwidth[column])
+    return rate
+
+
 def longest_latency_s(topology: Topology) -> float:
     """Return the latency of a star's links, the longest if they differ; else the longest from a worker to the next."""
     if isinstance(topology, Star):

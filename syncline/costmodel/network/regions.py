@@ -11,7 +11,7 @@ from syncline.costmodel.network.matrix import Matrix
 from syncline.errors import SpecError, one_of
 
 # fmt: off
-_AWS = (
+AWS_PAIRS = (
     ("oregon", "virginia", 67, 790),
     ("oregon", "tokyo", 96, 523),
     ("oregon", "singapore", 163, 341),
@@ -99,7 +99,7 @@ SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 
 
 def _lines() -> dict[tuple[str, str], Link]:
-    measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*_AWS, *_GOOGLE)}
+    measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *_GOOGLE)}
     both = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
     return {ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends)) for ends, (ping_ms, mbit_s) in both.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -64,14 +64,14 @@ def each_link(node: Any) -> Iterator[Link]:
                 yield from each_link(getattr(node, field.name))
 
 
-def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected_link: Link | None = None) -> T:
+def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: Collection[Link] | None = None) -> T:
     """Return the network with bandwidths and latencies multiplied by factors; software costs stay the same.
 
     Args:
         network: a link, or anything made of dataclasses that has links.
         bandwidth: positive factor of bandwidths, uploads included.
         latency: positive factor of latencies.
-        selected_link: change only links equal to this link; None: all links.
+        selected: change only these links; None: all links.
 
     Raises:
         SpecError: a factor that is not positive.
@@ -83,14 +83,18 @@ def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected_li
         require(0 < factor < float("inf"), name, factor, "a positive number")
 
     def change(link: Link) -> Link:
-        if (bandwidth == latency == 1.0) or (selected_link is not None and link != selected_link):
-            return link
-        upload = link.upload_bytes_per_s
-        return replace(
-            link,
-            latency_s=link.latency_s * latency,
-            bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
-            upload_bytes_per_s=None if upload is None else upload * bandwidth,
-        )
+        unchanged = (bandwidth == latency == 1.0) or (selected is not None and link not in selected)
+        return link if unchanged else scaled_link(link, bandwidth, latency)
 
     return with_links(network, change)
+
+
+def scaled_link(link: Link, bandwidth: float, latency: float) -> Link:
+    """Return the link with its bandwidths, the upload's too, and its latency multiplied by factors."""
+    upload = link.upload_bytes_per_s
+    return replace(
+        link,
+        latency_s=link.latency_s * latency,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
+        upload_bytes_per_s=None if upload is None else upload * bandwidth,
+    )

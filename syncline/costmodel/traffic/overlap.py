@@ -15,7 +15,9 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from syncline.costmodel.collectives.table import hivemind_on
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling
+from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.call import Call, Spans
 from syncline.costmodel.traffic.exchanges import Exchange, due_steps, join_exchanges, phase_cycles
@@ -56,6 +58,14 @@ class Bucket(NamedTuple):
 
 WHOLE = (Bucket(1.0, 1.0),)
 """The whole gradient in one bucket at the end of the backward pass, without overlap."""
+
+
+def buckets_on(network: Network | Topology, buckets: Sequence[Bucket]) -> Sequence[Bucket]:
+    """Return the buckets in which a gradient travels on a network; hivemind averages it as a whole.
+
+    hivemind's averager takes all tensors of a round in one call, after the backward pass.
+    """
+    return buckets if hivemind_on(network) is None else WHOLE
 
 
 def bytes_per_gradient(number_format: str) -> int:

@@ -17,8 +17,8 @@ from syncline.costmodel.collectives.hierarchical import first_group_like
 from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.network.topology import among, topology
 from syncline.measure.recording.record import Started
-from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.sim import collective_finish_s
+from syncline.sim.clocks.simulated import simulated_s
 
 
 def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:

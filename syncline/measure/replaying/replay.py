@@ -18,6 +18,7 @@ from syncline.measure.recording.record import RankRecord, Started
 from syncline.measure.replaying.prices import group_price
 from syncline.measure.replaying.programs import MeasuredComputing, known_host, programs_of
 from syncline.sim import Timeline, run_events
+from syncline.sim.clocks.simulated import simulated_s
 
 MOST_PLAYED = 32
 """Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
@@ -35,7 +36,9 @@ def algorithms_on(network: Network, workers: int, policy: str | None) -> Callabl
         if policy is None:
             return None
         if len(ranks) < workers and not isinstance(network, Link):
-            return group_algorithm(kind, ranks, workers, max(nbytes, 1.0), network, policy)
+            return group_algorithm(kind, ranks, workers, max(nbytes, 1.0), network, policy, simulated_s)
+        if policy == "auto":
+            return group_algorithm(kind, range(workers), workers, max(nbytes, 1.0), network, policy, simulated_s)
         return chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), network)
 
     return lambda event: chosen(event.kind, event.ranks, event.payload_bytes)

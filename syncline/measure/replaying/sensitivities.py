@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.network.scaled_links import links_of, scaled
+from syncline.costmodel.network.link_groups import LinkGroup, link_groups
+from syncline.costmodel.network.scaled_links import scaled
 from syncline.measure.replaying.clocks import Window
 from syncline.measure.replaying.rows import TimedReplay, replay_timed
 from syncline.measure.replaying.scenario import ReplayedOn, without_site
@@ -42,13 +43,13 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, sites: Sequence[dict
         sites: the lines of the script, the longest waits first.
 
     Returns:
-        A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several links the first two for each
-        link; rows for lines (``site``) and ranks (``rank``).
+        A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several groups of links the first two
+        for each group; rows for lines (``site``) and ranks (``rank``).
     """
-    links = links_of(timed.on)
+    groups = link_groups(timed.on)
     rows = [_row(timed, "compute", "hardware", elasticity=_elasticity(timed, question, "compute"))]
-    for only in [None, *(links if len(links) > 1 else ())]:
-        name = "all links" if only is None else only.name or only.describe()
+    for only in [None, *(groups if len(groups) > 1 else ())]:
+        name = "all links" if only is None else only.name
         for field in ("bandwidth", "latency"):
             rows.append(_row(timed, field, name, elasticity=_elasticity(timed, question, field, only)))
     step_s = timed.clock.step_time_s
@@ -71,14 +72,14 @@ def _row(replayed: TimedReplay, kind: str, name: str, **values: float) -> dict[s
     return row | {key: values.get(key) for key in ("elasticity", "step_time_s", "waited_for_s", "share")}
 
 
-def _elasticity(replayed: TimedReplay, question: ReplayedOn, field: str, only: Any = None) -> float:
+def _elasticity(replayed: TimedReplay, question: ReplayedOn, field: str, only: LinkGroup | None = None) -> float:
     """Return the elasticity of the step with respect to computing, or to a field of links."""
 
     def step_s(factor: float) -> float:
         if field == "compute":
             changes = replace(question.changes, compute=question.changes.compute * factor)
             return replay_timed(replayed.record, replayed.on, replace(question, changes=changes))[1].step_time_s
-        network: Network = scaled(replayed.on, **{field: factor}, selected_link=only)
+        network: Network = scaled(replayed.on, **{field: factor}, selected=None if only is None else only.links)
         return replay_timed(replayed.record, network, question)[1].step_time_s
 
     return elasticity(step_s(1 + CHANGE), step_s(1 / (1 + CHANGE)))

@@ -26,6 +26,7 @@ from syncline.planner.projection.projections import names_of
 from syncline.questions.advise import Advise
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
+from syncline.specs.cluster.clusters import worker_count
 from syncline.specs.cluster.networks import network as network_of
 from syncline.specs.failures import FailuresSpec, check_workers, failures_of
 from syncline.specs.models import transformer
@@ -141,7 +142,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
     machine = own_machine or (resolved.hardware if resolved else None)
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = question.workers if question.workers is not None else resolved.workers if resolved else None
+    count = question.workers if question.workers is not None else resolved.workers if resolved else worker_count(joined)
     if count is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
     if not 1 <= count <= MANY:

@@ -149,7 +149,7 @@ class Replay:
 
     def _timed(self, call: Call) -> list[PricedCall]:
         out = []
-        for part in split_call(call, self.spec.overlap, self.traffic.buckets):
+        for part in split_call(call, self.spec.overlap, self.traffic.on(self.network).buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._played:
                 alone = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)

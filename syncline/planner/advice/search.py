@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from syncline.costmodel.collectives.closed_prices import HOW
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.layouts.placements import placements_of
@@ -28,7 +29,6 @@ from syncline.planner.advice.plans import (
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.rows import Known
-from syncline.planner.projection.simulated_cost import HOW
 from syncline.units import format_bytes
 
 LAYOUTS_TRIED = 3

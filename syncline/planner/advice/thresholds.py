@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel import Link, Network
+from syncline.costmodel import Network
+from syncline.costmodel.network.link_groups import outermost_links
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.scaled_links import links_of, scaled
+from syncline.costmodel.network.scaled_links import scaled
 from syncline.errors import SpecError
 from syncline.planner.advice.equal_loss import tokens_needed
 from syncline.planner.advice.failing import time_with_failures_s
@@ -82,11 +83,6 @@ def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     )
 
 
-def outermost_link(network: Network) -> Link:
-    """Return the link of the outermost level."""
-    return network.levels[-1].link if isinstance(network, MultiLevel) else links_of(network)[-1]
-
-
 def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
     """Return the values at which another plan becomes the first: a row for each quantity and direction.
 
@@ -100,16 +96,16 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     """
     if len(rows) < 2:
         return []
-    link = outermost_link(question.network)
+    outermost = outermost_links(question.network)
     plans = [prepared_row(question, row) for row in rows]
 
     def on(**factors: float) -> list[float]:
-        network = scaled(question.network, selected_link=link, **factors)
+        network = scaled(question.network, selected=outermost.links, **factors)
         return [prepared_plan.time_s(network) for prepared_plan in plans]
 
     bounds = _relative_cost_bounds(question, plans[0].plan)
     results = []
-    bandwidth, latency = float(link.bandwidth_bytes_per_s), float(link.latency_s)
+    bandwidth, latency = float(outermost.link.bandwidth_bytes_per_s), float(outermost.link.latency_s)
     for quantity, now, timed in (
         ("bandwidth", bandwidth, lambda factor: on(bandwidth=factor)),
         ("latency", latency, lambda factor: on(latency=factor)),

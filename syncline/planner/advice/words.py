@@ -11,6 +11,7 @@ import numpy as np
 
 from syncline.costmodel import Network, Sites, TwoLevel
 from syncline.costmodel.layouts.placements import GIVEN
+from syncline.costmodel.network.link_groups import outermost_links
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.scaled_links import scaled
@@ -18,7 +19,7 @@ from syncline.planner.advice.failing import failure_words
 from syncline.planner.advice.plan_costs import PARTS, PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.significance import fastest_by_loss
-from syncline.planner.advice.thresholds import outermost_link, prepared, prepared_row
+from syncline.planner.advice.thresholds import prepared, prepared_row
 from syncline.planner.assumptions import SHARDING_TEXTS
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
@@ -108,13 +109,13 @@ def _step_words(row: PlanRow) -> str:
 
 def _latency_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
     """Return a sentence on the shares of latency and bandwidth of the outermost link in the first plan's time."""
-    link = outermost_link(question.network)
+    link, links = outermost_links(question.network)[1:]
     if not link.latency_s:
         return []
     prepared_plan = prepared_row(question, row)
     now_s = prepared_plan.time_s(question.network)
-    no_latency_s = prepared_plan.time_s(scaled(question.network, latency=FREE, selected_link=link))
-    no_bytes_s = prepared_plan.time_s(scaled(question.network, bandwidth=1 / FREE, selected_link=link))
+    no_latency_s = prepared_plan.time_s(scaled(question.network, latency=FREE, selected=links))
+    no_bytes_s = prepared_plan.time_s(scaled(question.network, bandwidth=1 / FREE, selected=links))
     where = level_words(question.network)
     rate, latency = format_bandwidth(float(link.bandwidth_bytes_per_s)), format_seconds(float(link.latency_s))
     return [

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime, TensorShape
-from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, PricedMany
+from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, HOW, PricedMany
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import carried
 from syncline.costmodel.layouts.activations import RECOMPUTED
@@ -41,7 +41,7 @@ from syncline.planner.projection.rows import (
     once_each,
 )
 from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
-from syncline.planner.projection.simulated_cost import HOW, simulated_s
+from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.planner.projection.traffic import Traffic
 from syncline.specs import ProjectSpec
 
@@ -148,6 +148,7 @@ class ProjectionPlan:
 
     def _step(self, traffic: Traffic, number: int, selection: PricedSettings) -> StepTime:
         """Return the step of settings that all have this traffic."""
+        traffic = traffic.on(selection.network)
         timed = self._timed(traffic, selection)
         slower = selection.along(selection.factors.computing)
         trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
@@ -210,7 +211,7 @@ class ProjectionPlan:
             cache: see `step`.
         """
         settings = np.zeros(1, dtype=np.int64)
-        traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0)
+        traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0).on(network)
         selection = PricedSettings(settings, traffic.place[:1], network, 1, {} if cache is None else cache)
         timed = self._timed(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
@@ -270,7 +271,7 @@ class ProjectionPlan:
             settings = traffic.settings
             selection = PricedSettings(settings, traffic.place[settings], network, ndim, cache)
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
-                for part in split_call(call, self.spec.overlap, traffic.buckets):
+                for part in split_call(call, self.spec.overlap, traffic.on(network).buckets):
                     priced = self.call_cost(part, selection)
                     code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
                     new_codes = np.reshape(

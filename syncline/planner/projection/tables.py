@@ -9,6 +9,8 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.closed_prices import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
+from syncline.costmodel.network.places import ring_text
+from syncline.costmodel.network.topology import Network
 from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.assumptions_block import assumptions_block
 from syncline.planner.projection.training_tables import training_columns, training_note
@@ -60,7 +62,7 @@ def project_tables(
     note = "Every: steps from one exchange to the next. " + few_note(rows, projections[0].methods[0].name)
     if any(heading.startswith("5%") for heading, _ in columns):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
-    note += training_note(rows, projections) + simulation_note(rows)
+    note += training_note(rows, projections) + simulation_note(rows) + places_note(rows, projections[0].networks)
     note += memory_note(rows, projections) + MORE
     keys = ("method", "workers") if len(counts) > 1 else ("method",)
     return [
@@ -126,6 +128,23 @@ def simulation_note(rows: Sequence[Record]) -> str:
     lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
     more = len(reasons) - MOST_NAMED
     return "".join([*lines, f"\n-: {more} more, which --json has in 'not_timed'."] if more > 0 else lines)
+
+
+def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
+    """Return lines with the algorithms on lines between places, and the order of the places in a ring."""
+    lines = []
+    for network in networks:
+        methods: dict[str, dict[str, None]] = {}
+        counts = set()
+        for row in rows:
+            if row["network"] == network.name and row["timed_by"] is not None and row["workers"] > 1:
+                methods.setdefault(row["algorithm"], {})[row["method"]] = None
+                counts.add(row["workers"])
+        order = ring_text(network, max(counts)) if counts else ""
+        if order:
+            names = "; ".join(f"{algorithm}: {_listed(users)}" for algorithm, users in methods.items())
+            lines.append(f"\nAlgorithms on {network.name}: {names}. Order of the places in a ring: {order}.")
+    return "".join(lines)
 
 
 MOST_NAMED = 8

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Exchange, TensorShape, calls_by_step
+from syncline.costmodel import Exchange, Network, TensorShape, calls_by_step
 from syncline.costmodel.numerics.arrays import Indices, IntOrArray
 from syncline.costmodel.traffic.exchanges import CallPattern
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.methods import MethodBase
 
 SIZES = ("payload_bytes", "encoded_bytes")
@@ -38,6 +38,10 @@ class Traffic(NamedTuple):
     def settings(self) -> Indices:
         """Return the indices of the settings with this traffic, in order."""
         return np.flatnonzero(self.place >= 0)
+
+    def on(self, network: Network) -> Traffic:
+        """Return the traffic with the buckets of `buckets_on`."""
+        return self._replace(buckets=tuple(buckets_on(network, self.buckets)))
 
 
 class KeptNumbers(NamedTuple):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 from syncline.costmodel import Link, Network
 from syncline.costmodel.network.level import Level
+from syncline.costmodel.network.link_groups import BETWEEN, INSIDE, LinkGroup, link_groups
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.scaled_links import with_links
+from syncline.costmodel.network.scaled_links import scaled_link, with_links
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
@@ -36,7 +37,9 @@ class LinkPlace:
 
 
 def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
-    """Return the links of a network, from the innermost level to the outermost; of a matrix its lines by latency.
+    """Return the links of a network, from the innermost level to the outermost.
+
+    Those of a matrix are its lines by latency, and last all lines between its places together.
 
     Raises:
         SpecError: a network that is no link and has no levels, or sites whose uplinks differ.
@@ -68,8 +71,19 @@ def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
     raise SpecError(path, network.name, "one link to everybody, nodes, sites, levels or places")
 
 
+MOST_LINES = 16
+"""Largest number of different lines that have a name of their own."""
+
+
 def _lines_of(network: Matrix) -> list[LinkPlace]:
-    """Return the different lines of a matrix, the one of least latency first; equal lines change together."""
+    """Return the different lines of a matrix, the one of least latency first, then all lines between places together.
+
+    Equal lines change together. A matrix of many different lines has only those inside and those between places.
+    """
+    groups = [group for group in link_groups(network) if group.name in (INSIDE, BETWEEN)]
+    together = [_together(network, group) for group in groups]
+    if sum(len(group.links) for group in groups) > MOST_LINES:
+        return together
     lines = {replace(line, name=""): line for row in network.lines for line in row if line is not None}
 
     def place(numbers: Link, line: Link) -> LinkPlace:
@@ -83,7 +97,23 @@ def _lines_of(network: Matrix) -> list[LinkPlace]:
         return LinkPlace(line.name, line, with_link)
 
     places = [place(numbers, line) for numbers, line in lines.items()]
-    return sorted(places, key=lambda place: float(place.link.latency_s))
+    by_latency = sorted(places, key=lambda place: float(place.link.latency_s))
+    return [*by_latency, *together[-1:]] if len(places) > 1 else by_latency
+
+
+def _together(network: Matrix, group: LinkGroup) -> LinkPlace:
+    """Return the place of several lines, which the narrowest stands for: another one in its place scales all."""
+
+    def with_link(link: Link) -> Network:
+        now = group.link
+        rate = float(link.bandwidth_bytes_per_s) / float(now.bandwidth_bytes_per_s)
+        latency = float(link.latency_s) / float(now.latency_s) if now.latency_s else 1.0
+        changed = with_links(
+            network.lines, lambda line: scaled_link(line, rate, latency) if line in group.links else line
+        )
+        return replace(network, lines=changed)
+
+    return LinkPlace(group.name, group.link, with_link)
 
 
 def _of_level(network: MultiLevel, number: int) -> LinkPlace:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import Floats, Ints, Network, Topology, among, topology
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError
 from syncline.sim.clocks.overlap import optimizer_times, overlapped, trigger_times
 from syncline.sim.clocks.training import Clock, clock
@@ -77,7 +77,7 @@ def phased_clock(
     times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, full_network = list(calls), topology(network, workers)
     triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
-    travelling = overlapped(calls, overlap, buckets)
+    travelling = overlapped(calls, overlap, buckets_on(full_network, buckets))
     now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     for begin, end in _phases(present):
         is_present = present[begin]

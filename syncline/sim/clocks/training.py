@@ -10,15 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
-from syncline.costmodel.collectives.table import ALGORITHMS
+from syncline.costmodel.collectives.table import ALGORITHMS, candidates_on
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Network, Topology, topology
+from syncline.costmodel.network.places import place_of
+from syncline.costmodel.network.topology import Floats, Network, Topology, among, topology
 from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
+from syncline.sim.clocks.simulated import simulated_s
 from syncline.sim.clocks.single_collective import collective_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.outcome import FailureCosts
@@ -107,7 +109,8 @@ def clock(
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
         algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; for
             calls of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
-            `syncline.costmodel.collectives.vectorised.carried`, and ``auto`` the default if no groups are like theirs.
+            `syncline.costmodel.collectives.vectorised.carried`; if no groups are like theirs, ``auto`` is the fastest
+            for their group alone on lines between places, and else the default.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
@@ -139,7 +142,7 @@ def clock(
         network = topology(network, workers)
     calls = list(calls)
     CallsByStep(calls, steps)  # checks the calls before they are split
-    sent = _carried(overlapped(calls, overlap, buckets), algorithm, workers, network)
+    sent = _carried(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
     nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
     if evaluator != "events":
         try:
@@ -166,10 +169,12 @@ def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network
             if ranks is not None and named in ("auto", "nccl") and not isinstance(network, Link):
                 name = None
                 if hasattr(network, "among"):  # a network, not a topology of different links
-                    name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), named)
+                    joined = cast(Network, network)
+                    name = group_algorithm(kind, ranks, workers, nbytes, joined, named, simulated_s)
                 if name is None and named == "nccl":
                     raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
-                chosen[key] = name
+                members = among(topology(network, workers), ranks)
+                chosen[key] = name if name or place_of(members, len(ranks)) is None else _fastest(kind, nbytes, members)
             else:
                 chosen[key] = _algorithm(algorithm, kind, nbytes, len(ranks or range(workers)), network)
         carried.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
@@ -187,13 +192,18 @@ def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, netwo
     described = hasattr(network, "among")
     if named == "nccl" and not described:
         raise SpecError("algorithm", named, "another one where links differ, as its tables are of equal ones")
-    if named != "auto" or described:
+    if named != "auto":
         return algorithm_for(wanted, kind, workers, nbytes, network)
+    if described:
+        return group_algorithm(kind, range(workers), workers, nbytes, cast(Network, network), named, simulated_s)
+    return _fastest(kind, nbytes, cast(Topology, network))
 
-    def finish_s(name: str) -> float:
-        return float(collective_finish_s(kind, workers, nbytes, network, name).max())
 
-    return min(ALGORITHMS[kind], key=finish_s)
+def _fastest(kind: str, nbytes: float, network: Topology) -> str:
+    """Return the algorithm that is simulated to be the fastest on a topology of different links."""
+    has_places = place_of(network, network.workers) is not None
+    names = candidates_on(kind, network, network.workers) if has_places else ALGORITHMS[kind]
+    return min(names, key=lambda name: float(collective_finish_s(kind, network.workers, nbytes, network, name).max()))
 
 
 class _Tally(NamedTuple):

@@ -17,14 +17,18 @@ from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, Ro
 from syncline.costmodel.collectives.algorithms.base import backwards
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
+from syncline.costmodel.collectives.by_places import PlacedAlgorithm
 from syncline.costmodel.collectives.cost import wire_bytes
+from syncline.costmodel.collectives.direct import DirectAlgorithm
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes, level_parts
-from syncline.costmodel.collectives.table import algorithm_name, is_direct, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.collectives.table import TABLE, algorithm_name, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.nccl_costs import DEFAULT, NcclCosts
 from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.places import Places, place_of, places_in_order, places_on
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache
+from syncline.sim.collectives.by_places import by_places_rounds, ordered_ring_rounds
 from syncline.sim.collectives.direct import direct_rounds
 from syncline.sim.collectives.gloo import gloo_rounds
 from syncline.sim.collectives.nccl import nccl_rounds
@@ -58,14 +62,14 @@ def rounds(
     algorithm: str | None = None,
     group: Inner = None,
     nccl: NcclCosts | None = None,
+    places: Places | None = None,
 ) -> Sequence[Round]:
     """Return the rounds of a collective.
 
-    The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo in
-    `syncline.sim.collectives.gloo`, those of a direct exchange in `syncline.sim.collectives.direct`, and those of NCCL
-    in `syncline.sim.collectives.nccl`. Those of a hierarchy follow `syncline.costmodel.collectives.hierarchical`: in
-    ``leader`` each node reduces along a binomial tree to its first
-    worker, these workers all-reduce, and each of them broadcasts down its tree.
+    The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`; those of gloo, of NCCL,
+    of a direct exchange and of places are in modules of these names in `syncline.sim.collectives`. Those of a hierarchy
+    follow `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial tree to its
+    first worker, these workers all-reduce, and each of them broadcasts down its tree.
 
     Args:
         kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
@@ -76,6 +80,7 @@ def rounds(
         group: number of workers of a node, which are consecutive, or the sizes of all levels but the outermost; only
             for hierarchical algorithms.
         nccl: sizes of NCCL's pieces; its defaults if None.
+        places: places of the workers, for the algorithms that follow them; without them every worker is one.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or workers that do not fill nodes.
@@ -87,8 +92,11 @@ def rounds(
     if name in HIERARCHIES[kind]:
         by_level = _hierarchical_all_reduce if kind == "all_reduce" else partial(_level_by_level, kind)
         return _read_only(by_level(name, workers, nbytes, all_sizes(workers, group)))
-    if is_direct(kind, name):
-        return _read_only(direct_rounds(workers, float(nbytes)))
+    entry = TABLE[kind][name]
+    if isinstance(entry, DirectAlgorithm):
+        return _read_only(direct_rounds(workers, float(nbytes), entry.owners, places))
+    if isinstance(entry, PlacedAlgorithm):
+        return _read_only(_placed_rounds(kind, entry, float(nbytes), places or places_in_order(workers)))
     if is_gloo(kind, name):
         return _read_only(gloo_rounds(kind, workers, float(nbytes)))
     if is_nccl(kind, name):
@@ -99,9 +107,21 @@ def rounds(
 def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
 ) -> Sequence[Round]:
-    """Return the rounds of a collective on a network, whose nodes or sites are the hierarchical groups."""
+    """Return the rounds of a collective on a network, whose nodes, sites or places are the groups of the workers."""
     cut = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
-    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), cut)
+    placed = places_for(kind, algorithm, network, workers)  # type: ignore[arg-type]
+    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), cut, placed)
+
+
+def places_for(kind: str, algorithm: str | None, on: Network | Topology, workers: int) -> Places | None:
+    """Return the places of the workers if the messages of an algorithm depend on them."""
+    entry = TABLE.get(kind, {}).get(algorithm or "")
+    follows = isinstance(entry, PlacedAlgorithm) or (isinstance(entry, DirectAlgorithm) and entry.owners != "workers")
+    return places_on(on, workers) if follows and place_of(on, workers) is not None else None
+
+
+def _placed_rounds(kind: str, entry: PlacedAlgorithm, nbytes: float, places: Places) -> Sequence[Round]:
+    return ordered_ring_rounds(kind, nbytes, places) if entry.is_ring else by_places_rounds(nbytes, places)
 
 
 def _at_level(level_rounds: Iterable[Round], firsts: RankArray, stride: int) -> Iterator[Round]:

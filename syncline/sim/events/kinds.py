@@ -19,13 +19,14 @@ from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import opening_of
 from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.places import Places
 from syncline.costmodel.network.tcp import TOGETHER
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
 from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
 from syncline.sim.collectives.nccl import nccl_limits
-from syncline.sim.collectives.rounds import rounds
+from syncline.sim.collectives.rounds import places_for, rounds
 from syncline.sim.events.plans import Plan, plan_of
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import CoreState, copy_records
@@ -62,6 +63,7 @@ class CollectiveKinds:
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
         self._state, self._topology, self._routes, self._workers = state, topology, routes, workers
         self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}
+        self._places: dict[Hashable, Places | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
         self._last: tuple[Collective | None, int] = None, -1
@@ -120,7 +122,11 @@ class CollectiveKinds:
             joined = self._topology if group is None else among(self._topology, group)
             self._inner_sizes[group] = inner_sizes(joined, ranks)
         nccl = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
-        return rounds(kind, ranks, collective.nbytes, algorithm, self._inner_sizes[group], nccl)
+        placed = kind, algorithm, group
+        if placed not in self._places:
+            joined = self._topology if group is None else among(self._topology, group)
+            self._places[placed] = places_for(kind, algorithm, joined, ranks)
+        return rounds(kind, ranks, collective.nbytes, algorithm, self._inner_sizes[group], nccl, self._places[placed])
 
     def plan(self, kind_number: int) -> None:
         """Make the plan of a kind, if there is none yet."""

@@ -28,38 +28,47 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
         Contention: unequal messages share a channel that limits them, or messages of different times do.
     """
     received, sent = entry_s.copy(), entry_s.copy()
-    half = rounds[: len(rounds) // 2]
-    if not half:
+    middle = len(rounds) // 2
+    if not middle:
         return received, sent
-    senders, receivers = (np.concatenate([round_[end] for round_ in half]) for end in (0, 1))
-    nbytes = np.concatenate([np.broadcast_to(np.float64(round_.nbytes), round_.senders.shape) for round_ in half])
-    paths, bandwidth = topology.paths(senders, receivers), np.append(topology.bandwidth_bytes_per_s, np.inf)
-    limits = limiting_channels(paths.channels, bandwidth)
-    busy_s, leaves_s = np.full(len(bandwidth), -np.inf), np.full(len(senders), -np.inf)
-    for _ in range(2):
-        begin = np.maximum(received[senders], leaves_s)
-        leaves_s = shared_flow_s(begin, nbytes, paths.channels, bandwidth, limits, busy_s)
+    halves = [_messages(half) for half in (rounds[:middle], rounds[middle:])]
+    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
+    paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
+    limits = limiting_channels([path.channels for path in paths], bandwidth)
+    busy_s, leaves_s = np.full(len(bandwidth), -np.inf), np.full((topology.workers,) * 2, -np.inf)  # of a connection
+    for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
+        begin = np.maximum(received[senders], leaves_s[senders, receivers])
+        left_s = shared_flow_s(begin, nbytes, path.channels, bandwidth, limits, busy_s)
+        leaves_s[senders, receivers] = left_s
         received = received.copy()
-        np.maximum.at(received, receivers, leaves_s + paths.latency_s + paths.overhead_s)
-        np.maximum.at(sent, senders, leaves_s)
+        np.maximum.at(received, receivers, left_s + path.latency_s + path.overhead_s)
+        np.maximum.at(sent, senders, left_s)
     return received, sent
 
 
-def limiting_channels(channels: Ints, bandwidth: Floats) -> NDArray[np.bool_]:
+def _messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
+    """Return the senders, the receivers and the bytes of all messages of these rounds, each ``(M,)``."""
+    senders, receivers = (np.concatenate([round_[end] for round_ in rounds]) for end in (0, 1))
+    sizes = [np.broadcast_to(np.float64(round_.nbytes), round_.senders.shape) for round_ in rounds]
+    return senders, receivers, np.concatenate(sizes)
+
+
+def limiting_channels(of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
     """Return the channels ``(C + 1,)`` that could limit their messages, even if those of both halves flow at once.
 
-    The other channels of a message limit it to a rate. A channel that carries twice the sum of these rates limits none.
+    The other channels of a message limit it to a rate. A channel that carries the sum of these rates limits none.
 
     Args:
-        channels: ``(M, H)`` channels of the messages of one half; -1 for none.
+        of_halves: ``(M, H)`` channels of the messages of each half; -1 for none.
         bandwidth: ``(C + 1,)`` bytes per second, the last infinite.
     """
     demand, count = np.zeros(len(bandwidth)), np.zeros(len(bandwidth))
-    rates = bandwidth[channels]
-    for column in range(channels.shape[1]):
-        others = np.delete(rates, column, axis=1).min(axis=1, initial=np.inf)
-        np.add.at(demand, channels[:, column], others)
-        np.add.at(count, channels[:, column], 1)
-    limits = (count > 1) & (2 * demand > bandwidth)
+    for channels in of_halves:
+        rates = bandwidth[channels]
+        for column in range(channels.shape[1]):
+            others = np.delete(rates, column, axis=1).min(axis=1, initial=np.inf)
+            np.add.at(demand, channels[:, column], others)
+            np.add.at(count, channels[:, column], 1)
+    limits = (count > 1) & (demand > bandwidth)
     limits[-1] = False
     return limits

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.paths import Floats, Ints
-from syncline.costmodel.network.topology import Paths, Star, Topology
+from syncline.costmodel.network.paths import Floats, Ints, narrowest
+from syncline.costmodel.network.topology import Star, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
 from syncline.errors import SynclineError
 from syncline.sim.collectives.rounds import rounds_bytes, rounds_on
@@ -181,17 +181,6 @@ def _routed(
         rings(senders, receivers, workers) if repeated else None,
         np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
     )
-
-
-def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
-    """Return the bytes per second of each route's narrowest channel, ``(N,)``.
-
-    ``bandwidth`` is ``(C + 1,)``; the last is infinite.
-    """
-    rate: Floats = bandwidth[paths.channels[:, 0]]
-    for column in paths.channels.T[1:]:
-        rate = np.minimum(rate, bandwidth[column])
-    return rate
 
 
 def _scalar_if_equal(values: Floats) -> float | Floats:

@@ -16,7 +16,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.topology import Network
 from syncline.errors import SpecError, one_of
-from syncline.specs.cluster.files import SECTIONS, is_file, parse_fields, read_text
+from syncline.specs.cluster.files import SECTIONS, is_file, parse_fields, read_text, with_tables_beside
 from syncline.specs.cluster.hardware import hardware
 from syncline.specs.cluster.networks import network
 from syncline.specs.cluster.reading import whole_number
@@ -89,7 +89,9 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
 
 
 def _from_file(file: Path, path: str) -> Cluster:
-    fields = parse_fields(read_text(file, path), str(file), path, "a file", AS_IN)
+    fields = with_tables_beside(file, parse_fields(read_text(file, path), str(file), path, "a file", AS_IN))
+    if isinstance(fields.get("network"), Mapping):
+        fields = {**fields, "network": with_tables_beside(file, fields["network"])}
     return _from_fields(fields, str(fields.get("name") or file.stem), path)
 
 
@@ -141,6 +143,19 @@ def worker_count(network: Network) -> int | None:
     if isinstance(network, Matrix):
         return network.workers
     return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
+
+
+def with_matrices(networks: Sequence[Any] | None, path: str = "--network") -> tuple[list[Any] | None, int | None]:
+    """Return networks with the matrices among them built, because tables of lines are long, and their worker count.
+
+    The count is None if the networks connect different numbers of workers, or any number.
+    """
+    if networks is None:
+        return None, None
+    built = [network(value, f"{path}.{number}") for number, value in enumerate(networks)]
+    counts = {worker_count(joined) for joined in built}
+    resolved = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
+    return resolved, counts.pop() if len(counts) == 1 else None
 
 
 def resolve_cluster_options(

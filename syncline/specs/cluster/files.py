@@ -47,11 +47,17 @@ def read_section(file: Path, section: Literal["network", "hardware"], path: str)
     """
     fields = parse_fields(read_text(file, path), str(file), path, "a file", AS_IN[section])
     if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
-        return _named(fields, fields.get("name") or file.stem)
+        return _named(with_tables_beside(file, fields), fields.get("name") or file.stem)
     if not isinstance(fields.get(section), Mapping):
         raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
     name = fields[section].get("name") or fields.get("name") or file.stem
-    return _named(fields[section], name)
+    return _named(with_tables_beside(file, fields[section]), name)
+
+
+def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a file with the path of its table of lines, which is relative to the file's folder."""
+    lines = fields.get("lines")
+    return {**fields, "lines": str(file.parent / lines)} if isinstance(lines, str) else fields
 
 
 def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from syncline.costmodel.bases import (
     PIPELINES_ON_LINES,
     SET_LINKS,
     SMALL_PRESETS,
+    WIDE_LINES,
     nccl_nvlink_basis,
     nvlink_basis,
 )
@@ -46,6 +47,7 @@ from syncline.measure.validation.measured_steps import read_points, recomputes
 from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, least_of, residuals
 from syncline.measure.validation.vtrain import errors_by_cell
+from tests.measure.validation.wide_lines import wide_line_errors
 
 NO_TENSOR = "A100, one node, no tensor parallelism"
 
@@ -61,6 +63,7 @@ def measured_uncertainties() -> dict[str, Uncertainty]:
     errors = residuals(row for path in BUNDLED for row in predicted_rows(path)) | nvlink_residuals()
     errors |= left_out_residuals()
     errors |= projected_residuals()
+    errors[WIDE_LINES] = [error.error for error in wide_line_errors()]
     return {
         basis: uncertainty_of(basis_errors, basis)
         for basis, basis_errors in errors.items()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from syncline.costmodel import NETWORKS
+from syncline.costmodel.network.link_groups import outermost_links
 from syncline.costmodel.network.scaled_links import scaled
 from syncline.planner.advice.plan_costs import PlanRow, price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.search import search_plans
-from syncline.planner.advice.thresholds import first_changes, outermost_link, prepared
+from syncline.planner.advice.thresholds import first_changes, prepared
 from syncline.questions.advise import Advise
-from syncline.specs import named_cluster
+from syncline.specs import named_cluster, network
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +28,21 @@ def rows(two: AdviceQuestion) -> list[PlanRow]:
     return sorted(known, key=lambda row: row["time_s"])
 
 
-def test_the_outermost_link() -> None:
-    assert outermost_link(named_cluster("two-sites-a100").network).name == "wan-20ms"
+def test_the_outermost_links() -> None:
+    assert outermost_links(named_cluster("two-sites-a100").network).link.name == "wan-20ms"
     wan = NETWORKS["wan"].network
-    assert outermost_link(wan) == wan
+    assert outermost_links(wan).link == wan
+
+
+def test_of_a_matrix_all_lines_between_places_change_and_no_card() -> None:
+    lines = [{"from": "a", "to": "b", "bandwidth": "100 Mbit/s", "rtt": "90 ms"},
+             {"from": "b", "to": "a", "bandwidth": "80 Mbit/s", "rtt": "90 ms"}]  # fmt: skip
+    places = {"kind": "matrix", "places": ["a", "b"], "lines": lines, "host": "1 Gbit/s"}
+    name, link, links = outermost_links(network(places))
+    assert name == "lines between places" and link.bandwidth_bytes_per_s == 1e7 and len(links) == 2
+    doubled = scaled(network(places), bandwidth=2.0, selected=links)
+    assert [float(line.bandwidth_bytes_per_s) for row in doubled.lines for line in row if line] == [25e6, 20e6]
+    assert doubled.card == network(places).card
 
 
 def test_the_first_is_first_on_one_side_and_another_on_the_other(two: AdviceQuestion, rows: list[PlanRow]) -> None:
@@ -40,9 +52,9 @@ def test_the_first_is_first_on_one_side_and_another_on_the_other(two: AdviceQues
     assert crossed["direction"] == "above" and crossed["low"] < crossed["at"] < crossed["high"]
     assert rows[crossed["becomes"]]["method"] == "ddp-adam"
     plans = [prepared(two, row["plan"], row["tokens"]) for row in rows]
-    link = outermost_link(two.network)
+    links = outermost_links(two.network).links
     for beyond in (0.97, 1.03):
-        network = scaled(two.network, bandwidth=beyond * crossed["at"] / crossed["now"], selected_link=link)
+        network = scaled(two.network, bandwidth=beyond * crossed["at"] / crossed["now"], selected=links)
         times = [one.time_s(network) for one in plans]
         assert (times[0] == min(times)) is (beyond < 1)
 

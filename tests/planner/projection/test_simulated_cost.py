@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from syncline.cli.application import app
 from syncline.costmodel import collective_s
-from syncline.planner.projection import simulated_cost
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.tables import project_tables
 from syncline.sim import collective_finish_s
+from syncline.sim.clocks import simulated as simulated_cost
 from syncline.specs import ProjectSpec, load_spec, network
 
 NO_FORM = "algorithm=hierarchical-doubling"

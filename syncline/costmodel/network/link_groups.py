@@ -1,0 +1,65 @@
+"""Links of a network that change together: all lines between places of a matrix, or each different link by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network
+from syncline.costmodel.network.scaled_links import links_of
+
+BETWEEN, INSIDE = "lines between places", "lines inside places"
+
+
+class LinkGroup(NamedTuple):
+    """Links that change together.
+
+    Attributes:
+        name: name for people.
+        link: the link that stands for all: the narrowest, then of the longest latency.
+        links: all links.
+    """
+
+    name: str
+    link: Link
+    links: frozenset[Link]
+
+
+def link_groups(network: Network) -> list[LinkGroup]:
+    """Return the groups of a network's links; of a matrix the lines between places come last.
+
+    >>> from syncline.costmodel import NETWORKS
+    >>> [group.name for group in link_groups(NETWORKS["two-sites"].network)]
+    ['10gbe', '12.5 ms one way, 1 Gbit/s']
+    """
+    if not isinstance(network, Matrix):
+        return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
+    lines = [(i == j, line) for i, row in enumerate(network.lines) for j, line in enumerate(row) if line is not None]
+    uplinks = network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,)
+    groups: dict[str, Iterable[Link | None]] = {
+        INSIDE: [line for inside, line in lines if inside],
+        "cards of hosts": [network.card],
+        "uplinks of places": uplinks,
+        BETWEEN: [line for inside, line in lines if not inside],
+    }
+    return [group for name, links in groups.items() if (group := _group(name, links)) is not None]
+
+
+def outermost_links(network: Network) -> LinkGroup:
+    """Return the links of the outermost level; of a matrix the lines between its places."""
+    if isinstance(network, MultiLevel):
+        link = network.levels[-1].link
+        return LinkGroup(link.name, link, frozenset({link}))
+    return link_groups(network)[-1]
+
+
+def _group(name: str, links: Iterable[Link | None]) -> LinkGroup | None:
+    """Return the group of these links, or None if there is none."""
+    present = [link for link in links if link is not None]
+    if not present:
+        return None
+    narrowest = min(present, key=lambda link: (float(link.bandwidth_bytes_per_s), -float(link.latency_s)))
+    return LinkGroup(name, narrowest, frozenset(present))
