@@ -73,8 +73,8 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
     path = [0]
     for place in range(1, len(seconds)):
         lengths = []
-        for at in range(len(path) + 1):
-            before, after = path[at - 1 : at], path[at : at + 1]
+        for gap in range(len(path) + 1):
+            before, after = path[gap - 1 : gap], path[gap : gap + 1]
             added = sum(seconds[place, near] for near in (*before, *after))
             lengths.append(added - (seconds[before[0], after[0]] if before and after else 0.0))
         path.insert(int(np.argmin(lengths)), place)

@@ -64,7 +64,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _positions(spec, schedule, network).items():
-        placed = _at(network, positions)
+        placed = _placed_topology(network, positions)
         timeline = run_pipeline(pipeline, placed)
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
@@ -85,14 +85,14 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
     if spec.placement in ruled:
         return {spec.placement: ruled[spec.placement]}
     starts = {GIVEN: np.arange(ranks)} | ruled
-    whole = topology(network, position_count(network, ranks))
-    alike = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(whole.workers)
-    found = search_placement(PlacementClock(pipeline_work(spec, schedule), whole), starts, alike)
-    return starts | {SEARCHED: found.positions}
+    joined = topology(network, position_count(network, ranks))
+    alike = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(joined.workers)
+    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), joined), starts, alike)
+    return starts | {SEARCHED: searched.positions}
 
 
 def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
-    """Return the work of a spec's pipelines between two updates; a split backward pass counts as a whole."""
+    """Return the work of a spec's pipelines between two updates; a split backward pass counts as a joined."""
     forward, backward, weight = spec.stage_seconds(schedule)
     pipeline = spec.pipeline(schedule)
     return PipelineWork(
@@ -102,10 +102,10 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
     )  # fmt: skip
 
 
-def _at(network: Network, positions: Ints) -> NetworkLike:
+def _placed_topology(network: Network, positions: Ints) -> NetworkLike:
     """Return the topology of ranks at these positions of a network."""
-    whole: Topology = topology(network, max(position_count(network, len(positions)), int(positions.max()) + 1))
-    return among(whole, positions)
+    joined: Topology = topology(network, max(position_count(network, len(positions)), int(positions.max()) + 1))
+    return among(joined, positions)
 
 
 def _places(network: Network, positions: Ints) -> list[Any]:

@@ -29,8 +29,8 @@ def placed_spec(spec: ProjectSpec) -> ProjectSpec:
     networks = tuple(
         placed_network(network, rule, layout, spec.workers) for network, rule in zip(spec.networks, rules, strict=True)
     )
-    found = rules[0] if len(set(rules)) == 1 else spec.placement
-    return spec.model_copy(update={"networks": networks, "placement": found})
+    rule = rules[0] if len(set(rules)) == 1 else spec.placement
+    return spec.model_copy(update={"networks": networks, "placement": rule})
 
 
 def fastest_placement(spec: ProjectSpec, network: Network) -> str:

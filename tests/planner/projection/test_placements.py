@@ -69,13 +69,12 @@ def test_a_rule_twice_is_the_rule_once():
         assert placed_network(placed, rule, layout, 16) == placed
 
 
-def test_advice_chooses_the_placement():
+def test_advice_chooses_the_placement_so_that_it_does_not_depend_on_the_ranks_of_the_network():
     asked = {"model": "gpt2-xl", "hardware": "v100", "workers": 16, "methods": "ddp-adam"}
-    dealt, sorted_ranks = (sl.advise(network=lines, **asked).rows[0] for lines in (DEALT, LINES))
-    assert (dealt["placement"], sorted_ranks["placement"]) == ("stages-inside", "given")
-    assert dealt["layout"] == sorted_ranks["layout"] == "pipeline 8"
-    assert dealt["step_time_s"] == pytest.approx(sorted_ranks["step_time_s"])
-    assert dealt["fields"]["placement"] == "stages-inside"
+    dealt, in_order = (sl.advise(network=lines, **asked).rows[0] for lines in (DEALT, LINES))
+    assert dealt["step_time_s"] == pytest.approx(in_order["step_time_s"], rel=1e-9)
+    assert dealt["layout"] == in_order["layout"] and dealt["layout"].startswith("pipeline")
+    assert dealt["placement"] != in_order["placement"] == in_order["fields"]["placement"]
 
 
 def test_an_unknown_rule_is_refused():
