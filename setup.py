@@ -1,6 +1,9 @@
 """What ``pyproject.toml`` cannot say: wheels and sdists note the commit that they were built from."""
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -17,14 +20,29 @@ def note_commit(package: Path) -> None:
         (package / "commit.txt").write_text(f"{commit}\n", encoding="utf-8")
 
 
+def compile_engine(root: Path) -> None:
+    """Compile the event engine beside its sources, for this family of processors.
+
+    Without Numba, or where it fails, the first simulation compiles it.
+    """
+    path = os.pathsep.join([str(root.absolute()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-P", "-c", "import syncline.sim.events.engine"]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
+
+
 class BuildWithCommit(build_py):
-    """Packages as they are, and the commit."""
+    """Packages as they are, the commit, and the event engine's machine code."""
 
     def run(self) -> None:
         """Copy files; an editable install has none of its own, and its commit is the checkout's."""
         super().run()
-        if not self.editable_mode:
-            note_commit(Path(self.build_lib) / "syncline")
+        if self.editable_mode:
+            compile_engine(Path())
+            return
+        note_commit(Path(self.build_lib) / "syncline")
+        compile_engine(Path(self.build_lib))
+        for intermediate in Path(self.build_lib).glob("syncline/sim/events/core/machine_code/*.bc"):
+            intermediate.unlink()
 
 
 class SdistWithCommit(sdist):

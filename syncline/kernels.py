@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from inspect import unwrap
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+SECONDS = 10
+"""Processor seconds that compiling a module of functions takes, about."""
 
 
 class Kernels:
@@ -35,7 +40,22 @@ class Kernels:
         """Load the module unless it is loaded, and return it."""
         if self._loaded is None:
             self._loaded = import_module(self._name)
+            if not _is_kept(self._loaded):
+                line = f"compiling {self._name}, once on this machine: about {SECONDS} s"
+                print(line, file=sys.stderr, flush=True)
         return self._loaded
+
+
+def _is_kept(module: ModuleType) -> bool:
+    """Return whether Numba's cache has every function of a module, as its source is now."""
+    source = Path(str(module.__file__))
+    changed = source.stat().st_mtime
+    for function in vars(module).values():
+        if hasattr(function, "stats") and hasattr(function, "py_func"):
+            folder, name = function.stats.cache_path, f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
+            if not any(index.stat().st_mtime >= changed for index in Path(folder or "").glob(name)):
+                return False
+    return True
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -120,9 +120,14 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     if group is None or group == range(workers):
         return None
     ranks = tuple(group)
-    if not ranks or len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(workers)):
+    if isinstance(group, range):  # all different
+        is_valid = bool(ranks) and min(ranks[0], ranks[-1]) >= 0 and max(ranks[0], ranks[-1]) < workers
+    else:
+        different = set(ranks)
+        is_valid = bool(ranks) and len(different) == len(ranks) and different <= set(range(workers))
+    if not is_valid:
         raise SpecError("calls.group", group, f"different workers from 0 to {workers - 1}, or none, which means all")
-    return None if ranks == tuple(range(workers)) else ranks
+    return None if len(ranks) == workers and ranks == tuple(range(workers)) else ranks
 
 
 def groups_like(part: range, workers: int) -> list[range]:

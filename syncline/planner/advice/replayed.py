@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MOST_STEPS = 2000
 """Limit on the steps of a simulated run."""
 
+MOST_WORKERS = 1024
+"""Limit on the workers of a simulated run: its time grows with them, while the time of all closed forms does not."""
+
 REPLAYED = 3
 """Number of plans of a list that are timed again."""
 
@@ -102,11 +105,11 @@ def _of_groups(
 def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     """Return the mean step of a row's plan by events, ``events_step_s``, and its ``events_difference``.
 
-    The difference is relative to the closed form. Both are None if units differ in size, or if the cycle of the
-    exchanges exceeds the limit of the simulation.
+    The difference is relative to the closed form. Both are None if units differ in size, or if the workers or the cycle
+    of the exchanges exceed a limit of the simulation.
     """
     prepared, number = row["prepared"]
-    unit_sizes = capacities(question.network, question.workers)
+    unit_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     played = unit_sizes is not None and len(prepared.traffic[number]) == 1
     events_s = (
         Replay(prepared, number, question.network, unit_sizes).step_s() if played and unit_sizes is not None else None

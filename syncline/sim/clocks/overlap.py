@@ -127,15 +127,27 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
                 line += _start(key, call, needed, times, workers)
                 line += [] if call.wait_steps else [(members(call, workers), Wait(key))]
         line += needed.pop(step, [])
-        for worker, (program, seconds) in enumerate(zip(of_worker, row, strict=True)):
-            program += [
-                Compute(instruction * seconds, step=step) if isinstance(instruction, float | int) else instruction
-                for workers_of, instruction in line
-                if workers_of is None or worker in workers_of
-            ]
-            if optimizers_s[worker]:
-                program.append(Compute(optimizers_s[worker], "optimizer", step, what="optimizer"))
+        _append(of_worker, line, row, step)
+        for program, optimizer_s in zip(of_worker, optimizers_s, strict=True):
+            if optimizer_s:
+                program.append(Compute(optimizer_s, "optimizer", step, what="optimizer"))
     return of_worker
+
+
+def _append(
+    of_worker: list[list[Instruction]],
+    line: Sequence[tuple[Members, Instruction | float]],
+    compute_s: Sequence[float],
+    step: int,
+) -> None:
+    """Append a step's line to the programs of its workers; a number is a share of each worker's computing."""
+    for mine, instruction in line:
+        if isinstance(instruction, float | int):
+            for program, seconds in zip(of_worker, compute_s, strict=True):
+                program.append(Compute(instruction * seconds, step=step))
+        else:
+            for program in of_worker if mine is None else (of_worker[worker] for worker in mine):
+                program.append(instruction)
 
 
 def _start(

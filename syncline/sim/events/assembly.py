@@ -14,6 +14,7 @@ from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology, among
 from syncline.sim.events import codes
+from syncline.sim.events.engine import address, aligned, write_shared
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.names import (
     NO_SPAN,
@@ -25,7 +26,6 @@ from syncline.sim.events.names import (
     SpanNames,
     WorkerNames,
 )
-from syncline.sim.events.records import write_shared
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import CoreState
 from syncline.sim.program.instructions import Collective, Compute, First, Program, Recv, Send, SharedProgram, Wait
@@ -196,7 +196,18 @@ class Assembly:
                 collective: Any = self.instructions[index]
                 places[number] = [self.kinds.place(kind, worker) for worker in workers.tolist()]
                 numbered[number] = [self.kinds.is_numbered(collective, place) for place in places[number].tolist()]
-        write_shared(self.state.address, workers, begin, part_table, places, numbered, before)
+        chosen = aligned(workers, np.int64)
+        write_shared(
+            self.state.address,
+            address(chosen),
+            len(chosen),
+            begin,
+            address(part_table),
+            len(part_table),
+            address(places),
+            address(numbered),
+            before,
+        )
 
     def _append(self, row: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
         self._rows.append(row)

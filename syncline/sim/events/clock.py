@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 from simpy.events import NORMAL, EventPriority
 
-from syncline.sim.events.heap import KIND_BITS, PRIORITY_BIT
+from syncline.sim.events.codes import KIND_BITS, PRIORITY_BIT
 
 
 class SharedClock(simpy.Environment):

@@ -19,3 +19,14 @@ GO_ON, COMPUTED, ENTER, BEGIN, FLOW, DRAINED, ARRIVED, DELIVERED, CLEARED, QUEUE
 
 # Reasons why compiled code returns to Python.
 IDLE, EFFECT, TIMER, CHOICE, CHOSEN, ROOM, LATE, DISAGREE, TWICE, FOREIGN, REFUSED = range(11)
+
+NORMAL = 1
+AFTER_ALL = 10
+"""Priority of events after all else of their instant: SimPy's own priorities are smaller."""
+
+PRIORITY_BIT, KIND_BITS = 58, 4
+KIND_MASK = (1 << KIND_BITS) - 1
+"""An event's key: its priority from bit 58, its number from bit 4, then its kind."""
+
+SPARE = 64
+"""Number of places on the heap beyond one per message, which is more than one event takes."""

@@ -66,7 +66,8 @@ class CollectiveKinds:
         self._places: dict[Hashable, Places | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
-        self._last: tuple[Collective | None, int] = None, -1
+        self._number_of: dict[int, tuple[Collective, int]] = {}  # by id, which the collective here keeps its own
+        self._receives: dict[int, tuple[Collective, list[bool]]] = {}  # likewise
 
     def __getitem__(self, kind_number: int) -> CollectiveKind:
         return self._kinds[kind_number]
@@ -77,8 +78,9 @@ class CollectiveKinds:
         Raises:
             SynclineError: an invalid group.
         """
-        if self._last[0] is collective:
-            return self._last[1]
+        pair = self._number_of.get(id(collective))
+        if pair is not None:
+            return pair[1]
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
         key = agreed, id(collective.rounds)
         number = self._numbers.get(key)
@@ -87,7 +89,7 @@ class CollectiveKinds:
             self._kinds.append(self._kind(collective))
             _, plans = self._state.take("plans", 1)
             plans["free"] = -1
-        self._last = collective, number
+        self._number_of[id(collective)] = collective, number
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
@@ -110,8 +112,11 @@ class CollectiveKinds:
             return False
         if collective.group is None or place < 0:
             return True
-        plan = plan_of(self._rounds(collective), len(collective.group))
-        return bool(plan.places["receives"][place] > 0)
+        pair = self._receives.get(id(collective))
+        if pair is None:
+            plan = plan_of(self._rounds(collective), len(collective.group))
+            pair = self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
+        return pair[1][place]
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         if collective.rounds is not None:

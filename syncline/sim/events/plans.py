@@ -5,8 +5,6 @@ receives; a rank has no entry for a run in which it does neither, so an idle ran
 run a message's turn, its place among all messages to its receiver, is ``turn + k stride``.
 """
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -17,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
-from syncline.costmodel.network.topology import Ints
-from syncline.sim.events.compiled import entry
+from syncline.costmodel.network.topology import Floats, Ints
+from syncline.sim.events.engine import address, aligned, count_entries, write_plan
 from syncline.sim.events.state import TABLES, Records
 
 PLACE, ENTRY, SENDING = TABLES["places"], TABLES["entries"], TABLES["sendings"]
@@ -45,67 +43,17 @@ class Plan(NamedTuple):
     receivers: Ints
 
 
-@entry("(int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], int64)")
-def _by_rank(first, times, senders, receivers, sizes, ranks):
+def _by_rank(
+    first: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: Floats, ranks: int
+) -> tuple[Records, Records, Records]:
     """Return the places, entries and sendings of ``ranks`` ranks."""
-    sends, entries, seen = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.full(ranks, -1)
-    for run in range(len(times)):
-        for i in range(first[run], first[run + 1]):
-            sends[senders[i]] += 1
-            for rank in (senders[i], receivers[i]):
-                if seen[rank] != run:
-                    seen[rank] = run
-                    entries[rank] += 1
-    places = np.zeros(ranks, PLACE)
-    total = 0
-    for rank in range(ranks):
-        places[rank].entry0 = places[rank].entry1 = total
-        total += entries[rank]
-    entry_table, sendings = np.zeros(total, ENTRY), np.zeros(len(senders), SENDING)
-    next_sending, placed = 0, np.zeros(ranks, np.int64)
-    for rank in range(ranks):  # index of the rank's next sending
-        next_sending, sends[rank] = next_sending + sends[rank], next_sending
-    seen[:] = -1
-    for run in range(len(times)):
-        for i in range(first[run], first[run + 1]):
-            for end in range(2):
-                rank = receivers[i] if end else senders[i]
-                place = places[rank]
-                if seen[rank] != run:
-                    seen[rank] = run
-                    entry_of_run = entry_table[place.entry1]
-                    place.entry1 += 1
-                    entry_of_run.send0, entry_of_run.times, entry_of_run.round = sends[rank], times[run], run
-                if end:
-                    entry_table[place.entry1 - 1].receives += 1
-                else:
-                    entry_table[place.entry1 - 1].sends += 1
-        for i in range(first[run], first[run + 1]):
-            rank, receiver = senders[i], receivers[i]
-            sending = sendings[sends[rank]]
-            sends[rank] += 1
-            sending.to, sending.nbytes, sending.route = receiver, sizes[i], i
-            sending.turn = places[receiver].receives + placed[receiver]
-            sending.stride = entry_table[places[receiver].entry1 - 1].receives
-            placed[receiver] += 1
-        for i in range(first[run], first[run + 1]):
-            receiver = receivers[i]
-            if placed[receiver]:
-                places[receiver].receives += times[run] * placed[receiver]
-                placed[receiver] = 0
-    before = 0
-    for rank in range(ranks):
-        place = places[rank]
-        place.place0 = before
-        before += place.receives
-        for e in range(place.entry0, place.entry1):
-            entry_of_run = entry_table[e]
-            bytes_per_round = 0.0
-            for s in range(entry_of_run.send0, entry_of_run.send0 + entry_of_run.sends):
-                bytes_per_round += sendings[s].nbytes
-            place.nbytes += entry_of_run.times * bytes_per_round
-            place.sends += entry_of_run.times * entry_of_run.sends
-    return places, entry_table, sendings
+    scratch = np.zeros((3, ranks), dtype=np.int64)
+    ends, counts = (address(senders), address(receivers)), (address(scratch), ranks)
+    total = count_entries(address(first), len(times), *ends, *counts)
+    places, entries, sendings = np.zeros(ranks, PLACE), np.zeros(total, ENTRY), np.zeros(len(senders), SENDING)
+    tables = np.array([address(table) for table in (places, entries, sendings)])
+    write_plan(address(first), address(times), len(times), *ends, address(sizes), *counts, address(tables))
+    return places, entries, sendings
 
 
 _kept: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = OrderedDict()
@@ -151,6 +99,7 @@ def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
             sizes = np.repeat(np.array([round_.nbytes for round_ in runs], dtype=np.float64), num_messages)
         else:
             sizes = _joined([np.broadcast_to(round_.nbytes, round_.senders.shape) for round_ in runs], np.float64)
+    senders, receivers, sizes = aligned(senders, np.int64), aligned(receivers, np.int64), aligned(sizes, np.float64)
     first = np.zeros(len(num_messages) + 1, dtype=np.int64)
     np.cumsum(num_messages, out=first[1:])
     places, entries, sendings = _by_rank(first, times, senders, receivers, sizes, ranks)

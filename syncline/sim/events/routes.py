@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.costmodel.network.topology import Ints, Topology
-from syncline.sim.events.records import write_routes
+from syncline.sim.events.engine import address, write_routes
 from syncline.sim.events.state import CoreState
 
 AT_ONCE = 2**18
@@ -54,14 +54,23 @@ class Routes:
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float) -> None:
         paths = self._topology.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
-        latency_s, overhead_s = (np.array(values, dtype=np.float64) for values in paths[1:])
+        latency_s, overhead_s = (np.array(values, dtype=np.float64, order="C") for values in paths[1:])
         latency_s *= latency_factor
         state = self._state
-        first, _ = state.take("routes", len(senders))
+        first, routes = state.take("routes", len(senders))
         hop0 = state.used["hops"]
         state.room("hops", channels.size)
-        added = added_s is not None, 0.0 if added_s is None else added_s
-        state.used["hops"], longest = write_routes(
-            state.address, self._bandwidth, channels, latency_s, overhead_s, first, hop0, eager, *added
+        state.used["hops"] += write_routes(
+            state.address,
+            address(self._bandwidth),
+            address(channels),
+            *channels.shape,
+            address(latency_s),
+            address(overhead_s),
+            first,
+            hop0,
+            eager,
+            added_s is not None,
+            added_s or 0.0,
         )
-        self.longest = max(self.longest, longest)
+        self.longest = max(self.longest, int(routes["hops"].max(initial=0)))

@@ -23,9 +23,8 @@ from syncline.errors import SpecError, SynclineError
 from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.clock import SharedClock
+from syncline.sim.events.engine import address, run_core, write_starts
 from syncline.sim.events.kinds import CollectiveKinds
-from syncline.sim.events.loop import SPARE, run_core
-from syncline.sim.events.records import write_starts
 from syncline.sim.events.routes import Routes
 from syncline.sim.events.state import CoreState
 from syncline.sim.events.vectorised_assembly import assemble_by_columns
@@ -92,7 +91,8 @@ class Simulation:
         self.state.take("heap", 2 * leaves)
         self.state.take("waits", len(worker_of_stream))
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1
-        write_starts(self.state.address, self.starts_s[worker_of_stream])
+        starts_s = self.starts_s[worker_of_stream]
+        write_starts(self.state.address, address(starts_s), len(starts_s))
         self._write_used_rows()
 
     def run(self) -> Timeline:
@@ -262,8 +262,8 @@ class Simulation:
         state.used["spans"] = int(core["spans"])
         state.room("spans", self.assembly.spans - state.used["spans"])
         state.used["waits"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
-        if core["heap_room"] < state.used["waits"] + messages + SPARE:
-            room = _power(state.used["waits"] + 2 * (messages + SPARE))
+        if core["heap_room"] < state.used["waits"] + messages + codes.SPARE:
+            room = _power(state.used["waits"] + 2 * (messages + codes.SPARE))
             state.room("waits", room - state.used["waits"])
             state.room("heap", 2 * room - state.used["heap"])
             core["heap_room"] = room

@@ -221,7 +221,11 @@ class Timeline:
         Args:
             until_s: later time does not count.
         """
-        return np.array([self._covered_s(worker, until_s) for worker in range(self.workers)])
+        mine = np.flatnonzero(~self.on_compute)
+        mine = mine[np.lexsort((self.start_s[mine], self.worker[mine]))]
+        first = np.searchsorted(self.worker[mine], np.arange(self.workers + 1))
+        pairs = zip(first[:-1].tolist(), first[1:].tolist(), strict=True)
+        return np.array([self._covered_s(mine[begin:end], until_s) for begin, end in pairs])
 
     def exposed_communication_s(self) -> Floats:
         """Return the seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
@@ -232,9 +236,8 @@ class Timeline:
         np.add.at(total, self.worker[mask], values[mask])
         return total
 
-    def _covered_s(self, worker: int, until_s: float) -> float:
-        mine = np.flatnonzero((self.worker == worker) & ~self.on_compute)
-        mine = mine[np.argsort(self.start_s[mine], kind="stable")]
+    def _covered_s(self, mine: Ints, until_s: float) -> float:
+        """Return the seconds that one worker's spans cover, which are in the order of their starts."""
         start, end = self.start_s[mine], np.minimum(np.maximum.accumulate(self.end_s[mine]), until_s)
         before = np.concatenate(([0.0], end))[:-1]  # end of the time that the spans before cover
         return float(np.maximum(end - np.maximum(start, before), 0.0).sum())

@@ -14,18 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events import views
-from syncline.sim.events.compiled import core_function, inlined
-
-NORMAL = 1
-AFTER_ALL = 10
-"""Priority of events after all else of their instant: SimPy's own priorities are smaller."""
-
-PRIORITY_BIT, KIND_BITS = 58, 4
-KIND_MASK = (1 << KIND_BITS) - 1
+from syncline.sim.events.codes import KIND_BITS, PRIORITY_BIT
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function
 
 
-@inlined
+@core_function("int64")
 def number(addresses):
     """Return the next number of an event."""
     core = views.core(addresses)
@@ -33,9 +27,10 @@ def number(addresses):
     return core.number
 
 
-@inlined
-def compete(heap, node, time, key, place):
+@core_function("void", "int64, float64, int64, int64")
+def compete(addresses, node, time, key, place):
     """Put an event, or an empty one, on a leaf and play its games up to the top."""
+    heap = views.heap(addresses)
     heap[node].time, heap[node].key, heap[node].place = time, key, place
     while node > 1:
         other = heap[node ^ 1]
@@ -88,7 +83,7 @@ def push(addresses, time, priority, turn, kind, a, b):
             double(addresses)
         core.places = place + 1
     waits[place].a, waits[place].b = a, b
-    compete(views.heap(addresses), core.leaves + place, time, key, place)
+    compete(addresses, core.leaves + place, time, key, place)
     return key
 
 
@@ -100,4 +95,4 @@ def close(addresses):
     core.hole = -1
     waits[place].a = core.free
     core.free = place
-    compete(views.heap(addresses), core.leaves + place, np.inf, 0, place)
+    compete(addresses, core.leaves + place, np.inf, 0, place)

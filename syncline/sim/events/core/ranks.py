@@ -15,9 +15,9 @@ the messages that wait behind it are a count: the plan says which ones they are.
 
 from __future__ import annotations
 
-from syncline.sim.events import views
-from syncline.sim.events.compiled import core_function
-from syncline.sim.events.messages import start
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function
+from syncline.sim.events.core.messages import start
 
 
 @core_function("void", "int64")

@@ -9,11 +9,12 @@ the messages of a collective are known as soon as any worker has joined it.
 
 from __future__ import annotations
 
-from syncline.sim.events import codes, views
-from syncline.sim.events.compiled import core_function
-from syncline.sim.events.gloo import gloo_advance
-from syncline.sim.events.heap import NORMAL, number, push
-from syncline.sim.events.ranks import advance, serve
+from syncline.sim.events import codes
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function
+from syncline.sim.events.core.gloo import gloo_advance
+from syncline.sim.events.core.heap import number, push
+from syncline.sim.events.core.ranks import advance, serve
 
 JOINED, DONE = 1, 2
 
@@ -48,7 +49,7 @@ def release(addresses, waits):
     other = workers[w].next
     while other:
         complete(addresses, other - 1, 0.0)
-        push(addresses, views.core(addresses).now, NORMAL, number(addresses), codes.GO_ON, other - 1, 0)
+        push(addresses, views.core(addresses).now, codes.NORMAL, number(addresses), codes.GO_ON, other - 1, 0)
         other = workers[other - 1].next
     return w
 
@@ -165,7 +166,7 @@ def finish(addresses, r):
         instance.next = plan.free
         plan.free = rank.instance
     if part.after >= 0:
-        push(addresses, core.now, NORMAL, number(addresses), codes.ENTER, part.after, 0)
+        push(addresses, core.now, codes.NORMAL, number(addresses), codes.ENTER, part.after, 0)
     if part.waits:
         waits, part.waits = part.waits, 0
         return release(addresses, waits)
@@ -193,7 +194,7 @@ def enter(addresses, p):
         instance = views.instances(addresses)[i]
         instance.entered += 1
         if instance.entered == plan.workers:
-            push(addresses, core.now + plan.duration, NORMAL, number(addresses), codes.TAKEN, i, 0)
+            push(addresses, core.now + plan.duration, codes.NORMAL, number(addresses), codes.TAKEN, i, 0)
         return -1
     call = plan.call
     if plan.openings:
@@ -202,7 +203,7 @@ def enter(addresses, p):
         if timeouts:
             call += views.openings(addresses)[plan.opening0 + timeouts - 1]
     if call != 0.0:
-        push(addresses, core.now + call, NORMAL, number(addresses), codes.BEGIN, part.rank, 0)
+        push(addresses, core.now + call, codes.NORMAL, number(addresses), codes.BEGIN, part.rank, 0)
         return -1
     return finish(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
 
@@ -215,7 +216,7 @@ def finish_all(addresses, i):
     for r in range(rank0, rank0 + workers):
         w = finish(addresses, r)
         if w >= 0:
-            push(addresses, views.core(addresses).now, NORMAL, number(addresses), codes.GO_ON, w, 0)
+            push(addresses, views.core(addresses).now, codes.NORMAL, number(addresses), codes.GO_ON, w, 0)
 
 
 @core_function("int64", "int64")

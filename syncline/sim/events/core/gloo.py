@@ -21,11 +21,12 @@ Source: as `syncline.costmodel.collectives.gloo.times`.
 
 from __future__ import annotations
 
-from syncline.sim.events import codes, views
-from syncline.sim.events.compiled import core_function
-from syncline.sim.events.heap import AFTER_ALL, number, push
-from syncline.sim.events.messages import free, put
-from syncline.sim.events.ranks import note_arrival
+from syncline.sim.events import codes
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function
+from syncline.sim.events.core.heap import number, push
+from syncline.sim.events.core.messages import free, put
+from syncline.sim.events.core.ranks import note_arrival
 
 ISSUED, CLEAR = 1, 2
 POSTS_FIRST, PUSHES = 1, 3
@@ -34,7 +35,7 @@ POSTS_FIRST, PUSHES = 1, 3
 @core_function("void", "int64")
 def queue_last(addresses, m):
     """Queue a message in the order of the program, after all else of this instant."""
-    push(addresses, views.core(addresses).now, AFTER_ALL, number(addresses), codes.QUEUE, m, 0)
+    push(addresses, views.core(addresses).now, codes.AFTER_ALL, number(addresses), codes.QUEUE, m, 0)
 
 
 @core_function("void", "int64, int64")

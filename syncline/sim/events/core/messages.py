@@ -17,10 +17,11 @@ noted in the order in which they start, each with the number that its next event
 
 from __future__ import annotations
 
-from syncline.sim.events import codes, views
-from syncline.sim.events.compiled import core_function
-from syncline.sim.events.flows import carry
-from syncline.sim.events.heap import NORMAL, number, push
+from syncline.sim.events import codes
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function
+from syncline.sim.events.core.flows import carry
+from syncline.sim.events.core.heap import number, push
 
 
 @core_function("void", "int64")
@@ -37,7 +38,7 @@ def start(addresses, m):
     route = views.routes(addresses)[message.route]
     message.after = route.after
     if route.before != 0.0:
-        push(addresses, core.now + route.before, NORMAL, turn, codes.FLOW, m, 0)
+        push(addresses, core.now + route.before, codes.NORMAL, turn, codes.FLOW, m, 0)
     else:
         carry(addresses, m, turn)
 
@@ -54,7 +55,7 @@ def start_late(addresses, m, late_s):
     else:
         before, message.after = route.before + late_s, route.after
     if before != 0.0:
-        push(addresses, core.now + before, NORMAL, turn, codes.FLOW, m, 0)
+        push(addresses, core.now + before, codes.NORMAL, turn, codes.FLOW, m, 0)
     else:
         carry(addresses, m, turn)
 
@@ -65,7 +66,7 @@ def offer(addresses, m):
     core, message = views.core(addresses), views.messages(addresses)[m]
     if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
         after = views.routes(addresses)[message.route].after
-        push(addresses, core.now + after, NORMAL, number(addresses), codes.CLEARED, m, 0)
+        push(addresses, core.now + after, codes.NORMAL, number(addresses), codes.CLEARED, m, 0)
         return True
     if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
         start(addresses, m)
@@ -133,7 +134,7 @@ def arrive(addresses, m):
         not route.queued or route.waiting > core.ahead or route.behind + nbytes > core.ahead_bytes
     ):
         first = route.first
-        push(addresses, core.now + messages[first].after, NORMAL, number(addresses), codes.DELIVERED, first, 0)
+        push(addresses, core.now + messages[first].after, codes.NORMAL, number(addresses), codes.DELIVERED, first, 0)
         route.waiting -= 1
         if route.waiting:
             route.first = messages[first].next

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events import codes, views
-from syncline.sim.events.compiled import core_function
-from syncline.sim.events.heap import AFTER_ALL, NORMAL, number, push
+from syncline.sim.events import codes
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import core_function, spacing
+from syncline.sim.events.core.heap import number, push
 
 NO_HUB = -1
 
@@ -37,7 +38,7 @@ def change(addresses, channel_number, turn):
     core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
-        push(addresses, core.now, AFTER_ALL, turn, codes.SETTLE, 0, 0)
+        push(addresses, core.now, codes.AFTER_ALL, turn, codes.SETTLE, 0, 0)
     if not channel.changed:
         channel.changed = 1
         views.changed(addresses)[core.changed] = channel_number
@@ -95,7 +96,7 @@ def carry(addresses, m, turn):
     if alone:
         message.rate, message.due = route.rate, 1
         message.end = now + message.nbytes / route.rate
-        message.key = push(addresses, message.end, NORMAL, turn, codes.DRAINED, m, 0)
+        message.key = push(addresses, message.end, codes.NORMAL, turn, codes.DRAINED, m, 0)
     else:
         message.rate, message.due, message.key = 0.0, 0, -1  # placeholders until the shares are settled
         join_hub(addresses, route.hop0, route.hops)
@@ -256,7 +257,7 @@ def share(addresses, flows, level):
     """Give the flows their rates, all equal if ``level`` is not 0, and schedule the flows that end first."""
     core, messages, flow_list = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
-    rounding = np.nextafter(now, np.inf) - now
+    rounding = spacing(now)
     first, last, alike, turn = np.inf, -1, False, core.number
     for i in range(flows):
         message = messages[flow_list[i]]
@@ -279,7 +280,7 @@ def share(addresses, flows, level):
         message = messages[flow_list[i]]
         if message.end == first and not message.due:
             message.due = 1
-            message.key = push(addresses, first, NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
+            message.key = push(addresses, first, codes.NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
 
 
 @core_function("void")

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events import codes, views
-from syncline.sim.events.collectives import (
+from syncline.sim.events import codes
+from syncline.sim.events.core import views
+from syncline.sim.events.core.collectives import (
     DONE,
     begin_rounds,
     complete,
@@ -23,15 +24,12 @@ from syncline.sim.events.collectives import (
     record,
     release,
 )
-from syncline.sim.events.compiled import core_function, entry
-from syncline.sim.events.flows import carry, leave, settle
-from syncline.sim.events.gloo import gloo_arrival, gloo_departure, process_clear_to_send
-from syncline.sim.events.heap import KIND_MASK, NORMAL, close, compete_all, number, push
-from syncline.sim.events.messages import arrive, ask_for, free, put, start_late
-from syncline.sim.events.ranks import free_port_in, process_arrival, process_departure
-
-SPARE = 64
-"""Number of places on the heap beyond one per message, which is more than one event takes."""
+from syncline.sim.events.core.compiling import core_function, entry
+from syncline.sim.events.core.flows import carry, leave, settle
+from syncline.sim.events.core.gloo import gloo_arrival, gloo_departure, process_clear_to_send
+from syncline.sim.events.core.heap import close, compete_all, number, push
+from syncline.sim.events.core.messages import arrive, ask_for, free, put, start_late
+from syncline.sim.events.core.ranks import free_port_in, process_arrival, process_departure
 
 BY_RECV, BY_FIRST = 1, 2
 
@@ -48,7 +46,7 @@ def go_on(addresses, w):
     core.keeps_start = 0
     core.worker = w
     while True:
-        if core.places + core.messages + SPARE > core.heap_room:
+        if core.places + core.messages + codes.SPARE > core.heap_room:
             core.resume, core.keeps_start = w, 1
             return codes.ROOM
         current = worker.operation
@@ -57,7 +55,7 @@ def go_on(addresses, w):
         if code == codes.COMPUTE:
             if operation.effect:
                 return codes.TIMER
-            push(addresses, core.now + operation.x, NORMAL, number(addresses), codes.COMPUTED, w, 0)
+            push(addresses, core.now + operation.x, codes.NORMAL, number(addresses), codes.COMPUTED, w, 0)
             return codes.IDLE
         if code == codes.SEND:
             m = operation.a
@@ -104,7 +102,7 @@ def go_on(addresses, w):
             worker.operation = current + 1
             if mark.waits:
                 waits, mark.waits = mark.waits, 0
-                push(addresses, core.now, NORMAL, number(addresses), codes.GO_ON, release(addresses, waits), 0)
+                push(addresses, core.now, codes.NORMAL, number(addresses), codes.GO_ON, release(addresses, waits), 0)
         elif code == codes.HOLD:
             mark = marks[operation.a]
             if not mark.done:
@@ -126,7 +124,7 @@ def go_on(addresses, w):
             return codes.EFFECT
 
 
-@entry("int64(int64, float64, int64)")
+@entry
 def run_core(addresses, until, until_key):
     """Run all events before SimPy's next event; return the reason if Python must act."""
     core, messages, ranks = views.core(addresses), views.messages(addresses), views.ranks(addresses)
@@ -166,11 +164,11 @@ def run_core(addresses, until, until_key):
         time, key, place = heap[1].time, heap[1].key, heap[1].place
         if time == np.inf or time > until or (time == until and key > until_key):
             return codes.IDLE
-        if core.places + core.messages + SPARE > core.heap_room:
+        if core.places + core.messages + codes.SPARE > core.heap_room:
             return codes.ROOM
         core.hole = place
         a, b = waits[place].a, waits[place].b
-        kind = key & KIND_MASK
+        kind = key & codes.KIND_MASK
         if kind == codes.DRAINED and not (messages[a].due and messages[a].key == key):
             continue  # it has drained, or will drain, at another time
         core.now = time
@@ -187,7 +185,7 @@ def run_core(addresses, until, until_key):
                 push(
                     addresses,
                     time + message.after,
-                    NORMAL,
+                    codes.NORMAL,
                     number(addresses),
                     codes.ARRIVED,
                     message.receiver,

@@ -1,0 +1,248 @@
+"""The compilation of the core by Numba: from the sources in this folder to one object of machine code.
+
+Numba translates each function by itself into a module of LLVM's, in which other functions of the core are symbols
+without a body. These modules are kept by file, so a changed file is translated again and the others are not. LLVM then
+joins all modules and optimises them together. A file's modules depend on the file and on what it can see of the others:
+all but the bodies of their functions.
+
+Floating-point operations are those of the source in their order: nothing is contracted or rearranged.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import llvmlite
+import llvmlite.binding as llvm
+import numba
+from numba import types
+from numba.core import cgutils, sigutils
+from numba.core.compiler import Flags, compile_extra
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic, lower_builtin, type_callable
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import as_dtype, from_dtype
+
+from syncline.files import atomic_path
+from syncline.sim.events.entries import ENTRIES, SOURCES
+
+MODULES = "loop", "records", "plan_tables"
+"""The modules that have entries; they import the others."""
+
+ENDLESS = 1 << 40
+"""Length of every table as compiled code sees it."""
+
+
+class CoreFunction(NamedTuple):
+    """A function that is compiled, and its result's and arguments' types."""
+
+    function: Callable[..., Any]
+    result: Any
+    arguments: tuple[Any, ...]
+
+    @property
+    def symbol(self) -> str:
+        """Return its name in the object."""
+        return f"syncline_{self.function.__name__}"
+
+
+_functions: list[CoreFunction] = []
+
+
+def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
+    """Let compiled code call a function, whose body another module of LLVM's has."""
+    arguments, result = sigutils.normalize_signature(signature)
+    core_function = CoreFunction(function, result, arguments)
+    _functions.append(core_function)
+
+    @type_callable(function)
+    def type_call(_: Any) -> Any:
+        def typed(*_: Any) -> Any:
+            return result(*arguments)
+
+        typed.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        return typed
+
+    @lower_builtin(function, *arguments)
+    def call(context: Any, builder: Any, call_signature: Any, values: Any) -> Any:
+        convention = context.call_conv
+        native_type = convention.get_function_type(result, arguments)
+        native = cgutils.get_or_insert_function(builder.module, native_type, core_function.symbol)
+        _, returned = convention.call_function(builder, native, result, arguments, values)
+        return returned
+
+    return function
+
+
+def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator for a function that compiled code calls, with the addresses first, for these types alone."""
+    arguments = f"int64, {others}" if others else "int64"
+    return lambda function: _declare(function, f"{result}({arguments})")
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a function that Python calls, see `syncline.sim.events.entries`."""
+    return _declare(function, f"int64({', '.join(ENTRIES[function.__name__].split())})")
+
+
+# Views of memory. A table is known by its place in the array of addresses, whose address is an integer.
+
+
+def _load_address(builder: Any, addresses: Any, index: int) -> Any:
+    table = builder.inttoptr(addresses, cgutils.intp_t.as_pointer())
+    return builder.load(builder.gep(table, [cgutils.intp_t(index)]))
+
+
+def _array(context: Any, builder: Any, array_type: Any, place: Any) -> Any:
+    """Return an array of Numba's at an address."""
+    array = make_array(array_type)(context, builder)
+    data = builder.inttoptr(place, array.data.type)
+    size = cgutils.intp_t(as_dtype(array_type.dtype).itemsize)
+    populate_array(array, data, [cgutils.intp_t(ENDLESS)], [size], size, None)
+    return array._getvalue()
+
+
+def table_at(index: int, kind: Any) -> Any:
+    """Return a function that gives compiled code the table at a place of the addresses."""
+    array_type = types.Array(from_dtype(kind), 1, "C")
+
+    def typed(typing_context: Any, addresses: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _array(context, builder, array_type, _load_address(builder, arguments[0], index))
+
+        return array_type(types.int64), generate
+
+    return intrinsic(typed)
+
+
+def array_at(kind: Any) -> Any:
+    """Return a function that gives compiled code the array at an address."""
+    array_type = types.Array(from_dtype(kind), 1, "C")
+
+    def typed(typing_context: Any, place: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _array(context, builder, array_type, arguments[0])
+
+        return array_type(types.int64), generate
+
+    return intrinsic(typed)
+
+
+def record_at(index: int, kind: Any) -> Any:
+    """Return a function that gives compiled code the single record of a table at a place of the addresses."""
+    record_type = from_dtype(kind)
+
+    def typed(typing_context: Any, addresses: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            place = _load_address(builder, arguments[0], index)
+            return builder.inttoptr(place, context.get_value_type(record_type))
+
+        return record_type(types.int64), generate
+
+    return intrinsic(typed)
+
+
+def _spacing(typing_context: Any, number: Any) -> Any:
+    """Return the distance from a finite number that is not negative to the next larger one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], context.get_value_type(types.int64))
+        following = builder.bitcast(builder.add(bits, bits.type(1)), arguments[0].type)
+        return builder.fsub(following, arguments[0])
+
+    return types.float64(types.float64), generate
+
+
+spacing: Any = intrinsic(_spacing)
+
+
+# From functions to the object.
+
+
+def compile_core(folder: Path | None) -> bytes:
+    """Compile all functions of the core and return the object; keep modules of LLVM's in a folder, if there is one."""
+    for name in MODULES:
+        import_module(f"{__package__}.{name}")
+    by_file: defaultdict[str, list[CoreFunction]] = defaultdict(list)
+    for core_function_ in _functions:
+        by_file[inspect.getfile(core_function_.function)].append(core_function_)
+    core = llvm.parse_assembly("")
+    for file, functions in by_file.items():
+        core.link_in(llvm.parse_bitcode(_bitcode(Path(file), functions, folder)))
+    entries = {f"syncline_{name}" for name in ENTRIES}
+    for function in core.functions:
+        if not function.is_declaration and function.name not in entries:
+            function.linkage = "internal"
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        opt=3, reloc="default", codemodel="jitdefault"
+    )
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(core, builder)
+    undefined = [function.name for function in core.functions if function.is_declaration]
+    assert not any(name.startswith(("Py", "NRT", "numba", "syncline")) for name in undefined), undefined
+    return machine.emit_object(core)
+
+
+def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> bytes:
+    """Return the module of LLVM's for the functions of a file, translated by Numba unless it is kept."""
+    module_file = folder and folder / f"{file.stem}-{_digest(file)}.bc"
+    if module_file and module_file.is_file():
+        return module_file.read_bytes()
+    module = llvm.parse_assembly("")
+    for core_function_ in functions:
+        module.link_in(_translated(core_function_))
+    bitcode: bytes = module.as_bitcode()
+    if module_file:
+        for other in module_file.parent.glob(f"{file.stem}-*.bc"):
+            other.unlink(missing_ok=True)
+        with atomic_path(module_file) as path:
+            path.write_bytes(bitcode)
+    return bitcode
+
+
+def _translated(core_function_: CoreFunction) -> Any:
+    """Return the module of LLVM's that Numba makes of a function, with the parts of Numba that it uses."""
+    flags: Any = Flags()
+    flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
+    typing_context.refresh()
+    target_context.refresh()
+    arguments, result = core_function_.arguments, core_function_.result
+    compiled = compile_extra(typing_context, target_context, core_function_.function, arguments, result, flags, {})
+    module = compiled.library._final_module
+    module.get_function(compiled.fndesc.llvm_func_name).name = core_function_.symbol
+    for library in compiled.library._linking_libraries:
+        module.link_in(library._get_module_for_linking(), preserve=True)
+    return module
+
+
+class _WithoutBodies(ast.NodeTransformer):
+    """A transformer of a source into what other files can see of it."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Empty the body of a function that is compiled by itself."""
+        decorators = (ast.unparse(decorator).split("(")[0] for decorator in node.decorator_list)
+        if set(decorators) & {core_function.__name__, entry.__name__}:
+            node.body = [ast.Pass()]
+        return node
+
+
+@cache
+def _visible() -> str:
+    """Return what every file of the core can see of the others and of Numba, as text."""
+    versions = f"{numba.__version__} {llvmlite.__version__}"
+    sources = (ast.parse(source.read_text(encoding="utf-8")) for source in SOURCES)
+    return "\n".join([versions, *(ast.unparse(_WithoutBodies().visit(source)) for source in sources)])
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes() + _visible().encode()).hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""Records that compiled code writes, because they are many and alike."""
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+
+from syncline.sim.events.codes import KIND_BITS, NORMAL, PRIORITY_BIT
+from syncline.sim.events.core import views
+from syncline.sim.events.core.compiling import entry
+
+
+@entry
+def write_starts(addresses, starts_at, num_streams):
+    """Schedule the beginning of each worker's stream; those that begin together do so in their order."""
+    core, heap, waits = views.core(addresses), views.heap(addresses), views.waits(addresses)
+    starts_s = views.floats(starts_at)
+    for w in range(num_streams):
+        event = heap[core.leaves + w]
+        event.time, event.place, waits[w].a = starts_s[w], w, w
+        event.key = (NORMAL << PRIORITY_BIT) | ((w + 1) << KIND_BITS)
+    core.places = core.number = num_streams
+    return 0
+
+
+@entry
+def write_shared(addresses, workers_at, num_workers, begin, named_at, num_named, places_at, numbered_at, first):
+    """Write the parts of workers that all run one program; its operations begin at ``begin``.
+
+    ``named`` has seven numbers per part, and ``places`` and ``numbered`` one per part and worker.
+    """
+    table, parts = views.workers(addresses), views.parts(addresses)
+    workers, named = views.integers(workers_at), views.integers(named_at)
+    places, numbered = views.integers(places_at), views.integers(numbered_at)
+    p = first
+    for i in range(num_workers):
+        w = workers[i]
+        table[w].operation, table[w].parts = begin, p
+        for n in range(num_named):
+            part = parts[p]
+            part.worker, part.place, part.numbered = w, places[n * num_workers + i], numbered[n * num_workers + i]
+            part.kind, part.key, part.operation = named[7 * n + 1], named[7 * n + 2], named[7 * n + 6]
+            part.port = named[7 * n + 4] + w - workers[0]
+            part.rank = part.next_number = part.next_of_key = part.after = -1
+            p += 1
+    return 0
+
+
+@entry
+def write_routes(
+    addresses, bandwidth_at, channels_at, num_routes, width, latency_at, overhead_at, first, hop, eager, adds, added_s
+):
+    """Write routes, each channel once, and return the number of hops.
+
+    ``channels`` has ``width`` numbers per route, -1 where a route is shorter.
+    """
+    routes, hops = views.routes(addresses), views.hops(addresses)
+    bandwidth, channels = views.floats(bandwidth_at), views.integers(channels_at)
+    latency_s, overhead_s = views.floats(latency_at), views.floats(overhead_at)
+    first_hop = hop
+    for i in range(num_routes):
+        route = routes[first + i]
+        route.hop0 = hop
+        rate = np.inf
+        for j in range(i * width, (i + 1) * width):
+            channel = channels[j]
+            if channel >= 0:
+                is_repeated = False
+                for k in range(i * width, j):
+                    is_repeated |= channels[k] == channel
+                if not is_repeated:
+                    rate = min(rate, bandwidth[channel])
+                    hops[hop] = channel
+                    hop += 1
+        route.hops = hop - route.hop0
+        route.rate = rate
+        if eager:
+            before, after = overhead_s[i], latency_s[i]
+        else:
+            before, after = latency_s[i] + overhead_s[i], 0.0
+        if adds:
+            before, after = 0.0, before + after + added_s
+        route.before, route.after = before, after
+        route.queued = route.waiting = 0
+        route.behind = 0.0
+    return hop - first_hop

@@ -1,0 +1,140 @@
+"""The compiled core of the event simulation: one object of machine code, made once and loaded without Numba.
+
+`syncline.sim.events.core` is compiled for the plain instructions of a family of processors, so one object serves every
+machine of the family, and its numbers are those of the source in their order. The object's name carries a digest of all
+compiled sources: a changed source never meets an old object. Installing with ``make`` and building a wheel make the
+object; where it is missing, the first simulation makes it and says so in one line on standard error.
+
+The object is looked for and kept beside the source, or in the user's cache directory if the former cannot be written,
+or for this process alone if neither can.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.files import atomic_path
+from syncline.sim.events.entries import ENTRIES, FOLDER, SOURCES
+
+SECONDS = 10
+"""Processor seconds that compiling takes, about."""
+
+Entry = Callable[..., int]
+
+
+def address(array: NDArray[Any]) -> int:
+    """Return the address of an array's memory, for compiled code; the caller keeps the array alive."""
+    number: int = array.__array_interface__["data"][0]
+    return number
+
+
+def aligned(values: Any, kind: type) -> NDArray[Any]:
+    """Return numbers as a contiguous array of a type, whose address compiled code can take."""
+    return np.ascontiguousarray(values, dtype=kind)
+
+
+@cache
+def object_name() -> str:
+    """Return the file name of the object of these sources on this family of processors."""
+    digest = hashlib.sha256()
+    for source in SOURCES:
+        digest.update(source.read_bytes())
+    return f"{digest.hexdigest()[:16]}-{llvm.get_process_triple()}.o"
+
+
+def object_folders() -> Iterator[Path]:
+    """Yield the folders in which the object may be, in the order of search."""
+    yield FOLDER / "core" / "machine_code"
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    yield Path(home) / "syncline"
+
+
+def kept_object() -> bytes | None:
+    """Return the object, if it is made; None otherwise."""
+    for folder in object_folders():
+        try:
+            return (folder / object_name()).read_bytes()
+        except OSError:
+            continue
+    return None
+
+
+def make_object() -> bytes:
+    """Compile the core, keep its object where this process may write, and return it."""
+    line = f"compiling the event engine, once on this machine: about {SECONDS} s"
+    print(line, file=sys.stderr, flush=True)
+    compile_core = import_module("syncline.sim.events.core.compiling").compile_core
+    for folder in object_folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            machine_code = compile_core(folder)
+            with atomic_path(folder / object_name()) as path:
+                path.write_bytes(machine_code)
+        except OSError:
+            continue
+        _remove_others(folder)
+        return bytes(machine_code)
+    return bytes(compile_core(None))
+
+
+def _remove_others(folder: Path) -> None:
+    """Remove objects of other sources for this family of processors."""
+    for other in folder.glob(f"*-{llvm.get_process_triple()}.o"):
+        if other.name != object_name():
+            other.unlink(missing_ok=True)
+
+
+_kept: list[Any] = []
+"""The engine that owns the loaded code, which stays as long as the process."""
+
+
+def load_object(machine_code: bytes) -> dict[str, Entry]:
+    """Return the functions of an object that Python calls, by name."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+    engine.finalize_object()
+    _kept.append(engine)
+    return {name: _entry(engine.get_function_address(f"syncline_{name}"), types) for name, types in ENTRIES.items()}
+
+
+def _entry(place: int, types: str) -> Entry:
+    """Return a Python function for a compiled function at an address.
+
+    Compiled functions write their result through a pointer and return a status, which is zero because none of them
+    raises. They run without Python's lock, so that other threads hear signals meanwhile.
+    """
+    arguments = [ctypes.c_double if kind == "float64" else ctypes.c_int64 for kind in types.split()]
+    native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *arguments)(place)
+    new, byref = ctypes.c_int64, ctypes.byref
+
+    def call(*values: Any) -> int:
+        result, error = new(), new()
+        status = native(byref(result), byref(error), *values)
+        assert status == 0, f"the event engine returned status {status}"
+        return result.value
+
+    return call
+
+
+def _loaded() -> dict[str, Entry]:
+    machine_code = kept_object()
+    return load_object(make_object() if machine_code is None else machine_code)
+
+
+_functions = _loaded()
+run_core, write_starts, write_shared, write_routes, count_entries, write_plan = _functions.values()
