@@ -92,7 +92,7 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
 
 
 def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
-    """Return the work of a spec's pipelines between two updates; a split backward pass counts as a joined."""
+    """Return the work of a spec's pipelines between two updates; a split backward pass counts as a whole."""
     forward, backward, weight = spec.stage_seconds(schedule)
     pipeline = spec.pipeline(schedule)
     return PipelineWork(

@@ -32,7 +32,7 @@ from syncline.costmodel.pipeline.averaging import CENTRAL
 from syncline.costmodel.pipeline.flush import gpipe_ends_s
 
 MEAN_WEIGHT = 0.1
-"""Part of a score that tells placements different whose slowest replicas are equal."""
+"""Part of a score that tells placements apart whose slowest replicas are equal."""
 
 
 @dataclass(frozen=True)
