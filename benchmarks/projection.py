@@ -73,7 +73,7 @@ def rates(rounds: int, counts: int) -> list[Row]:
         ("with overlap async", {"overlap": "async"}),
         ("by the fastest algorithm", {"algorithm": "auto"}),
     ):
-        count = len(sl.project(workers=range(2, 2 + counts), **given, **options).told["rows"])
+        count = len(sl.project(workers=range(2, 2 + counts), **given, **options).record["rows"])
         taken_s = [
             cpu_s(lambda o=options: sl.project(workers=range(2, 2 + counts), **given, **o)) for _ in range(rounds)
         ]
@@ -81,11 +81,11 @@ def rates(rounds: int, counts: int) -> list[Row]:
     made_s = [cpu_s(lambda: sl.project(workers=range(2, 2 + counts), **given).rows) for _ in range(rounds)]
     measured.append(Row("the same as columns, with the making of dicts", count / median(made_s), "rows per CPU second"))
     nodes = {"model": MODELS, "methods": ["ddp-adam", "diloco", "mt-dao"], "networks": ["dgx-h100", "dgx-a100"]}
-    of_nodes = len(sl.project(workers=range(16, 16 + 80 * counts, 8), **nodes).told["rows"])
+    of_nodes = len(sl.project(workers=range(16, 16 + 80 * counts, 8), **nodes).record["rows"])
     taken_s = [cpu_s(lambda: sl.project(workers=range(16, 16 + 80 * counts, 8), **nodes)) for _ in range(rounds)]
     measured.append(Row(f"{of_nodes:,} rows, of nodes", of_nodes / median(taken_s), "rows per CPU second"))
     few = {"workers": [2, 4, 8, 16], "methods": METHODS, "networks": networks}
-    asked = len(sl.project(**few, thresholds=True).told["rows"])
+    asked = len(sl.project(**few, thresholds=True).record["rows"])
     taken_s = [cpu_s(lambda: sl.project(**few, thresholds=True)) for _ in range(rounds)]
     measured.append(Row(f"{asked:,} rows, with thresholds", asked / median(taken_s), "rows per CPU second"))
     return measured

@@ -501,7 +501,7 @@ def replicate(
             time.
 
     Returns:
-        The result with a row per comparison and the state of its claim; `Result.told` has ``stages``, ``effort``,
+        The result with a row per comparison and the state of its claim; `Result.record` has ``stages``, ``effort``,
         ``chosen`` and ``left``.
 
     Raises:

@@ -121,7 +121,7 @@ class Result:
     Attributes:
         command: name of the command that made the result: ``compare``, ``run``, ...
         spec: the spec that was run; None if the folder does not contain it.
-        told: the object that ``--json`` prints, before infinite values and NaN become None.
+        record: the object that ``--json`` prints, before infinite values and NaN become None.
         folder: the folder of the result's files, or None. A temporary folder is removed with the result, or at the end
             of Python; `save` keeps a copy.
         read_from: the folder that `sl.load` read; None for a result that was just computed. Files that do not fit such
@@ -131,7 +131,7 @@ class Result:
     def __init__(
         self,
         command: str,
-        told: Mapping[str, Any],
+        record: Mapping[str, Any],
         spec: Any = None,
         *,
         tables: Callable[[], Sequence[Group]] = tuple,
@@ -140,7 +140,7 @@ class Result:
         asked: Callable[[], Mapping[str, Any]] = dict,
         scratch: Path | None = None,
     ) -> None:
-        self.command, self.told, self.spec, self.folder = command, dict(told), spec, folder
+        self.command, self.record, self.spec, self.folder = command, dict(record), spec, folder
         self._tables, self._figure, self._asked = tables, figure, asked
         self.read_from: Path | None = None
         if scratch is not None:
@@ -149,21 +149,21 @@ class Result:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of ``--json``; docs/records.md has their names and units."""
-        return plain(self.told["rows"])
+        return plain(self.record["rows"])
 
     @property
     def interrupted(self) -> bool:
         """Return whether Ctrl-C ended the run."""
-        return bool(self.told.get("interrupted", False))
+        return bool(self.record.get("interrupted", False))
 
     @property
     def failed(self) -> str | None:
         """Return the line that names the real process that died or hung; None if all processes finished."""
-        return self.told.get("failed")
+        return self.record.get("failed")
 
     def json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
-        return plain(self.told)
+        return plain(self.record)
 
     @property
     def tables(self) -> list[Group]:
@@ -185,7 +185,7 @@ class Result:
 
         if self._has("summary"):
             return self._frame("summary")
-        rows = self.told["rows"]
+        rows = self.record["rows"]
         return rows.frame() if isinstance(rows, ColumnRows) else pd.DataFrame(self.rows)
 
     @property
@@ -291,7 +291,7 @@ class Result:
             from syncline.runs.folders.folder import RunFolder, environment
 
             with RunFolder(target, exact=True) as written:
-                written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.told)
+                written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.record)
             return target
         working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
         try:
@@ -333,7 +333,7 @@ class Result:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""
         ended = ", interrupted" if self.interrupted else ", failed" if self.failed else ""
         where = f", {self.folder}" if self.folder is not None else ""
-        return f"<{self.command}{name}: {len(self.told['rows'])} rows{ended}{where}>"
+        return f"<{self.command}{name}: {len(self.record['rows'])} rows{ended}{where}>"
 
     def __str__(self) -> str:
         """Return the tables as text; without tables, the seeds' medians of the summary, or else the rows."""

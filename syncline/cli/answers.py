@@ -32,7 +32,7 @@ def print_answer(question: Question) -> None:
     if options.get("parquet"):
         from syncline.planner.projection.parquet import write_rows
 
-        written.append(f"rows in {write_rows(result.told['rows'], options['parquet'])}")
+        written.append(f"rows in {write_rows(result.record['rows'], options['parquet'])}")
     if options.get("plot"):
         written.append(f"figure in {result.save_plot(options['plot'])}")
     if options["json"]:

@@ -116,7 +116,7 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
     print_each(console, tables)
     if not tables:
         console.print(str(result), soft_wrap=True)
-    step_s = result.told.get("measured_step_s")
+    step_s = result.record.get("measured_step_s")
     if step_s is not None:
         console.print(f"compute: {format_seconds(step_s)} for a worker's step, measured here before the training")
     for row in result.rows:

@@ -86,9 +86,9 @@ def print_sweep(question: Sweep) -> None:
     console = new_console()
     with listening(console, say) as listener:
         result = answer(question, listener)
-    failed = [row for row in result.told["rows"] if row["error"] is not None]
+    failed = [row for row in result.record["rows"] if row["error"] is not None]
     print_each(console, result.tables)
-    if line := effort_line(result.told["effort"]):
+    if line := effort_line(result.record["effort"]):
         say(line)
     if failed:
         warn([f"{len(failed):,} of {len(result.rows):,} runs failed, the first with: {failed[0]['error']}"])
@@ -153,8 +153,8 @@ def print_replicate(question: Replicate) -> None:
     if question.json:
         emit(result)
     begin = "interrupted, " if result.interrupted else ""
-    if result.told["left"]:
-        say(f"{begin}left: {result.told['left']:,} trainings; the same again goes on where this ended")
+    if result.record["left"]:
+        say(f"{begin}left: {result.record['left']:,} trainings; the same again goes on where this ended")
     elif result.interrupted:
         say("interrupted")
     if result.interrupted:

@@ -112,10 +112,10 @@ class RotationBase(DataParallelBase):
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         """Build the optimizer; the bases of a stage are renewed at a frequency that depends on its gradient delay.
 
-        A parameter group with late gradients has their ``delay``. The delays of all stages are those of all groups; if
-        a stage is built alone, its group has all of them as ``delays``.
+        A parameter group with late gradients sets ``delay``, their staleness in steps. The frequencies depend on the
+        delays of all stages, which are those of all groups; a process with one stage sets them as ``delays`` of its
+        group.
         """
-
         groups = optim.groups.as_list(params)
         if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
             groups = self._with_frequencies(groups)

@@ -51,7 +51,8 @@ class CoefficientMean(Reducer):
     average of momenta.
 
     With a ``period`` K the momentum takes in every gradient and is exchanged after steps ``K - 1``, ``2 K - 1``, ...;
-    parameters rest in between. Nothing averages DeMo's parameters, so steps that workers took alone would stay apart.
+    parameters do not change in between: DeMo never averages parameters, so local steps would make workers drift
+    apart.
 
     Args:
         k: number of coefficients that are sent per block; a block with fewer entries sends all.
@@ -65,8 +66,9 @@ class CoefficientMean(Reducer):
             all workers (paper).
         pairs: encoding of the pairs of index and value.
         period: K, number of steps between exchanges; 1 for DeMo as published.
-        per_node: number of neighbouring workers of a node. They average their gradients in full in every step, and each
-            node acts as one worker of DeMo. If there are fewer workers, all form one node. 1 for DeMo without nodes.
+        per_node: number of workers of a node; consecutive workers form a node. They average their gradients in full in
+            every step, and each node acts as one worker of DeMo. If there are fewer workers, all form one node. 1 for
+            DeMo without nodes.
 
     Raises:
         SpecError: for a value out of range.

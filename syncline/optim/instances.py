@@ -106,11 +106,11 @@ class Instances:
     def _forget(self) -> None:
         self._made: list[Instance] = []
         self._lent: list[dict[str, Tensor]] = []  # by the parameter's number, the tensors that states are views of
-        self._told: list[dict[str, Any]] = []  # by the group's number, the options that the instances know
+        self._group_options: list[dict[str, Any]] = []  # by the group's number, the options that the instances know
 
     def step(self, rows: list[Row]) -> None:
         """Move the parameters of these rows, and only these."""
-        if len(self._told) < len(self._method.param_groups):
+        if len(self._group_options) < len(self._method.param_groups):
             self._make()
         self._copy_options()
         for instance in self._made:
@@ -168,7 +168,7 @@ class Instances:
 
     def _make(self) -> None:
         """Make an instance for each row; if the method has new groups, add these to the instances."""
-        groups = self._method.param_groups[len(self._told) :]
+        groups = self._method.param_groups[len(self._group_options) :]
         x = self._over_workers(self._method.param_groups[0]["params"][0])
         for place in range(1 if self._rule.probe.elementwise else len(x)):
             proxies = [
@@ -178,10 +178,10 @@ class Instances:
             self._join(place, groups, proxies)
         self._lent += [{} for group in groups for _ in group["params"]]
         baseline = self._rule.hyperparameters()
-        self._told += [_options(group) if self._rule.is_class else dict(baseline) for group in groups]
+        self._group_options += [_options(group) if self._rule.is_class else dict(baseline) for group in groups]
 
     def _join(self, place: int, groups: list[dict[str, Any]], proxies: list[list[torch.nn.Parameter]]) -> None:
-        first = len(self._told)
+        first = len(self._group_options)
         arguments: list[Any] = [p for part in proxies for p in part]
         if self._rule.is_class:
             arguments = [_options(g) | {"params": part} for g, part in zip(groups, proxies, strict=True)]
@@ -202,7 +202,7 @@ class Instances:
 
     def _copy_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
-        for number, (group, recorded) in enumerate(zip(self._method.param_groups, self._told, strict=True)):
+        for number, (group, recorded) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
             options = _options(group)
             news = {
                 k: v for k, v in options.items() if k not in recorded or (recorded[k] is not v and recorded[k] != v)
@@ -270,7 +270,11 @@ class Instances:
         if self._made:
             names = [list(lent) for lent in self._lent]
             state_dicts = [self._own_state_dict(instance) for instance in self._made]
-            saved["param_groups"][0][INSTANCES] = {"states": names, "told": self._told, "own": state_dicts}
+            saved["param_groups"][0][INSTANCES] = {
+                "states": names,
+                "group_options": self._group_options,
+                "own": state_dicts,
+            }
 
     def _own_state_dict(self, instance: Instance) -> dict[str, Any]:
         state_dict = instance.optimizer.state_dict()
@@ -292,7 +296,7 @@ class Instances:
         if saved is None:
             return
         self._make()
-        self._told = saved["told"]
+        self._group_options = saved["group_options"]
         params = [p for group in method.param_groups for p in group["params"]]
         for place, (instance, state_dict) in enumerate(zip(self._made, saved["own"], strict=True)):
             for number, (_, values) in self._numbered(instance, state_dict.get("state", {})):

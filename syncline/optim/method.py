@@ -234,7 +234,7 @@ class Method(torch.optim.Optimizer):
             state = self.state[p]
             if not state:
                 new_state = rule.init(the_copy(x) if is_one_copy(x) else x, number)
-                self._shared.kept[number] = tuple(new_state)
+                self._shared.state_names[number] = tuple(new_state)
                 state.update({name: for_rows(value, len(x)) for name, value in new_state.items()})
                 state.update(self.reducer.init(x, number))
                 if self.outer_optimizer:
@@ -329,7 +329,7 @@ class Method(torch.optim.Optimizer):
         if self._steppers:
             self._steppers.step(rows)
             return out
-        seen = [self._shared.seen(row) for row in rows] if self._shares else rows
+        seen = [self._shared.for_rule(row) for row in rows] if self._shares else rows
         together: dict[int, list[int]] = {}
         due = self.sync.due(t)
         for place, row in enumerate(seen):

@@ -34,7 +34,8 @@ def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
 def orthonormal_columns(x: Tensor) -> Tensor:
     """Return Q of the reduced QR decomposition, ``(..., m, r)`` with ``Q^T Q = I``, computed at least in fp32.
 
-    The signs of columns are fixed by a positive diagonal of R, so that backends agree on the bits that matter.
+    The diagonal of R is positive, which fixes the signs of the columns, so that all backends return the same Q up to
+    rounding.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     q, r = torch.linalg.qr(wide)

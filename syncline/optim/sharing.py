@@ -21,51 +21,56 @@ class Shared:
     """Rows that share one copy of each tensor that is equal on all workers, as a method's rules see them.
 
     Attributes:
-        kept: names of the states that a rule keeps per parameter, by number of the parameter.
+        state_names: names of the states that a rule keeps per parameter, by number of the parameter.
     """
 
     def __init__(self) -> None:
-        self.kept: dict[int, tuple[str, ...]] = {}
+        self.state_names: dict[int, tuple[str, ...]] = {}
         self._views: dict[int, _Views] = {}
 
     def join(self, number: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
         """Store a parameter and the states that its rule keeps as one copy where they are equal."""
         p.data = as_one_copy(p.data)
-        if state and number not in self.kept:
-            self.kept[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
-        for name in self.kept.get(number, ()):
+        if state and number not in self.state_names:
+            self.state_names[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
+        for name in self.state_names.get(number, ()):
             if name in state:
                 state[name] = as_one_copy(state[name])
 
-    def seen(self, row: Row) -> Row:
-        """Return the row for its rule: ``(1, *s)`` if it is one copy for all workers, else a row per worker."""
+    def for_rule(self, row: Row) -> Row:
+        """Return a row as its rule computes with it.
+
+        If gradients, parameter and states are one copy for all workers, the row is this copy, ``(1, *s)``, so that the
+        rule computes once. Otherwise each worker gets states of its own.
+        """
         if row.g.size(0) == 1:
             return row
-        views = self._views.get(row.number)
-        if is_one_copy(row.g) and (views is None or not views.are_of(row)):
-            views = self._views[row.number] = _Views(row, self.kept.get(row.number, ()))
-        if is_one_copy(row.g) and views is not None and views.alike:
-            return row._replace(x=views.x, g=the_copy(row.g), state=views.state.copy())
-        for name in self.kept.get(row.number, ()):
+        if is_one_copy(row.g):
+            views = self._views.get(row.number)
+            if views is None or not views.are_of(row):
+                views = self._views[row.number] = _Views(row, self.state_names.get(row.number, ()))
+            if views.are_one_copy:
+                return row._replace(x=views.x, g=the_copy(row.g), state=views.state.copy())
+        for name in self.state_names.get(row.number, ()):
             row.state[name] = as_own_copies(row.state[name])
         return row
 
 
 class _Views:
-    """The copies that a row's parameter and states show, as long as they are these tensors; looked up once."""
+    """The first worker's view of a row's parameter and states, valid as long as the row has these tensors."""
 
     def __init__(self, row: Row, names: Iterable[str]) -> None:
-        self._kept = {name: row.state[name] for name in names if name in row.state}
+        self._states = {name: row.state[name] for name in names if name in row.state}
         self._where, self._is_one = row.x.data_ptr(), is_one_copy(row.x)
-        self.alike = self._is_one and all(map(is_one_copy, self._kept.values()))
+        self.are_one_copy = self._is_one and all(map(is_one_copy, self._states.values()))
         self.x = the_copy(row.x)
-        self.state = {name: the_copy(value) for name, value in self._kept.items()}
+        self.state = {name: the_copy(value) for name, value in self._states.items()}
 
     def are_of(self, row: Row) -> bool:
         """Return whether the row still has the tensors of these views."""
         if row.x.data_ptr() != self._where or is_one_copy(row.x) != self._is_one:
             return False
-        return all(row.state.get(name) is value for name, value in self._kept.items())
+        return all(row.state.get(name) is value for name, value in self._states.items())
 
 
 def store_states(row: Row, seen: Row) -> None:
@@ -78,23 +83,26 @@ def store_states(row: Row, seen: Row) -> None:
 def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
     """Return the indices of the rows whose groups have equal values of these knobs, in order."""
     groups: list[tuple[list[Any], list[int]]] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         values = [row.group[name] for name in knobs]
-        places = next((places for others, places in groups if others == values), None)
-        if places is None:
-            groups.append((values, places := []))
-        places.append(place)
-    return [places for _, places in groups]
+        indices = next((indices for others, indices in groups if others == values), None)
+        if indices is None:
+            groups.append((values, indices := []))
+        indices.append(index)
+    return [indices for _, indices in groups]
 
 
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
-    """Move all parameters with one learning rate, ``x <- (1 - lr weight_decay) x - lr d``; shared copies move once."""
+    """Move parameters, ``x <- (1 - lr weight_decay) x - lr d``: those of equal rate and weight decay in one call.
+
+    The one copy of a parameter that all workers share moves once.
+    """
     moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
-    for places in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
-        some = [_to_move(*moving[place]) for place in places]
-        group = moving[places[0]][0].group
-        decay([x for x, _ in some], group)
-        torch._foreach_add_([x for x, _ in some], [d for _, d in some], alpha=-group["lr"])
+    for indices in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
+        pairs = [_tensor_and_direction(*moving[index]) for index in indices]
+        group = moving[indices[0]][0].group
+        decay([x for x, _ in pairs], group)
+        torch._foreach_add_([x for x, _ in pairs], [d for _, d in pairs], alpha=-group["lr"])
 
 
 def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
@@ -103,7 +111,7 @@ def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
         torch._foreach_mul_(xs, 1 - group["lr"] * group["weight_decay"])
 
 
-def _to_move(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
+def _tensor_and_direction(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
     """Return the tensor to move and its direction: the one copy, or separate rows where directions differ."""
     x = row.x
     if x.size(0) > 1 and x.stride(0) == 0:

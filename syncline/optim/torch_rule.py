@@ -78,9 +78,10 @@ class TorchRule(SteppingRule[Method]):
     @cached_property
     def probe(self) -> Probe:
         """Step two small tensors and return the optimizer's properties."""
-        both = ((2,), (3, 2))
+        vector, matrix = (2,), (3, 2)
         failure: SpecError | None = None
-        for shapes in (both, both[1:], both[:1]):
+        # Some optimizers take matrices alone, some only vectors.
+        for shapes in ((vector, matrix), (matrix,), (vector,)):
             try:
                 optimizer, tensors, groups = self._stepped([torch.ones(shape) for shape in shapes])
             except SpecError as error:
@@ -89,7 +90,7 @@ class TorchRule(SteppingRule[Method]):
             states = dict.fromkeys(
                 name for p in tensors for name, value in optimizer.state[p].items() if is_state(name, value, p, ())
             )
-            # A function may look at the sides of what it is given, which are those of one worker's parameters.
+            # A user's function may depend on the shapes of its parameters, so only known classes are elementwise.
             elementwise = self.is_class and type(optimizer) in ELEMENTWISE
             return Probe(type(optimizer).__name__, groups, tuple(states), elementwise, shapes)
         assert failure is not None

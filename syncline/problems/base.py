@@ -117,7 +117,7 @@ class Task(Protocol):
         ...
 
     def describe(self) -> dict[str, object]:
-        """Return facts to record with a result: the parameters of one worker, the checksum of the data."""
+        """Return facts to record with a result: the number of parameters of one worker, the checksum of the data."""
         ...
 
 

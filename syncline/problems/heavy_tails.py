@@ -53,15 +53,16 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
         raise SpecError("alpha", alpha, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
 
     def draw(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
+        """Draw symmetric stable numbers by equation 2.1 of Chambers, Mallows and Stuck."""
         angle = math.pi * (torch.rand(size, generator=source, dtype=torch.float64) - 0.5)
-        wait = _exponential(source, size)
-        turned = torch.sin(alpha * angle)
+        exponential = _exponential(source, size)
+        sine = torch.sin(alpha * angle)
         # By logarithms, as the powers of a small alpha would overflow one by one.
-        magnitude = turned.abs().log_() - angle.cos().log_() / alpha
+        log_magnitude = sine.abs().log_() - angle.cos().log_() / alpha
         if alpha != 1:
-            ratio = torch.cos((1 - alpha) * angle).log_() - wait.log_()
-            magnitude += (1 - alpha) / alpha * ratio
-        return scale * turned.sign_() * magnitude.exp_()
+            log_ratio = torch.cos((1 - alpha) * angle).log_() - exponential.log_()
+            log_magnitude += (1 - alpha) / alpha * log_ratio
+        return scale * sine.sign_() * log_magnitude.exp_()
 
     return draw
 

@@ -21,7 +21,7 @@ FLOOR_RAD = math.asin(1 / DEPTH)
 
 
 class _Polar(NamedTuple):
-    """Radius, unit vectors along it and across it ``(..., 2)``, and the wave ``s`` with its derivative ``c``."""
+    """Radius, radial and tangential unit vectors ``(..., 2)``, and the ``s`` and ``c`` of `spiral`."""
 
     r: Tensor
     outward: Tensor

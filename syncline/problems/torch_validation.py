@@ -27,8 +27,8 @@ class Validation:
     """Batches that all evaluations share.
 
     Args:
-        reading: the way to read the validation data, which is used completely and in order; or the training data.
-        is_training_data: whether ``reading`` is of the training data, of which at most 1,024 items are used, the same
+        reading: reader of the validation data, all of it in order; without validation data, of the training data.
+        is_training_data: whether ``reading`` reads the training data, of which at most 1,024 items are used, the same
             for every seed.
     """
 

@@ -25,7 +25,7 @@ class Replicate(
     training. The replications are in a checkout of the repository.
 
     Returns:
-        The result with a row per comparison and the state of its claim; `Result.told` has ``stages``, ``effort``,
+        The result with a row per comparison and the state of its claim; `Result.record` has ``stages``, ``effort``,
         ``chosen`` and ``left``.
 
     Raises:

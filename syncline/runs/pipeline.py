@@ -174,7 +174,8 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
 
 def _placement_columns(placed: PlacedPipeline) -> dict[str, Any]:
     """Return the placement of a row, the place of each rank, and the makespan of each placement that was timed."""
-    return {"placement": placed.placement, "ranks": placed.ranks, "placements_s": placed.candidates}
+    timed = [{"placement": name, "makespan_s": seconds} for name, seconds in placed.candidates.items()]
+    return {"placement": placed.placement, "ranks": placed.ranks, "placements": timed}
 
 
 def makespan_closed_form_s(spec: PipelineSpec, name: str, network: Network) -> float | None:
@@ -278,16 +279,13 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
 
 def _placement_tables(rows: list[Record]) -> list[Group]:
     """Return a table of the placements that were timed, if there are several, and the place of each rank."""
-    searched = [row for row in rows if len(row["placements_s"]) > 1]
     lines = [
-        {
-            "schedule": row["schedule"],
-            "placement": name,
-            "makespan_s": seconds,
-            "saved": 1 - seconds / row["placements_s"]["given"],
-        }
-        for row in searched
-        for name, seconds in row["placements_s"].items()
+        {"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / given["makespan_s"]}
+        for row in rows
+        for given in row["placements"]
+        if given["placement"] == "given"
+        for timed in row["placements"]
+        if len(row["placements"]) > 1
     ]
     if not lines:
         return []

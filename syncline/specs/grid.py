@@ -27,23 +27,23 @@ class Grid:
     Args:
         path: path of the field, in dots, in the form of ``--set``.
         values: values of the field, in order.
-        told: name of the grid in error messages.
+        origin: name of the grid in error messages.
         shown: a short name for each value, for tables; the value itself by default.
         method: name of the only method that the grid is for, from a grid over methods; all methods if empty.
     """
 
     path: str
     values: tuple[Any, ...]
-    told: str
+    origin: str
     shown: tuple[Any, ...] = ()
     method: str = ""
 
     def __post_init__(self) -> None:
         if not self.path or self.path.split(".")[0] in NOT_SWEPT:
             expected = NOT_SWEPT.get(self.path.split(".")[0], "a field of the spec, as in method.lr=1e-3,3e-3")
-            raise SpecError(self.told, self.path, expected)
+            raise SpecError(self.origin, self.path, expected)
         if not self.values:
-            raise SpecError(self.told, [], "at least one value")
+            raise SpecError(self.origin, [], "at least one value")
         object.__setattr__(self, "shown", self.shown or tuple(map(flat_value, self.values)))
 
     @classmethod
@@ -111,11 +111,11 @@ def is_in(path: str, other: str) -> bool:
 
 def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
     """Return the error in terms of the grids; if no grid caused it, with the configuration."""
-    if any(error.path == grid.told for grid, _ in settings):
+    if any(error.path == grid.origin for grid, _ in settings):
         return error
     for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first
         if is_in(error.path, grid.path):
-            return SpecError(grid.told + error.path.removeprefix(grid.path), error.value, error.expected)
+            return SpecError(grid.origin + error.path.removeprefix(grid.path), error.value, error.expected)
     chosen = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
     return SpecError(error.path, error.value, error.expected + (f" (with {chosen})" if chosen else ""))
 

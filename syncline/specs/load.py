@@ -58,13 +58,13 @@ class Override:
     Args:
         path: dotted path of the field; a number indexes a list.
         value: the new value, parsed from YAML.
-        told: name of the command-line option or field, for error lines.
+        origin: name of the command-line option or field, for error lines.
         written: value as the user wrote it, for error lines.
     """
 
     path: str
     value: Any
-    told: str
+    origin: str
     written: Any
 
     @classmethod
@@ -216,7 +216,7 @@ def _override(fields: dict[str, Any], overrides: Overrides) -> None:
     """Apply the overrides to the fields in place, in their order."""
     for override in _as_overrides(overrides):
         # A later override may change parts of the value, so that the caller's value has to be copied.
-        _set(fields, override.path, containers_copied(override.value), override.told, override.written)
+        _set(fields, override.path, containers_copied(override.value), override.origin, override.written)
 
 
 def containers_copied(value: Any) -> Any:

@@ -20,11 +20,11 @@ def test_a_piece_from_python_and_after_ctrl_c_it_goes_on(tmp_path):
 
     path, out = tiny_file(tmp_path), tmp_path / "out"
     piece = sl.replicate(path, most=2, jobs=1, out=out)
-    assert not piece.interrupted and piece.told["left"] == TRAININGS - 2 and piece.rows == []
+    assert not piece.interrupted and piece.record["left"] == TRAININGS - 2 and piece.rows == []
     stopped = sl.replicate(path, jobs=1, out=out, on_stage=lambda stage: nullcontext(Stopper()))
-    assert stopped.interrupted and TRAININGS - 6 <= stopped.told["left"] < TRAININGS - 2
+    assert stopped.interrupted and TRAININGS - 6 <= stopped.record["left"] < TRAININGS - 2
     whole = sl.replicate(path, jobs=1, out=out)
-    assert whole.told["left"] == 0 and "verdicts" in str(whole)
+    assert whole.record["left"] == 0 and "verdicts" in str(whole)
     assert sorted(whole.summary["claim"]) == ["apart is better", "rare is worse"]
 
 

@@ -58,10 +58,13 @@ class TrainingAtScale:
             period = fit.seen["period"].low if "period" in fit.seen else 1.0
         return replace(self, tokens=tokens, period=period)
 
-    def fields(self, fit: LossFit) -> dict[str, float]:
-        """Return the values of the fields of a fit's ranges; tokens and period must not be None."""
+    def range_variables(self, fit: LossFit) -> dict[str, float]:
+        """Return this training's value of each quantity of which a fit states the range that it saw.
+
+        Tokens and period must not be None.
+        """
         assert self.tokens is not None and self.period is not None
-        fields = {
+        variables = {
             "parameters": float(self.parameters),
             "tokens": float(self.tokens),
             "tokens_per_parameter": self.tokens / self.parameters,
@@ -69,8 +72,8 @@ class TrainingAtScale:
             "period": float(self.period),
         }
         if fit.best_batch is not None and self.batch_tokens is not None:
-            fields["batch_over_best"] = self.batch_tokens / fit.best_batch.value(fields)
-        return fields
+            variables["batch_over_best"] = self.batch_tokens / fit.best_batch.value(variables)
+        return variables
 
 
 class FieldOutside(NamedTuple):
@@ -123,7 +126,7 @@ class PredictedLoss:
             "replicas": trained.replicas if "replicas" in self.fit.seen else None,
             "period": trained.period if "period" in self.fit.seen else None,
             "batch_tokens": trained.batch_tokens,
-            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.value(trained.fields(self.fit)),
+            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.value(trained.range_variables(self.fit)),
             "loss": self.loss,
             "loss_low": self.low,
             "loss_high": self.high,
@@ -156,7 +159,7 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
     """
     chosen = fit_named(fit, trained.method)
     complete = trained.completed_by(chosen)
-    fields = complete.fields(chosen)
+    fields = complete.range_variables(chosen)
     outside = list(_outside(chosen, fields))
     if outside and not extrapolate:
         name, value, span = outside[0]

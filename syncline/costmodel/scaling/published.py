@@ -284,10 +284,10 @@ def fit_named(name: str | None, method: str) -> LossFit:
     Raises:
         SpecError: an unknown name, a fit of other methods, or a method that no fit covers.
     """
-    covered = sorted({method for fit in loss_fits().values() for method in fit.methods})
     if name is None:
         fits = fits_of(method)
         if not fits:
+            covered = sorted({other for fit in loss_fits().values() for other in fit.methods})
             raise SpecError("method", method, f"a method that a published fit covers: {one_of(covered, method)}")
         return fits[0]
     if name not in loss_fits():

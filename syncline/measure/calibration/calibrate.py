@@ -133,10 +133,10 @@ def measure(
 
     Returns:
         ``workers``, ``machines``, ``steps`` (each rank's seconds, block by block), ``flops_per_step``,
-        ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (each rank's), ``collectives``.
+        ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (the measured links of each rank), ``collectives``.
 
     Raises:
-        SynclineError: a mistake that only the built problem shows.
+        SynclineError: an error in the problem, which shows only once it is built.
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)

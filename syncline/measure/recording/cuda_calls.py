@@ -186,11 +186,11 @@ def refusing(original: Any, sentence: str) -> Any:
     return type(original.__name__, (original,), {"__new__": refused}) if isinstance(original, type) else refused
 
 
-def original_for_torch(answer: Callable[..., Any], truth: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ``truth`` for files of torch, and ``answer`` for all other files."""
+def original_for_torch(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``original`` for callers in files of torch, and ``replacement`` for all others."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (truth if from_torch(1) else answer)(*args, **kwargs)
+        return (original if from_torch(1) else replacement)(*args, **kwargs)
 
     return call
 

@@ -133,7 +133,13 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the result of ``Tensor.cuda``: the tensor, or a copy, marked with a GPU."""
+    """Return the result of ``Tensor.cuda`` where there is no GPU: the tensor, or a copy, labelled with a virtual GPU.
+
+    Args:
+        f: torch's ``Tensor.cuda``.
+        args: the tensor, and the device if it was given by position.
+        kwargs: the other arguments of the call.
+    """
     x, *rest = args
     device = kwargs.get("device", rest[0] if rest else None)
     return moved_tensor(x, cuda_of("cuda" if device is None else device), x)

@@ -66,7 +66,7 @@ def replay_timed(
 
 
 def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[TimedReplay]:
-    """Replay every record on every network, networks first, and return the replays with bounds."""
+    """Replay every record on every network and return the replays with bounds, in order of network, then of record."""
     return [_with_bounds(record, on, question) for on in question.networks for record in records]
 
 

@@ -202,9 +202,9 @@ def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
     name = line_names([row["name"] for row in by_kind["site"]])
     for row in sorted(by_kind["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
         out.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
-    latest, *others = sorted(by_kind["rank"], key=lambda row: -row["share"])
-    if latest["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # every rank comes last sometimes
-        out.append(f"{latest['share']:.0%} of all waiting is for rank {latest['name']} to come.")
+    most_awaited, *others = sorted(by_kind["rank"], key=lambda row: -row["share"])
+    if most_awaited["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # each is last sometimes
+        out.append(f"{most_awaited['share']:.0%} of all waiting is for rank {most_awaited['name']}.")
     return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
 
 

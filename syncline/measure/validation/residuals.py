@@ -88,8 +88,8 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     A basis is a set of measurements from whose errors the uncertainty of a prediction follows. A row can belong to
     several bases. Rows without an error are left out.
 
-    The times of NVLink are the measurements themselves, so that their prediction has no error. In their place, such a
-    row has the relative difference between the times of the same all-reduce out of place and in place.
+    The preset of NVLink consists of these measurements, so its error would be 0. The residual of such a row is the
+    relative difference between the times of the same all-reduce out of place and in place.
     """
     errors: dict[str, list[float]] = defaultdict(list)
     for row in rows:

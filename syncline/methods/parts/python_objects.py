@@ -39,7 +39,7 @@ class ObjectPart:
         return self.kind
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold, as it makes them."""
+        """Return the number of elements in the states that the user's object makes of these parameters."""
         import torch
 
         total = 0

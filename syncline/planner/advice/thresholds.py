@@ -208,6 +208,7 @@ def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float
 
 
 def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
+    """Return the seconds of a row's plan on ``factor`` times the workers of ``question``; infinite if it cannot run."""
     plan: TrainingPlan = row["plan"]
     layout = plan.layout
     if layout.workers > 1:  # the number of replicas stays, each has more workers

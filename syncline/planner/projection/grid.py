@@ -79,14 +79,14 @@ class ProjectedGrid:
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
         for grid, other in itertools.combinations(grids, 2):
             if grid.path == other.path and (grid.method == other.method or "" in (grid.method, other.method)):
-                raise SpecError(other.told, other.path, "each field once")
+                raise SpecError(other.origin, other.path, "each field once")
         by_part: dict[str, list[Grid]] = {"method": [], "network": [], "": []}
         for grid in grids:
             first = grid.path.split(".")[0]
             if first in ("methods", "networks"):
-                raise SpecError(grid.told, grid.path, f"{first[:-1]}, which stands for each of them")
+                raise SpecError(grid.origin, grid.path, f"{first[:-1]}, which stands for each of them")
             if grid.method and first != "method":
-                raise SpecError(grid.told, grid.method, f"nothing before {grid.path}, which is no field of a method")
+                raise SpecError(grid.origin, grid.method, f"nothing before {grid.path}, which is no field of a method")
             by_part[first if first in by_part else ""].append(grid)
         setting_grids = sorted(by_part[""], key=_rank)
         self.spec = spec
@@ -99,7 +99,7 @@ class ProjectedGrid:
         self.shape = [len(grid.values) for grid in self.own]
         self.rows = math.prod([*self.shape, len(self.counts) or 1, len(self.networks), len(self.methods)])
         if self.rows > MOST_ROWS:
-            raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_ROWS:,} rows at most, not {self.rows:,}")
+            raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows at most, not {self.rows:,}")
         self.refused = refused_by(self.methods, self.counts) if len(self.counts) > 1 else []
 
     def _check(self, grids: Sequence[Grid]) -> None:
@@ -120,17 +120,17 @@ class ProjectedGrid:
         ):  # a field before the fields inside it
             if grid.path == "compute.hardware":
                 overrides += [
-                    Override(f"compute.{other}", None, grid.told, None) for other in ("seconds", "batch_times")
+                    Override(f"compute.{other}", None, grid.origin, None) for other in ("seconds", "batch_times")
                 ]
             if grid.path != "sequence":
-                overrides.append(Override(grid.path, value, grid.told, value))
+                overrides.append(Override(grid.path, value, grid.origin, value))
         try:
             spec = load_spec(dict(self.spec), overrides, ProjectSpec)
         except SpecError as error:
             raise blamed(error, by_field, by_field) from None
         for grid, value in by_field:
             if grid.path == "sequence":
-                return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.told)})
+                return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.origin)})
         return spec
 
     def _with_sequence(self, model: Model, sequence: Any, option: str) -> Model:

@@ -39,11 +39,11 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
     """
     of_all = [grid for grid in grids if grid.path == "method"]
     field_grids = [grid for grid in grids if grid.path != "method"]
-    bases = [_read(value, grid.told) for grid in of_all for value in grid.values] or list(methods)
+    bases = [_read(value, grid.origin) for grid in of_all for value in grid.values] or list(methods)
     names = [base.name for base in bases]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(of_all[0].told, name, "different names (a method's label is its name)")
+            raise SpecError(of_all[0].origin, name, "different names (a method's label is its name)")
     variants: list[MethodBase] = []
     choices: list[dict[int, int]] = []
     for base in bases:
@@ -59,11 +59,11 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
     for grid in field_grids:
         codes = np.array([choice.get(id(grid), 0) for choice in choices])
         if grid.method and grid.method not in names:
-            raise SpecError(grid.told, grid.method, one_of(names, grid.method))
+            raise SpecError(grid.origin, grid.method, one_of(names, grid.method))
         if not codes.any():
             field_names = {name for base in bases if grid.method in ("", base.name) for name in type(base).model_fields}
             raise SpecError(
-                grid.told, _field(grid), f"a field that a method here has: {one_of_fields(field_names, _field(grid))}"
+                grid.origin, _field(grid), f"a field that a method here has: {one_of_fields(field_names, _field(grid))}"
             )
         before, values = places.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         places[grid.path] = np.where(codes > 0, codes + len(values) - 1, before), (*values, *grid.shown)
@@ -85,8 +85,8 @@ def _changed(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> MethodBase
     """Return the method with these values."""
     if not values:
         return base
-    options = {grid.path.removeprefix("method."): grid.told for grid, _ in values}
-    overrides = [Override(grid.path, value, grid.told, value) for grid, value in values]
+    options = {grid.path.removeprefix("method."): grid.origin for grid, _ in values}
+    overrides = [Override(grid.path, value, grid.origin, value) for grid, value in values]
     fields = with_overrides({"method": base}, overrides)["method"]
     try:
         with within("method"):
@@ -94,4 +94,4 @@ def _changed(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> MethodBase
     except SpecError as error:
         path = error.path.removeprefix("method.")
         where = next((name for field, name in options.items() if path == field or path.startswith(f"{field}.")), None)
-        raise SpecError(where or f"{values[-1][0].told} ({path})", error.value, error.expected) from None
+        raise SpecError(where or f"{values[-1][0].origin} ({path})", error.value, error.expected) from None

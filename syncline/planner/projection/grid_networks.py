@@ -42,15 +42,15 @@ class NetworkGrid:
     def __init__(self, networks: Sequence[Network], grids: Sequence[Grid]) -> None:
         of_all = [grid for grid in grids if grid.path == "network"]
         self.below = [grid for grid in grids if grid.path != "network"]
-        self.bases = [_named(value, grid.told) for grid in of_all for value in grid.values] or list(networks)
+        self.bases = [_named(value, grid.origin) for grid in of_all for value in grid.values] or list(networks)
         names = [base.name for base in self.bases]
         for name in names:
             if names.count(name) > 1:
-                raise SpecError(of_all[0].told, name, "different names (a network's 'name' is its name)")
+                raise SpecError(of_all[0].origin, name, "different names (a network's 'name' is its name)")
         fields = [IN_SPECS.get(path := grid.path.removeprefix("network."), path) for grid in self.below]
         for grid, field in zip(self.below, fields, strict=True):
             if fields.count(field) > 1:
-                raise SpecError(grid.told, grid.path, "each field once")
+                raise SpecError(grid.origin, grid.path, "each field once")
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.below)]
         self._numbers = [[_number(base, grid) for grid in self.below] for base in self.bases]
         for base in range(len(self.bases)):
@@ -119,12 +119,12 @@ def _changed(original: Network, grid: Grid, value: Any) -> Network:
     """
     fields = network_fields(original)
     if not isinstance(fields, dict):
-        raise SpecError(grid.told, original.name, "networks that are described by fields")
+        raise SpecError(grid.origin, original.name, "networks that are described by fields")
     *above, last = grid.path.split(".")
     path = ".".join([*above, IN_SPECS.get(last, last)])
-    changed = with_overrides({"network": fields}, [Override(path, value, grid.told, value)])["network"]
+    changed = with_overrides({"network": fields}, [Override(path, value, grid.origin, value)])["network"]
     try:
         return network(changed | {"name": original.name}, "network")
     except SpecError as error:
-        option = grid.told if error.path == path else f"{grid.told} ({error.path} of {original.name})"
+        option = grid.origin if error.path == path else f"{grid.origin} ({error.path} of {original.name})"
         raise SpecError(option, error.value, error.expected) from None

@@ -91,7 +91,7 @@ def _reason(row: Record, spec: ProjectSpec) -> str:
         return "no published fit covers such a method"
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
-    fields = at_scale(method, spec, row["tokens"]).completed_by(fit).fields(fit)
+    fields = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
     beyond = [name for name, span in fit.seen.items() if name in fields and span.beyond(fields[name]) != 1]
     if not beyond:
         return str(row["loss_unknown"])

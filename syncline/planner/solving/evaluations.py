@@ -30,14 +30,14 @@ class Evaluation(NamedTuple):
         margins: ``(3,)``: as predicted, at the optimistic bound and at the pessimistic one; at least 0 if all targets
             are met, nan if unknown.
         decides: the target of the smallest margin.
-        told: quantity of each target.
+        reached: quantity of each target.
         unknown: the reason if the margin is unknown, else None.
     """
 
     row: dict[str, Any]
     margins: Floats
     decides: str
-    told: dict[str, ToldThree]
+    reached: dict[str, ToldThree]
     unknown: str | None
 
 

@@ -50,7 +50,7 @@ def why_never(trials: Trials) -> tuple[str, float]:
     alone = _computing_alone(best, targets, training)
     if alone:
         return alone, value
-    reached = best.told[best.decides][0]
+    reached = best.reached[best.decides][0]
     assert reached is not None
     reached_text = quantity_text(best.decides, reached, training)
     return _why_not(trials, value, best, reached_text), value
@@ -88,7 +88,7 @@ def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTra
     """Return the value of steps that never wait for the network, as text, if even those miss the target; else None."""
     row, name = best.row, best.decides
     step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
-    value, limit = best.told[name][0], targets.specified[name]
+    value, limit = best.reached[name][0], targets.specified[name]
     if not step_s or value is None or name in NOT_OF_TIME:
         return None
     part = (step_s - waits_s) / step_s
@@ -105,5 +105,5 @@ def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTra
 
 def why_always(variable: DecisionVariable, nearest: Evaluation, training: WholeTraining, value: float) -> str:
     """Return the reason why every value meets a target: the result at the worst value."""
-    reached: Any = nearest.told[nearest.decides][0]
+    reached: Any = nearest.reached[nearest.decides][0]
     return f"met even at {variable.text(value)}: {quantity_text(nearest.decides, reached, training)}"

@@ -60,7 +60,7 @@ def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, metho
         else "in parts"
     )
     nearest_trial = trials[nearest]
-    reached = nearest_trial.told[nearest_trial.decides][0]
+    reached = nearest_trial.reached[nearest_trial.decides][0]
     why = None
     if best is None:
         why = (

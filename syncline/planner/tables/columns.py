@@ -50,7 +50,17 @@ def table(
     section: str = "",
     keys: Sequence[str] = (),
 ) -> Group:
-    """Return a title, a table and a note; ``text_columns`` have text; ``section``, ``keys``: see `RowsTable`."""
+    """Return a title, a table and a note.
+
+    Args:
+        title: title of the table.
+        columns: heading of each column, and the function that shows its cell of a row.
+        rows: rows of the table.
+        note: text below the table.
+        text_columns: indices of the columns with text, which is aligned to the left.
+        section: field of a row that begins a new block of the table when its value changes.
+        keys: see `RowsTable`.
+    """
     cells = [[show(row) for _, show in columns] for row in rows]
     ruled = [bool(section) and current[section] != following[section] for current, following in pairwise(rows)]
     sheet = Sheet([heading for heading, _ in columns], cells, text_columns, [*ruled, *([False] if rows else [])])

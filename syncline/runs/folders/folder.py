@@ -186,7 +186,7 @@ def _kept_in(working: Path) -> str:
 
 
 def _worth_keeping(working: Path) -> bool:
-    """Return whether a working folder has results: a table, steps, or lines of real processes."""
+    """Return whether a working folder has results: a table, recorded steps, or lines that launched processes wrote."""
     return any(
         path.stat().st_size
         for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl")

@@ -76,10 +76,10 @@ class PathLock:
 
 
 def is_locked(path: Path, pid: int | None = None) -> bool:
-    """Return whether a process has locked a name, without locking it.
+    """Return whether another process holds the lock of a path; a test takes the lock for an instant.
 
     Args:
-        path: the name.
+        path: the path.
         pid: id of a process; it is checked if the file system has no locks.
     """
     try:

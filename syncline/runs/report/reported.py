@@ -84,7 +84,7 @@ class Reported:
 
 def reported(result: Any, folder_name: str = "") -> Reported:
     """Return a `Result` as a page shows it; the title is its name, or else ``folder_name``, or else its command."""
-    shown = Reported("", result.command, result.told, result.tables, result.spec, result.folder, _findings(result))
+    shown = Reported("", result.command, result.record, result.tables, result.spec, result.folder, _findings(result))
     name = getattr(result.spec, "name", None) or shown.noted.get("name")
     return replace(shown, title=str(name or folder_name or result.command))
 
@@ -95,7 +95,7 @@ def _findings(result: Any) -> list[dict[str, Any]]:
         return []
     spec = result.spec
     trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
-    names = {str(row.get("method")) for row in result.told["rows"]} | {
+    names = {str(row.get("method")) for row in result.record["rows"]} | {
         str(getattr(method, "kind", "")) for method in trained
     }
     findings: list[dict[str, Any]] = import_replication("scoreboard.claim_register").findings_of(names)

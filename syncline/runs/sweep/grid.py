@@ -96,21 +96,23 @@ class SweptSpec:
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
         """Return the spec with a value for each grid.
 
+        Later values replace earlier ones: overrides, values of the grids, overrides inside a grid's field, seeds.
+
         Raises:
             SpecError: names a grid's field if it causes the error, and otherwise the configuration.
         """
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
-        chosen = [Override(grid.path, value, grid.told, value) for grid, value in ordered]
+        chosen = [Override(grid.path, value, grid.origin, value) for grid, value in ordered]
         paths = [grid.path for grid, _ in settings]
-        below = [override for override in self.overrides if any(is_below(override.path, path) for path in paths)]
-        others = [override for override in self.overrides if override not in below]
+        inside_grids = [over for over in self.overrides if any(is_below(over.path, path) for path in paths)]
+        outside_grids = [override for override in self.overrides if override not in inside_grids]
         of_seeds = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
         try:
-            spec = load_spec(self.fields, [*others, *chosen, *below, *of_seeds], RunSpec)
+            spec = load_spec(self.fields, [*outside_grids, *chosen, *inside_grids, *of_seeds], RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
-            # An override below a grid's field is itself the cause.
-            to_blame = [] if any(is_in(error.path, override.path) for override in below) else settings
+            # An override inside a grid's field is itself the cause.
+            to_blame = [] if any(is_in(error.path, override.path) for override in inside_grids) else settings
             raise blamed(error, to_blame, settings) from None
         return spec
 
@@ -123,12 +125,12 @@ class SweptSpec:
         seen: set[tuple[str, str]] = set()
         for grid in grids:
             if (grid.method, grid.path) in seen or ("", grid.path) in seen:
-                raise SpecError(grid.told, grid.path, "each field once")
+                raise SpecError(grid.origin, grid.path, "each field once")
             seen.add((grid.method, grid.path))
         paths = {path for _, path in seen}
         for override in self.overrides:
             if override.path in paths:
-                raise SpecError(override.told, override.written, f"nothing beside the grid over {override.path}")
+                raise SpecError(override.origin, override.written, f"nothing beside the grid over {override.path}")
 
 
 def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
@@ -145,9 +147,9 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
     for grid in grids:
         if grid.method and grid.method not in names:
             named = f"{one_of(names, grid.method)}, of the grid over methods"
-            raise SpecError(grid.told, grid.method, named if names else "a grid over methods, too")
+            raise SpecError(grid.origin, grid.method, named if names else "a grid over methods, too")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
-        raise SpecError(grids[-1].told, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
+        raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
     for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in shared_grids)):
         name = next((str(grid.shown[i]) for grid, i in picked if grid is methods), "")
         method_grids = [grid for grid in grids if grid.method and grid.method == name]
@@ -186,7 +188,7 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
         name, value = getattr(configuration.spec, grid.path).name, configuration.values[grid.path]
         if names.setdefault(name, value) != value:
             expected = f"different names; {name!r} is there twice (a method's label is its name)"
-            raise SpecError(grid.told, list(grid.shown), expected)
+            raise SpecError(grid.origin, list(grid.shown), expected)
 
 
 def seeds_of(value: Any) -> tuple[int, ...] | None:

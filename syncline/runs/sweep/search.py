@@ -42,17 +42,17 @@ class Tuned:
     path: str
     low: float
     high: float
-    told: str
+    origin: str
     method: str = ""
     below_one: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.low < self.high < math.inf):
-            raise SpecError(self.told, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
+            raise SpecError(self.origin, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
         if self.below_one and self.high > 1:
-            raise SpecError(self.told, f"1-{self.high}..1-{self.low}", "two numbers from 0 to below 1")
+            raise SpecError(self.origin, f"1-{self.high}..1-{self.low}", "two numbers from 0 to below 1")
         if self.path.split(".")[0] in OF_THE_CLOCK:
-            raise SpecError(self.told, self.path, "a field that the loss depends on")
+            raise SpecError(self.origin, self.path, "a field that the loss depends on")
 
     @classmethod
     def parse(cls, text: str) -> Tuned:
@@ -120,7 +120,7 @@ class Tuned:
 
     def as_grid(self, *values: float) -> Grid:
         """Return the field as a grid of values of its range."""
-        return Grid(self.path, values, self.told, method=self.method)
+        return Grid(self.path, values, self.origin, method=self.method)
 
 
 def searched(

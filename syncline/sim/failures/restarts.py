@@ -38,8 +38,8 @@ class RestartedTraining:
         self._restart_s = self.group.restart_s + self.work.saving.reload_s
         self._places = FilledPlaces(self.group.workers, self.group.spares)
         self._costs = FailureCosts(self.group.workers)
-        self._saved, self._saved_at_s, self._in_vain = 0, 0.0, 0
-        self._hit: set[int] = set()  # places hit since all workers last trained together
+        self._saved, self._saved_at_s, self._failures_in_vain = 0, 0.0, 0
+        self._hit_since_restart: set[int] = set()  # places hit since all workers last trained together
 
     def simulate(self) -> FailureCosts:
         """Simulate the training to the end and return its costs."""
@@ -67,7 +67,7 @@ class RestartedTraining:
                 saved = done  # the end of the simulation loses nothing
         self._count(start_s, end_s, first_step, saved, done)
         if saved > first_step:
-            self._saved_at_s, self._in_vain = end_s, 0
+            self._saved_at_s, self._failures_in_vain = end_s, 0
         self._saved = saved
         return end_s
 
@@ -105,7 +105,7 @@ class RestartedTraining:
             self._places.settle(start_s)
             if self._next.at_s >= min(start_s + self._restart_s, self.until_s):
                 self._spend("restart", start_s, start_s + self._restart_s)
-                self._hit.clear()
+                self._hit_since_restart.clear()
                 return start_s + self._restart_s
             at_s = self._next.at_s
             self._spend("restart", start_s, at_s)
@@ -121,18 +121,22 @@ class RestartedTraining:
         hit = self._places.fail(outage)
         if not hit:
             return
-        costs, workers = self._costs, self.group.workers
-        self._hit.update(hit)
+        costs = self._costs
+        self._hit_since_restart.update(hit)
         costs.interruptions += 1
-        self._in_vain += 1
-        if self.work.saving.peers and any((place + workers // 2) % workers in self._hit for place in self._hit):
-            # A worker's state is neither in its own memory nor in that of its peer: all steps are lost.
+        self._failures_in_vain += 1
+        if self.work.saving.peers and self._state_is_lost():
             self._saved = 0
             costs.lost_s, costs.useful_s = costs.lost_s + costs.useful_s, 0.0
             costs.lost_steps, costs.steps = costs.lost_steps + costs.steps, 0.0
-        if self._in_vain >= MOST_IN_VAIN:
+        if self._failures_in_vain >= MOST_IN_VAIN:
             why = f"{MOST_IN_VAIN:,} failures in a row left no time for a restart and the steps to a checkpoint"
             costs.stuck, costs.wall_s = no_progress(self._saved_at_s, why), outage.at_s
+
+    def _state_is_lost(self) -> bool:
+        """Return whether some worker's state is neither in its own memory nor in that of its peer."""
+        hit, workers = self._hit_since_restart, self.group.workers
+        return any((place + workers // 2) % workers in hit for place in hit)
 
     def _spend(self, kind: str, start_s: float, end_s: float) -> None:
         """Add a period in which all workers are ``down`` or ``restart``."""

@@ -71,11 +71,13 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
 
 
 def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the place of each lane: the server's place, or the machine of the first worker of each group.
+    """Return the machine of each lane. A lane is the part of a server that exchanges messages with one worker.
+
+    A local server runs on the machine of the first worker of its group.
 
     Args:
         workers: P, number of workers.
-        place: place of the only server, or of the server above.
+        place: machine of the only server, or of the global server above the local ones.
         groups: number of workers of each local server, in order; empty: there is one server.
     """
     if not groups:

@@ -60,7 +60,13 @@ class WorkerFailures:
         return seconds
 
     def outcome(self, wall_s: float, steps: int, remaining_steps: int) -> FailureCosts | None:
-        """Return the costs of failures until the end; no worker made the ``remaining_steps`` steps."""
+        """Return the costs of failures until the end.
+
+        Args:
+            wall_s: seconds of the training.
+            steps: steps that all workers made together.
+            remaining_steps: steps that were left undone, because no worker came back.
+        """
         if self.absences is None:
             return None
         costs = FailureCosts(self.workers, wall_s, steps / self.workers)

@@ -179,7 +179,11 @@ def _send(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: i
 
 @compiled
 def _carry(pipeline: Any, stages: Any, heap: Any, stage: int, now: float) -> None:
-    """Let the bytes of a stage's message flow."""
+    """Let the bytes of a stage's message flow.
+
+    If another message already flows to the same receiver, the two share its link, and both rates are computed again.
+    Links are numbered: those out of the stages, then those into them.
+    """
     state = stages[stage]
     way_in = stages[state.to]
     state.left, state.since_s = pipeline.nbytes, now

@@ -122,7 +122,7 @@ BOUNDS_OF_FASTER = ("faster_low_bandwidth_bytes_per_s", "faster_high_bandwidth_b
 
 def test_rows_are_made_of_columns_when_they_are_asked_for(tmp_path):
     result = sl.project(workers=range(2, 5), methods=["ddp-adam", "diloco"], networks=["10gbe", "wan"])
-    rows = result.told["rows"]
+    rows = result.record["rows"]
     assert isinstance(rows, ColumnRows) and len(rows) == 12 and rows[1:3] == result.rows[1:3]
     assert result.summary["faster_bandwidth_bytes_per_s"].isna().all()  # pandas makes objects of a list of None
     some = [name for name in rows[0] if name not in ("faster_bandwidth_bytes_per_s", *BOUNDS_OF_FASTER)]

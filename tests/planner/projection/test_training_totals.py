@@ -84,7 +84,7 @@ def test_they_are_rows_as_others_are(tmp_path: Path) -> None:
     frame = result.summary
     assert list(frame["cost"]) == [row["cost"] for row in result.rows]
     assert frame["energy_j"].isna().sum() == sum(row["energy_j"] is None for row in result.rows)
-    file = write_rows(result.told["rows"], tmp_path / "rows.parquet")
+    file = write_rows(result.record["rows"], tmp_path / "rows.parquet")
     units = {field.name: (field.metadata or {}).get(b"unit") for field in pq.read_schema(file)}
     assert (units["energy_j"], units["tokens"], units["training_s"]) == (b"J", b"tokens", b"s")
 

@@ -279,7 +279,7 @@ def test_a_folder_is_read_again_as_it_was_told_and_is_a_page(whole, monkeypatch)
     again = sl.load(whole.folder)
     told = whole.json()
     assert again.rows == told["rows"] and {
-        name: again.told[name] for name in ("effort", "chosen", "stages", "left")
+        name: again.record[name] for name in ("effort", "chosen", "stages", "left")
     } == {name: told[name] for name in ("effort", "chosen", "stages", "left")}
     html = again.report().html
     assert (

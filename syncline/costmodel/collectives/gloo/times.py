@@ -93,8 +93,8 @@ class GlooAlgorithm(NamedTuple):
     """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
 
     Attributes:
-        form: function that returns the seconds without ``software_s``, of P, n, the latency of a message with its
-            overheads, the link with gloo's connections as its ``tcp``, and the bytes of an element.
+        form: function ``(P, n, latency_s, link, element_bytes)`` that returns the seconds without ``software_s``. The
+            latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]

@@ -119,22 +119,22 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
 
 
 def read_chakra(source: Path) -> list[RankRecord]:
-    """Return the record of a folder of Chakra traces.
+    """Return the record of each rank from a folder of Chakra traces.
 
     Raises:
         SynclineError: see `import_chakra`.
     """
-    chakra_messages()
+    chakra_messages()  # refuses if protobuf is not installed
     files = files_of(source)
     groups = _groups_of(source, len(files))
-    trace = TraceGroups(len(files), groups, {})
-    read = []
+    contents = []
     for file in files:
         head, *nodes = read_messages(file)
         for name, ranks in groups_in(nodes).items():
             groups.setdefault(name, _checked(ranks, len(files), str(file)))
-        read.append((file, attributes_of(head), issued(nodes, str(file))))
-    return [RecordOfRank(rank, head, trace, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(read)]
+        contents.append((file, attributes_of(head), issued(nodes, str(file))))
+    trace = TraceGroups(len(files), groups, {})
+    return [RecordOfRank(rank, head, trace, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(contents)]
 
 
 def files_of(source: Path) -> list[Path]:
