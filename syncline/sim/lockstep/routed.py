@@ -96,9 +96,9 @@ class RoutedRounds:
         """
         if isinstance(rounds, RoundTable) and len(rounds) == len(rounds.senders) > 0:
             messages = Round(rounds.senders, rounds.receivers, rounds.nbytes)
-            marks = shared_channels([[messages]], topology) if shared is None else shared
-            if not marks.any():
-                return cls([(_sequence(messages, topology), 1)], topology, marks)
+            of_messages = shared_channels([[messages]], topology) if shared is None else shared
+            if not of_messages.any():
+                return cls([(_sequence(messages, topology), 1)], topology, of_messages)
         runs = [(next(repeats), 1 + sum(1 for _ in repeats)) for _, repeats in groupby(rounds, key=id)]
         if shared is None:
             shared = shared_channels([[round_ for round_, _ in runs]], topology)
