@@ -149,9 +149,7 @@ def _eager_one_by_one(
         received_s[receiver] = max(received_s[receiver], end_s + latency_s)
 
 
-def _rendezvous_one_by_one(
-    messages: Sequence[Message], _: list[float], through_s: list[float], __: list[float]
-) -> None:
+def _rendezvous_one_by_one(messages: Sequence[Message], through_s: list[float]) -> None:
     for sender, receiver, overhead_s, flow_s, latency_s in messages:
         start_s = max(through_s[sender], through_s[receiver])
         through_s[sender] = through_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
