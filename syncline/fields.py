@@ -276,7 +276,8 @@ MOST_ITEMS = 1_000_000
 def plain_argument(name: str, value: Any) -> Any:
     """Return an argument whose numbers, texts and containers are Python's own.
 
-    NumPy's numbers and arrays become Python's; iterators and views become tuples; other objects do not change.
+    NumPy's numbers and arrays become Python's; a table of pandas becomes the list of its rows; iterators and views
+    become tuples; other objects do not change.
 
     Raises:
         SpecError: an iterator does not end, containers are nested too deep, or a user's object raises an error.
@@ -292,6 +293,8 @@ def plain_argument(name: str, value: Any) -> Any:
 def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     if isinstance(value, str):
         return str(value.encode(), "utf-8")  # raises for an unpaired surrogate, which no file can hold
+    if hasattr(type(value), "to_dict") and hasattr(value, "columns"):
+        value = value.to_dict("records")
     if hasattr(type(value), "tolist"):
         value = value.tolist()
     if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):

@@ -59,10 +59,10 @@ def _periodic(rows: dict[tuple[str, str], Row]) -> str:
     mine, base = rows["mt-dao", "wan"], rows["ddp-adam", "wan"]
     near, near_base = rows["mt-dao", "infiniband"], rows["ddp-adam", "infiniband"]
     return (
-        f"**A slow network turns the order round.** A step of DDP-Adam takes {seconds(base.step_time_s)} on wan and one of "
-        f"MT-DAO, which averages every 32 steps, {seconds(mine.step_time_s)}: it is at {target:.2f} after "
-        f"{seconds(_to(mine, target))} where DDP-Adam takes {seconds(_to(base, target))}. On infiniband these are "
-        f"{seconds(_to(near, target))} and {seconds(_to(near_base, target))}."
+        f"**A slow network reverses the order.** On wan MT-DAO, which averages every 32 steps, reaches a loss of "
+        f"{target:.2f} after {seconds(_to(mine, target))}, with {seconds(mine.step_time_s)} for a step. DDP-Adam reaches it "
+        f"after {seconds(_to(base, target))}, with {seconds(base.step_time_s)} for a step. On infiniband MT-DAO takes "
+        f"{seconds(_to(near, target))} and DDP-Adam {seconds(_to(near_base, target))}."
     )
 
 

@@ -119,6 +119,19 @@ class Communicator:
         self._note("gather", [x], wire, label, details)
         return self._gather_on(x, root, wire)
 
+    def reduce(
+        self, x: PerWorker, op: ReduceOp = "mean", root: int = 0, wire: WireFormat = DENSE, label: str = "",
+        details: Details = PLAIN,
+    ) -> PerWorker:  # fmt: skip
+        """Return the reduction of all workers' tensors, on the root; other workers' rows hold zeros.
+
+        The other workers must not read their rows. Every worker sends its tensor to the root, as to a parameter server.
+        """
+        check_op(op, [x])
+        check_root(root, self.world_size)
+        self._note("reduce", [x], wire, label, details)
+        return reduce_rows(self._gather_on(x, root, wire), 1, op).squeeze(1)
+
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Exchange blocks: worker i's block j becomes worker j's block i."""
         self._note("all_to_all", [x], wire, label, details)

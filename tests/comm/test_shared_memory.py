@@ -45,6 +45,7 @@ def everything(comm: Any) -> dict[str, torch.Tensor]:
         out[f"bf16 {turn}"] = comm.all_reduce(x, wire=BF16)
         out[f"all_gather {turn}"] = comm.all_gather(x)
         out[f"gather {turn}"] = comm.gather(x, root=1)
+        out[f"reduce {turn}"] = comm.reduce(x, root=1)
         out[f"all_to_all {turn}"] = comm.all_to_all(blocks)
         out[f"reduce_scatter {turn}"] = comm.reduce_scatter(blocks)
         out[f"broadcast {turn}"] = comm.broadcast(x, root=2)

@@ -48,7 +48,7 @@ def test_replicas_do_not_talk() -> None:
     both = SimulatedCommunicator(3, replicas=2)
     blocks_a, blocks_b = group_tensor(3, 3, 4, seed=3), group_tensor(3, 3, 4, seed=4)
     for method, left, right in [
-        ("all_reduce", a, b), ("all_gather", a, b), ("gather", a, b), ("broadcast", a, b),
+        ("all_reduce", a, b), ("all_gather", a, b), ("gather", a, b), ("reduce", a, b), ("broadcast", a, b),
         ("all_to_all", blocks_a, blocks_b), ("reduce_scatter", blocks_a, blocks_b),
     ]:  # fmt: skip
         alone = [getattr(SimulatedCommunicator(3), method)(x) for x in (left, right)]
@@ -75,6 +75,17 @@ def test_gather_is_all_gather_for_the_root_alone(root: int) -> None:
     for worker in range(3):
         assert torch.equal(gathered[worker], x if worker == root else torch.zeros_like(x))
     assert comm.ledger.records == [Call(0, "gather", 4 * 2 * 4, range(3), label="x")]
+
+
+@pytest.mark.parametrize("op", ["mean", "sum", "max"])
+@pytest.mark.parametrize("root", [0, 2])
+def test_reduce_is_all_reduce_for_the_root_alone(root: int, op: str) -> None:
+    comm = SimulatedCommunicator(3)
+    x = group_tensor(3, 4, 2)
+    reduced = comm.reduce(x, op, root, label="x")
+    torch.testing.assert_close(reduced[root], comm.all_reduce(x, op)[root])
+    assert not reduced[[worker for worker in range(3) if worker != root]].any()
+    assert comm.ledger.records[0] == Call(0, "reduce", 4 * 2 * 4, range(3), label="x")
 
 
 def test_integers_are_added_in_their_own_type() -> None:

@@ -28,6 +28,7 @@ def all_calls(comm: Communicator, device: str = "cpu") -> tuple[dict[str, torch.
             out[f"all_reduce {op} {wire.name}"] = comm.all_reduce(x, op=op, wire=wire, label=op)
         out[f"all_gather {wire.name}"] = comm.all_gather(x, wire=wire)
         out[f"gather {wire.name}"] = comm.gather(x, root=workers - 1, wire=wire, label="gathered")
+        out[f"reduce {wire.name}"] = comm.reduce(x, root=workers - 1, wire=wire, label="reduced")
         out[f"all_to_all {wire.name}"] = comm.all_to_all(blocks, wire=wire)
         out[f"reduce_scatter {wire.name}"] = comm.reduce_scatter(blocks, wire=wire)
         out[f"broadcast {wire.name}"] = comm.broadcast(x, root=workers - 1, wire=wire)

@@ -228,8 +228,9 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
 def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the algorithms of which policy ``auto`` takes the fastest where none has a closed form.
 
-    On lines between places an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives
-    have their algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On other
+    On a `Matrix` an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives have their
+    algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On a graph it is the
+    ordered ring, because the links of hosts may be a switch's, on which direct messages would look free; on other
     networks it is the collective's first.
     """
     places = place_of(network, workers)
@@ -237,6 +238,8 @@ def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple
         return (DIRECT,)
     if places is None:
         return ALGORITHMS[kind][:1]
+    if all(np.bincount(places) <= 1) and not hasattr(network, "places") and kind == "all_reduce":
+        return (ORDERED_RING,)
     if kind == "all_reduce":
         sizes = np.unique(places, return_counts=True)[1]
         return (ORDERED_RING, DIRECT, *((BY_PLACES,) if len(sizes) > 1 and max(sizes) > 1 else ()))
