@@ -200,7 +200,7 @@ def names_of(rows: list[dict[str, Any]]) -> set[str]:
 def test_project_emits_what_is_documented(tmp_path: Path) -> None:
     fields = {"kind": "project", "name": "p", "model": "gpt-160m", "tokens_per_worker": 1024, "workers": 4}
     result = emitted(tmp_path, "project", fields | {"methods": ["ddp-adam", "mt-dao"], "networks": ["wan"]})
-    assert set(result) == {"spec", "assumptions", "rows"}
+    assert set(result) == {"spec", "transferred", "assumptions", "rows"}
     assert names_of(result["rows"]) == documented("project")
 
 
@@ -260,7 +260,7 @@ def test_tables_and_methods_emit_what_is_documented(section: str, command: list[
 
 def test_collectives_emit_crossovers_as_documented() -> None:
     done = CliRunner().invoke(app, ["collectives", "--json"], catch_exceptions=False)
-    assert set(json.loads(done.stdout)) == {"rows", "crossovers", "choices"}
+    assert set(json.loads(done.stdout)) == {"transferred", "rows", "crossovers", "choices"}
     assert names_of(json.loads(done.stdout)["crossovers"]) == documented("crossovers")
     assert names_of(json.loads(done.stdout)["choices"]) == documented("choices")
 

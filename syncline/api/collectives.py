@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from syncline.api.result import Result, later
-from syncline.planner.collectives import CostQuestion, costs_figure
+from syncline.planner.collectives import CostQuestion, costs_figure, transferred_parts
 from syncline.planner.collectives import collectives as compute_costs
+from syncline.planner.transfer import refuse_transfers, tables_after
 from syncline.questions.collectives import Collectives
 from syncline.specs import network_fields, resolve_cluster_options
 
@@ -16,12 +17,12 @@ from syncline.specs import network_fields, resolve_cluster_options
 def answer_collectives(question: Collectives) -> Result:
     """Return the costs of algorithms on the networks of a question."""
     networks, _, workers = resolve_cluster_options(question.cluster, question.networks, None, question.workers)
-    return collectives_result(
-        CostQuestion.from_options(
-            workers, question.nbytes, networks, question.collectives, question.starts, question.algorithms,
-            question.protocol,
-        )
+    asked = CostQuestion.from_options(
+        workers, question.nbytes, networks, question.collectives, question.starts, question.algorithms,
+        question.protocol,
     )  # fmt: skip
+    refuse_transfers(transferred_parts(asked), question.strict)
+    return collectives_result(asked)
 
 
 def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = None) -> Result:
@@ -30,4 +31,7 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
     fields = dataclasses.asdict(question) | {"networks": [network_fields(network) for network in question.networks]}
     figure = partial(costs_figure, question)
-    return Result("collectives", answer, tables=tables, figure=figure, asked=lambda: {"question": fields})
+    found = transferred_parts(question)
+    told = {"transferred": [transfer.record() for transfer in found]} | answer
+    first = partial(tables_after, found, tables)
+    return Result("collectives", told, tables=first, figure=figure, asked=lambda: {"question": fields})

@@ -26,6 +26,7 @@ def advise(
     period: str | int | None = None,
     extrapolate: bool = False,
     every_plan: bool = False,
+    strict: bool = False,
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
@@ -60,6 +61,7 @@ def advise(
             tried, and methods without a period have 30.
         extrapolate: Also predict losses outside the range of the fits, marked as extrapolated.
         every_plan: List all plans, and all sentences on what decides and what is unknown.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by
@@ -80,6 +82,7 @@ def advise(
 def calibrate(
     spec: str | Path | None = None,
     *,
+    logs: Sequence[str] | None = None,
     workers: int | Sequence[int] = (2, 4),
     network: Any = None,
     sizes: str | Sequence[str | float] | None = None,
@@ -93,8 +96,13 @@ def calibrate(
 ) -> Result:
     """Measure collectives, training steps and wire formats on this machine, and write a cluster file for specs.
 
+    With --from the file comes from logs instead: a network from nccl-tests or DeepSpeed's communication benchmarks, or
+    lines between places (kind: matrix) from iperf3, ping and tables of regions.
+
     Args:
         spec: Spec whose problem's training steps are timed; by default the problem digits.
+        logs: Logs to make the network from, in place of measurements: outputs of nccl-tests, DeepSpeed's communication
+            benchmarks, iperf3 -J, ping, or tables of regions.
         workers: Numbers of processes to measure with, one after another.
         network: Network whose latency and bandwidth are known; by default both are fitted.
         sizes: Tensor sizes of the collectives; by default 4 B to 16 MiB.
@@ -124,6 +132,7 @@ def collectives(
     algorithms: str | Sequence[str] | None = None,
     protocol: str = "eager",
     starts: Sequence[str | float] | None = None,
+    strict: bool = False,
 ) -> Result:
     """Compare algorithms of collectives on a network: closed form, lockstep and event simulation.
 
@@ -138,6 +147,7 @@ def collectives(
         algorithms: Algorithm, or auto, gloo or nccl, which choose one for each call; repeatable; by default all.
         protocol: When a message starts: eager (once the sender is ready) or rendezvous (once both sides are ready).
         starts: Time at which each worker enters the collective, as in 0,0,0,50ms.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
 
     Returns:
         The result with a row per algorithm; `Result.json` also has ``crossovers`` and ``choices``.
@@ -208,6 +218,7 @@ def goodput(
     steps: int | None = None,
     seeds: int = 1,
     period: int = 1,
+    strict: bool = False,
     **fields: Any,
 ) -> Result:
     """Simulate failures of a training, without training: goodput, lost work and the best checkpoint interval.
@@ -232,6 +243,7 @@ def goodput(
         steps: Number of steps to simulate; replaces the duration.
         seeds: Number of simulations, each with its own random failures.
         period: Number of steps between exchanges, for recovery without restarts.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         **fields: Other fields of the failures, by name: workers_per_node=8, outages='log.csv'.
 
     Returns:
@@ -399,6 +411,7 @@ def project(
     batch_tokens: str | float | None = None,
     period: str | int | None = None,
     thresholds: bool | None = None,
+    strict: bool = False,
     failures: Any = None,
     recovery: str | None = None,
     restart: str | float | None = None,
@@ -435,6 +448,7 @@ def project(
             by default 30.
         thresholds: Print the bandwidths below which each method is faster than the baseline; by default with up to
             1,000 rows.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         failures: Failure rates: a name from 'syncline list failures', a worker's mean time between failures as in
             50000h, fields, or a YAML file.
         recovery: Recovery from failures: restart (all workers, from a checkpoint) or elastic (the others continue); by
@@ -603,6 +617,7 @@ def solve(
     among: Any = None,
     most: int | None = None,
     best: bool = False,
+    strict: bool = False,
     networks: Any = None,
     cluster: Any = None,
     workers: int | Iterable[int] | None = None,
@@ -644,6 +659,7 @@ def solve(
         among: Links to choose from: names, or links; a mapping has the price of each per month.
         most: Largest number of workers to try; by default 16 times the cluster's workers.
         best: Allow any plan of 'syncline advise': methods, layouts and sharding.
+        strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.
         networks: Network: a name from 'syncline list networks', a YAML file, or LATENCY,BANDWIDTH as in 50us,10Gbit/s;
             repeatable, or several names separated by commas.
         cluster: Cluster (network, hardware and number of workers): a name from 'syncline list clusters', or a YAML

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from syncline.api.result import Result, later
 from syncline.planner.goodput.question import goodput_question
 from syncline.planner.goodput.rows import goodput_rows, notes
+from syncline.planner.transfer import failure_parts, refuse_transfers, tables_after, transfers
 from syncline.questions.goodput import Goodput
 
 
 def answer_goodput(question: Goodput) -> Result:
     """Return the goodput in each combination of a question's values."""
     resolved = goodput_question(question)
+    found = transfers(failure_parts(resolved.failures))
+    refuse_transfers(found, question.strict)
     rows = goodput_rows(resolved)
-    answer = {"rows": rows, "notes": notes(resolved, rows)}
+    transferred = [transfer.record() for transfer in found]
+    answer = {"transferred": transferred, "rows": rows, "notes": notes(resolved, rows)}
     tables = later("syncline.planner.goodput.tables:goodput_tables", rows, answer["notes"])
     failures = resolved.failures.model_dump(mode="json")
-    return Result("goodput", answer, tables=tables, asked=lambda: {"failures": failures})
+    return Result("goodput", answer, tables=partial(tables_after, found, tables), asked=lambda: {"failures": failures})

@@ -13,6 +13,7 @@ from syncline.planner.assumptions import OF_ROWS, option_origins, projection_ass
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.planner.transfer import refuse_transfers, tables_after, transfers_of
 from syncline.questions.project import Project
 from syncline.questions.shared import Projection
 from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options, with_matrices
@@ -54,6 +55,7 @@ def answer_project(question: Project) -> Result:
         specs = projections.variants(*projection_options(question, studies_of="project"))
         warn_lines(projections.left_out(specs))
         specs = with_steps_of_tokens(specs, question)
+    refuse_transfers(transfers_of(specs), question.strict)
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     prices = None if question.prices is None else parse_prices(question.prices)
     training = WholeTraining(tokens, question.target_loss, prices, question.extrapolate, failures_of(question))
@@ -86,11 +88,19 @@ def projection_result(
         rows.distinct(OF_ROWS) if isinstance(rows, ColumnRows) else rows,
         origins,
     )
+    found = transfers_of(specs)
+    told = {
+        "spec": specs[0].name,
+        "transferred": [transfer.record() for transfer in found],
+        "assumptions": [assumption.record() for assumption in assumptions],
+        "rows": rows,
+    }
+    tables = later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions)
     return Result(
         "project",
-        {"spec": specs[0].name, "assumptions": [assumption.record() for assumption in assumptions], "rows": rows},
+        told,
         specs[0],
-        tables=later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions),
+        tables=partial(tables_after, found, tables),
         figure=partial(projections.projection_figure, specs, rows),
         asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from syncline.api.projection import projection_options, with_steps_of_tokens
 from syncline.api.result import Result, later
@@ -12,6 +13,7 @@ from syncline.planner.assumptions import option_origins
 from syncline.planner.projection.projections import left_out, names_of
 from syncline.planner.solving.inputs import METHODS_ASKED, InverseInputs
 from syncline.planner.solving.solver import solve_assumptions, solve_rows
+from syncline.planner.transfer import refuse_transfers, tables_after, transfers_of
 from syncline.questions.solve import Solve
 from syncline.specs import Experiment, ProjectSpec
 
@@ -31,10 +33,13 @@ def answer_solve(question: Solve) -> Result:
     if specs is not question.spec:
         timed = with_steps_of_tokens(problem.specs, question)
         problem = replace(problem, specs=[spec for spec in timed if isinstance(spec, ProjectSpec)])
+    found = transfers_of(problem.specs)
+    refuse_transfers(found, question.strict)
     rows = solve_rows(problem)
     methods = names_of(question.methods or ()) or (METHODS_ASKED if question.spec == Solve.spec else ())
     assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
     records = [assumption.record() for assumption in assumptions]
-    answer = {"sought": problem.variable, "assumptions": records, "rows": rows}
+    transferred = [transfer.record() for transfer in found]
+    answer = {"sought": problem.variable, "transferred": transferred, "assumptions": records, "rows": rows}
     tables = later("syncline.planner.solving.tables:solve_tables", rows, problem, assumptions)
-    return Result("solve", answer, problem.specs[0], tables=tables)
+    return Result("solve", answer, problem.specs[0], tables=partial(tables_after, found, tables))

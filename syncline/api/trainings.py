@@ -146,6 +146,14 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     Raises:
         SynclineError: a process died or hung, so there is no calibration.
     """
+    command = shlex.join(["syncline", *sys.argv[1:]]) if names_options.get() else "sl.calibrate"
+    if question.logs:
+        from syncline.measure.calibration.from_logs import calibrate_from_logs
+
+        with place(question, "cluster.yaml", folder="") as target:
+            answer = calibrate_from_logs(question.logs, target.path, command=command, exact=target.exact)
+        tables = later("syncline.measure.calibration.log_tables:log_tables", answer)
+        return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
     from syncline.measure.calibration.calibrate import calibrate
     from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, plan_of_options
     from syncline.measure.launching.process import Launch as Options
@@ -158,7 +166,6 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     check_process_counts(counts)
     warn_lines(calibrate_warnings(counts))
     options = Options(question.device, question.backend, parse_seconds(question.timeout, "timeout"))
-    command = shlex.join(["syncline", *sys.argv[1:]]) if names_options.get() else "sl.calibrate"
     parts = len(counts) * len(plan.parts)
     with place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
         answer = calibrate(

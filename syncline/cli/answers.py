@@ -11,6 +11,7 @@ from syncline.api.result import Result
 from syncline.cli.shell import emit, new_console, print_each, say, show_files, tables_of, warn
 from syncline.cli.usage import Missing
 from syncline.planner.projection.projections import write_csv
+from syncline.planner.transfer import refuse_transfers, transfers_of
 from syncline.questions.declare import Question
 from syncline.questions.project import Project
 from syncline.questions.reproduce import Reproduce
@@ -51,6 +52,8 @@ def write_grid(question: Project) -> None:
     from syncline.runs.processes.progress import progress
 
     grid = grid_of_question(question, *projection_options(question, studies_of="project"))
+    if question.strict:
+        refuse_transfers(transfers_of(grid.specs()), question.strict)
     gc.enable()  # this may take minutes
     warn(grid.left_out())
     name, file = grid.spec.name, question.parquet or Path(f"{grid.spec.name}.parquet")

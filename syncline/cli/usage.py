@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import typer
@@ -13,6 +14,8 @@ from typer.core import TyperGroup
 
 from syncline.errors import SpecError, SynclineError, names_options, one_of
 from syncline.interrupts import exit_code
+from syncline.questions import question_of
+from syncline.questions.declare import SHELL, appearance_of, flag_of
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """The error that click raises; newer versions of typer bundle a click that cannot be imported by that name."""
@@ -62,7 +65,32 @@ class Commands(TyperGroup):
         if args[0] in SHORT:
             gc.disable()
             os.environ.setdefault(PLUGINS, "__all__")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, spread_values(rest, _flags_of_several(args[0]))
+
+
+def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """Return the arguments with the name of an option before each of its values, for options that take several.
+
+    >>> spread_values(["--from", "a.json", "b.json", "--out", "c.yaml"], {"--from"})
+    ['--from', 'a.json', '--from', 'b.json', '--out', 'c.yaml']
+    """
+    spread: list[str] = []
+    flag, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-") and argument != "-":
+            flag, values = (argument if argument in flags else ""), 0
+        elif flag:
+            spread += [flag] if values else []
+            values += 1
+        spread.append(argument)
+    return spread
+
+
+def _flags_of_several(command: str) -> set[str]:
+    """Return the options of a command that take several values."""
+    question = question_of(command)
+    return {flag_of(field) for field in question.declared(SHELL) if appearance_of(field).several}
 
 
 def refusal(error: Any) -> SynclineError:

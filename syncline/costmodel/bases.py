@@ -1,24 +1,32 @@
 """Calibration sources of projected times: the measurements that bound the error of computing and communication.
 
-| computing                                        | basis                                      |
-|--------------------------------------------------|--------------------------------------------|
-| a preset's peak and utilisation                  | `LARGE_PRESETS` from 2,048 wide on, or `SMALL_PRESETS` |
-| a measured utilisation                           | `MEASURED_STEPS`                           |
-| seconds from the user                            | none: they count as exact                  |
+A *basis* is a set of measurements by several sources, and its bounds are those of a source that is not among them. So
+they hold for a machine that nobody measured. Its scope says what was measured: an answer for another machine family, or
+beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 
-| communication                                    | basis                                      |
-|--------------------------------------------------|--------------------------------------------|
-| gloo's algorithms with costs of its software     | `GLOO_MEASURED`                            |
-| gloo's algorithms without these costs, `gloo: {}` | `GLOO_FORMS`                              |
-| NCCL's algorithms                                | `NCCL_PIECES`                              |
-| measured times inside a node                     | `nvlink_basis`                             |
-| NCCL's algorithm among GPUs with NVLink          | `nccl_nvlink_basis`                        |
-| other algorithms, lines between places           | `WIDE_LINES`                               |
-| other algorithms, a preset or several links      | `DATA_SHEET_LINKS`                         |
-| other algorithms, a link from the user           | `SET_LINKS`                                |
-| a pipeline's messages and averaging              | `PIPELINES_ON_LINES`                       |
+| computing                                      | basis                                                       |
+|------------------------------------------------|-------------------------------------------------------------|
+| hardware from a calibration                    | the residuals in its file                                   |
+| a preset, or hardware that a user describes    | `WIDE_MODELS` from 2,048 wide on, or `NARROW_MODELS`        |
+| a utilisation that the user sets               | the same, with the ending `SET_UTILISATION`                 |
+| timed steps                                    | `TIMED_STEPS`                                               |
+| seconds from the user                          | none: they count as exact                                   |
 
-``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source.
+| communication                                  | basis                                                       |
+|------------------------------------------------|-------------------------------------------------------------|
+| a network from a calibration                   | the residuals in its file                                   |
+| a preset whose library costs were fitted to it | `FITTED_PRESETS`                                            |
+| measured times inside a node                   | `nvlink_basis`                                              |
+| NCCL's algorithm among GPUs with NVLink        | `nccl_nvlink_basis`                                         |
+| NCCL's algorithms over other links             | `NCCL_LINKS`                                                |
+| gloo's algorithms                              | `GLOO_LINKS`                                                |
+| other algorithms, lines between places         | `WIDE_LINES`                                                |
+| other algorithms                               | `any_library_basis`                                         |
+| a pipeline's messages and averaging            | `PIPELINES_ON_LINES`                                        |
+
+``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source. To add a
+basis: name it here, return its name from `_communication_basis` or `computing_uncertainty` where it applies, and add
+its residuals with their sources there.
 """
 
 from __future__ import annotations
@@ -32,25 +40,35 @@ from syncline.costmodel.collectives.nccl.nvlink import node_times
 from syncline.costmodel.collectives.policies import all_by_library
 from syncline.costmodel.collectives.table import MEASURED, gpu_nodes, link_of_all, nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
-from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.numerics.scope import Scope
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty
 
-DATA_SHEET_LINKS = "rings on links of data sheets"
-SET_LINKS = "rings on links of a set rate"
+WIDE_MODELS = "trainings by others of models 2048 wide and more"
+NARROW_MODELS = "trainings by others of models less than 2048 wide"
+SET_UTILISATION = ", with the utilisation of another training of the same source"
+"""Ending of the basis of computing whose utilisation the user sets."""
+
+TIMED_STEPS = "steps whose computing was timed"
+
+NCCL_LINKS = "NCCL's collectives over links by others"
+GLOO_LINKS = "gloo's collectives over links by others"
+ANY_LIBRARY = "collectives of NCCL and gloo over links by others"
+"""Beginning of the basis of collectives without a library, see `any_library_basis`."""
+
 WIDE_LINES = "lines between places, by others' lines"
-GLOO_FORMS = "gloo, its software for nothing"
-GLOO_MEASURED = "gloo, its software measured"
-NCCL_PIECES = "nccl, shaped"
 PIPELINES_ON_LINES = "gpipe on lines of a set rate"
-LARGE_PRESETS = "a preset's utilisation, 2048 wide and more"
-SMALL_PRESETS = "a preset's utilisation, less than 2048 wide"
-MEASURED_STEPS = "steps whose computing was measured"
+
+STREAMS = "streams"
+"""Family in the scope of a calibration of TCP streams, which says nothing about a library's collectives."""
+
+FITTED_PRESETS = {"p3.2xlarge": "nccl, all links", "p3.2xlarge-gloo": "gloo, all links"}
+"""Basis of the collectives on a preset whose library costs were fitted to collectives on these machines."""
 
 LARGE_WIDTH = 2048
 """Smallest width of a model whose matrix products fill a GPU."""
@@ -58,41 +76,80 @@ LARGE_WIDTH = 2048
 EXACT = Uncertainty(1.0, 1.0, 0, "as given")
 """Uncertainty of seconds that the user sets."""
 
+FAMILIES = {
+    "a100": "A100", "a100-40gb": "A100", "h100": "H100", "h200": "H100", "b200": "B200", "v100": "V100",
+    "v100-32gb": "V100",
+}  # fmt: skip
+"""Chip of each GPU preset that has another name."""
 
-def computing_uncertainty(machine: Hardware | None, width: int | None, mfu: float | None = None) -> Uncertainty:
+
+def computing_uncertainty(
+    machine: Hardware | None, width: int | None, mfu: float | None = None, workers: int | None = None
+) -> Uncertainty:
     """Return the uncertainty of computing seconds on a machine.
 
     Args:
         machine: hardware of a worker; None if the user sets the seconds.
         width: width of the model; None if unknown.
         mfu: utilisation that replaces the machine's.
+        workers: number of workers; None if unknown.
     """
     if machine is None:
         return EXACT
-    preset = HARDWARE.get(machine.name)
-    if mfu is not None or preset is None or preset.mfu != machine.mfu:
-        return measured_computing_uncertainty()
-    return known_uncertainty([LARGE_PRESETS if width is not None and width >= LARGE_WIDTH else SMALL_PRESETS])
+    name = WIDE_MODELS if width is not None and width >= LARGE_WIDTH else NARROW_MODELS
+    if mfu is not None:
+        return known_uncertainty([name + SET_UTILISATION])
+    basis = known_uncertainty([name])
+    if machine.bounds is None:
+        beyond = basis.scope.beyond(width=width, workers=workers)
+        return basis.outside([*_machine_reasons(machine, basis.scope), *beyond])
+    beyond = machine.bounds.scope.beyond(width=width)
+    return basis.outside(beyond) if beyond else machine.bounds
 
 
-def measured_computing_uncertainty() -> Uncertainty:
+def _machine_reasons(machine: Hardware, scope: Scope) -> list[str]:
+    """Return why a machine is outside of a scope."""
+    if HARDWARE.get(machine.name) != machine:
+        return [f"hardware {machine.name!r} is described, not measured"]
+    if FAMILIES.get(machine.name, machine.name) not in scope.families:
+        return [f"hardware {machine.name!r} was not measured ({', '.join(scope.families)} were)"]
+    return []
+
+
+def timed_computing_uncertainty() -> Uncertainty:
     """Return the uncertainty of computing seconds that rest on timed steps."""
-    return known_uncertainty([MEASURED_STEPS])
+    return known_uncertainty([TIMED_STEPS])
 
 
-def communication_uncertainty(network: Network, algorithm: str | None) -> Uncertainty:
-    """Return the uncertainty of collectives on a network under an algorithm or a policy."""
-    library = (algorithm or "").partition("-")[0]
-    if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
-        return known_uncertainty([nccl_nvlink_basis(np.inf)])
-    if library == "nccl" and algorithm != "nccl":
-        return known_uncertainty([NCCL_PIECES])
-    if nccl_on(network) is not None and all_by_library(algorithm, network):
-        return known_uncertainty([NCCL_PIECES])
-    if library == "gloo" or (network.gloo is not None and algorithm is None):
-        return known_uncertainty([GLOO_FORMS if network.gloo in (None, FREE) else GLOO_MEASURED])
-    is_set = isinstance(network, Link) and not is_preset(network.name)
-    return known_uncertainty([WIDE_LINES if isinstance(network, Matrix) else SET_LINKS if is_set else DATA_SHEET_LINKS])
+def communication_uncertainty(
+    network: Network, algorithm: str | None, workers: int | None = None, nbytes: float | None = None
+) -> Uncertainty:
+    """Return the uncertainty of collectives on a network under an algorithm or a policy.
+
+    Args:
+        network: the network.
+        algorithm: name of the algorithm or of the policy; None: the default of the network.
+        workers: number of workers; None if unknown.
+        nbytes: bytes of the collective; None: collectives of several sizes.
+    """
+    if algorithm == MEASURED and workers and nbytes:
+        link = link_of_all(network, workers)
+        if link is not None and link.measured is not None:
+            return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
+    calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
+    if calibrated is not None:
+        beyond = calibrated.scope.beyond(workers=workers, nbytes=nbytes)
+        if STREAMS in calibrated.scope.families:
+            beyond.append(f"streams over network {network.name!r} were measured, no library's collectives")
+        if not beyond:
+            return calibrated
+    preset = preset_name(network)
+    name = _communication_basis(network, algorithm, preset, nbytes)
+    basis = known_uncertainty([name])
+    if calibrated is not None:
+        return basis.outside(beyond)
+    reasons = _network_reasons(network, preset, basis.scope, name)
+    return basis.outside([*reasons, *basis.scope.beyond(workers=workers, nbytes=nbytes)])
 
 
 def pipeline_uncertainty() -> Uncertainty:
@@ -100,8 +157,50 @@ def pipeline_uncertainty() -> Uncertainty:
     return known_uncertainty([PIPELINES_ON_LINES])
 
 
+def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
+    """Return the basis of collectives on a network that no calibration made."""
+    library = (algorithm or "").partition("-")[0]
+    by_network = nccl_on(network) is not None and all_by_library(algorithm, network)
+    by_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
+    if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
+        return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)
+    if preset in FITTED_PRESETS and (by_network or by_gloo):
+        return FITTED_PRESETS[preset]
+    if by_network or (library == "nccl" and algorithm != "nccl"):
+        return NCCL_LINKS
+    if by_gloo:
+        return GLOO_LINKS
+    return WIDE_LINES if isinstance(network, Matrix) else any_library_basis(nbytes)
+
+
+def _network_reasons(network: Network, preset: str | None, scope: Scope, basis: str) -> list[str]:
+    """Return why a network is outside of a scope, whose families are names of presets or generations of NVLink."""
+    reasons = ["no library's algorithms are named"] if basis.startswith(ANY_LIBRARY) else []
+    if preset is None:
+        return [f"network {network.name!r} is described, not measured", *reasons]
+    if basis in FITTED_PRESETS.values() or f"NVLink {_generation(network)}" in scope.families:
+        return reasons
+    return [f"network {preset!r} is from data sheets, not measured", *reasons]
+
+
+def _generation(network: Network) -> int | None:
+    """Return the generation of NVLink inside the nodes of a network; None without NVLink."""
+    inside = network.inner if isinstance(network, TwoLevel) else network
+    costs = getattr(inside, "nvlink", None)
+    return None if costs is None else costs.generation
+
+
 SMALL_BYTES = 8 * 2**20
 """Size below which the protocols and the latency of NVLink show."""
+
+
+MESSAGE_BYTES = 2**20
+"""Size below which the software of a call shows on links between machines."""
+
+
+def any_library_basis(nbytes: float | None) -> str:
+    """Return the basis of collectives without a library; without a size, those of gradients of whole models."""
+    return f"{ANY_LIBRARY}, {'below 1 MiB' if nbytes is not None and nbytes < MESSAGE_BYTES else '1 MiB and more'}"
 
 
 def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
@@ -128,16 +227,9 @@ def has_nvlink(network: Network) -> bool:
     return getattr(network, "nvlink", None) is not None
 
 
-def call_uncertainty(network: Network, algorithm: str | None, workers: int, nbytes: float) -> Uncertainty:
-    """Return the uncertainty of one collective on a network under an algorithm or a policy."""
-    link = link_of_all(network, workers)
-    if algorithm == MEASURED and link is not None and link.measured is not None:
-        return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
-    if algorithm == NVLINK:
-        return known_uncertainty([nccl_nvlink_basis(nbytes)])
-    return communication_uncertainty(network, algorithm)
-
-
-def is_preset(name: str) -> bool:
-    """Return whether a network has the name of a preset, which data sheets describe."""
-    return name in NETWORKS
+def preset_name(network: Network) -> str | None:
+    """Return the name of the preset that a network is; None if it is none, or one with other numbers."""
+    preset = NETWORKS.get(network.name)
+    if preset is None or (isinstance(network, Link) and network.arrays):
+        return None
+    return network.name if preset.network == network else None

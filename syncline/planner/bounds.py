@@ -1,9 +1,9 @@
 """Bounds of times, projected or simulated: computing and communication vary by measured errors of similar predictions.
 
 Each is taken at each of its bounds while the other stays, and a step is timed again, overlap included. The changes from
-both are added as independent errors are:
+both are added as independent errors of factors are:
 
-    low = T - sqrt((T - T(k_low, 1))^2 + (T - T(1, c_low))^2),   high = T + sqrt(...)
+    log(T / low) = sqrt(log(T / T(k_low, 1))^2 + log(T / T(1, c_low))^2),   log(high / T) = sqrt(...)
 
 A speedup compares two methods on one machine and one network, so that both vary by the same factors in it.
 """
@@ -64,10 +64,14 @@ def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, 
 def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
     """Return the bounds of a value, from its variants with each of two causes at each of its bounds."""
     down, up = np.zeros_like(value), np.zeros_like(value)
-    for at_low, at_high in (variants[:2], variants[2:]):
-        down += np.maximum(value - np.minimum(at_low, at_high), 0.0) ** 2
-        up += np.maximum(np.maximum(at_low, at_high) - value, 0.0) ** 2
-    return np.maximum(value - np.sqrt(down), 0.0), value + np.sqrt(up)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for at_low, at_high in (variants[:2], variants[2:]):
+            down += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
+            up += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
+        low, high = value * np.exp(-np.sqrt(down)), value * np.exp(np.sqrt(up))
+    nothing = value == 0  # as a share of the time may be
+    largest = np.maximum.reduce([np.broadcast_to(side, value.shape) for side in variants])
+    return np.where(nothing, 0.0, low), np.where(nothing, largest, high)
 
 
 def basis_text(computing: str, communication: str) -> str:

@@ -26,13 +26,14 @@ from syncline.costmodel import (
     inner_sizes,
     wire_bytes,
 )
-from syncline.costmodel.bases import call_uncertainty
+from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError, one_of
+from syncline.planner.transfer import Transfer, transfers
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.simulated import simulated_s
 from syncline.sim.lockstep.routed import Contention
@@ -208,6 +209,17 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
     }
 
 
+def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
+    """Return the bases of costs that are outside of what was measured."""
+    workers, nbytes = question.workers, question.nbytes
+    return transfers(
+        ("communication", communication_uncertainty(on, algorithm, workers, nbytes))
+        for on in question.networks
+        for kind in question.collectives
+        for algorithm in question.algorithms_of(kind, on)
+    )
+
+
 def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
     """Return the algorithm that each policy chooses."""
     return {name: chosen_by(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
@@ -242,7 +254,7 @@ def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen:
     known_s = [last - last_start_s for last in last_s.values() if last is not None]
     seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
     algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-    sure = call_uncertainty(on, algorithm, workers, nbytes)
+    sure = communication_uncertainty(on, algorithm, workers, nbytes)
     return {
         "collective": kind,
         "algorithm": algorithm,

@@ -73,4 +73,5 @@ class Advise(
         "List all plans, and all sentences on what decides and what is unknown.", False, flag="--all"
     )
     csv: Path | None = shared.csv()
+    strict: bool = shared.strict()
     json: bool = shared.json()

@@ -16,10 +16,15 @@ class Calibrate(
     examples=(
         "syncline calibrate",
         "syncline calibrate --workers 2,4 --out lab.yaml",
+        "syncline calibrate --from nccl.log -o my-cluster.yaml",
+        "syncline calibrate --from iperf/*.json ping/*.txt -o lines.yaml",
         "syncline project --network cluster.yaml",
     ),
 ):
     """Measure collectives, training steps and wire formats on this machine, and write a cluster file for specs.
+
+    With --from the file comes from logs instead: a network from nccl-tests or DeepSpeed's communication benchmarks, or
+    lines between places (kind: matrix) from iperf3, ping and tables of regions.
 
     Returns:
         The result; ``networks=`` and ``hardware=`` accept its ``json()["file"]``, and `Result.save` keeps that file.
@@ -31,6 +36,11 @@ class Calibrate(
     spec: str | Path | None = shared.spec(
         help="Spec whose problem's training steps are timed; by default the problem digits.", description="",
         reader="text", completion="specs_of:run,compare",
+    )  # fmt: skip
+    logs: Sequence[str] | None = option(
+        "Logs to make the network from, in place of measurements: outputs of nccl-tests, DeepSpeed's communication "
+        "benchmarks, iperf3 -J, ping, or tables of regions.", flag="--from", metavar="FILE", repeatable=True,
+        several=True,
     )  # fmt: skip
     workers: int | Sequence[int] = option(
         "Numbers of processes to measure with, one after another.", (2, 4), shell_default="2,4", metavar="P,P",
@@ -51,5 +61,6 @@ class Calibrate(
     out: str | Path | None = option(
         "Cluster file to write; by default cluster.yaml.",
         description="Cluster file to write; by default a temporary file that goes with the result.", metavar="FILE",
+        flag="--out -o",
     )  # fmt: skip
     json: bool = shared.json()

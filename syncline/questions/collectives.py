@@ -57,4 +57,5 @@ class Collectives(
     )
     plot: Path | None = shared.plot("Draw the time against the size, into a .png, .pdf or .svg file.")
     columns: str | None = shared.columns()
+    strict: bool = shared.strict()
     json: bool = shared.json()

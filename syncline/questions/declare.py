@@ -34,7 +34,7 @@ class Option:
     Attributes:
         help: a sentence for the option's help and the argument's description.
         description: description of the argument, if Python accepts more than the command.
-        flag: name of the option; by default ``--`` and the field's name.
+        flag: name of the option, at will a short one behind it; by default ``--`` and the field's name.
         metavar: placeholder of the value in the help.
         completion: the names to complete, or the name of a completion of `syncline.cli.completion`.
         panel: heading of the option in the help.
@@ -45,6 +45,7 @@ class Option:
         positional: whether the command takes the value without the option's name.
         repeatable: whether the option can be repeated, so that its value is a list.
         minimum: least value of a number.
+        several: whether the option takes all values up to the next option, as of ``--from logs/*.json``; repeatable.
     """
 
     help: str
@@ -60,6 +61,7 @@ class Option:
     positional: bool = False
     repeatable: bool = False
     minimum: int | None = None
+    several: bool = False
 
 
 def option(help: str, default: Any = None, **appearance: Any) -> Any:
@@ -84,7 +86,7 @@ def flag_of(declared: Field[Any]) -> str:
     appearance = appearance_of(declared)
     if appearance.positional:
         return declared.name
-    return appearance.flag.partition("/")[0] or f"--{declared.name.replace('_', '-')}"
+    return appearance.flag.partition("/")[0].partition(" ")[0] or f"--{declared.name.replace('_', '-')}"
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

@@ -57,4 +57,5 @@ class Goodput(
     fields: Mapping[str, Any] | None = option(
         "Other fields of the failures, by name: workers_per_node=8, outages='log.csv'.", place=PYTHON
     )
+    strict: bool = shared.strict()
     json: bool = shared.json()

@@ -61,4 +61,5 @@ class Project(
     )
     plot: Path | None = shared.plot("Draw the speedup against the bandwidth, or the figure of a paper.")
     columns: str | None = shared.columns()
+    strict: bool = shared.strict()
     json: bool = shared.json()

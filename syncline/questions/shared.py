@@ -51,6 +51,10 @@ algorithm = partial(
     option, help="Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.",
     metavar="NAME", completion="algorithms",
 )  # fmt: skip
+strict = partial(
+    option, help="Refuse an answer that rests on other machines, software, sizes or scales than were measured.",
+    default=False,
+)  # fmt: skip
 prices = partial(
     option,
     help="List of prices, for the cost in money and energy: a YAML file, or a name from 'syncline list prices'.",

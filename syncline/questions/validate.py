@@ -19,6 +19,7 @@ class Validate(
         "syncline validate vtrain-a100 --data folder-of-measurements",
         "syncline validate clusters",
         "syncline validate clusters --measurements mine.csv --json",
+        "syncline validate clusters --measurements nccl.log --cluster my-cluster.yaml",
     ),
 ):
     """Compare predictions with independent measurements: errors, residuals, a figure.
@@ -34,14 +35,17 @@ class Validate(
     fields: Mapping[str, Any] | None = shared.fields()
     data: Path | None = option("Folder of the published measurements; by default the spec's.", metavar="FOLDER")
     measurements: Sequence[str] | None = option(
-        "For 'clusters': a CSV file with the columns of a bundled one, predicted row by row; repeatable.",
-        metavar="FILE", repeatable=True,
+        "For 'clusters': a table or a log, predicted row by row: CSV with the columns of a bundled file, a throughput "
+        "table, outputs of nccl-tests, DeepSpeed's communication benchmarks or iperf3 -J, a table of regions.",
+        metavar="FILE", repeatable=True, several=True,
     )  # fmt: skip
     workers: str | None = option(
         "Numbers of processes for the trainings, as in 2,4; by default the spec's.", metavar="P,..."
     )
     cluster: Path | None = option(
-        "Cluster file from 'syncline calibrate'; by default the calibration runs first.", metavar="FILE"
+        "Cluster file from 'syncline calibrate'; by default the calibration runs first. For 'clusters': the network "
+        "of logged collectives, by default the preset of the GPUs that the log names.",
+        metavar="FILE",
     )
     repeats: int = option("Number of measured runs of each training.", 5, metavar="N")
     out: str | Path | None = shared.out()

@@ -242,14 +242,15 @@ class ComputeSpec(Spec):
             if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
                 raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
 
-    def uncertainty(self, width: int | None = None) -> Uncertainty:
+    def uncertainty(self, width: int | None = None, workers: int | None = None) -> Uncertainty:
         """Return the uncertainty of an undisturbed step's seconds.
 
         Args:
             width: width of the model; None if it is not known.
+            workers: number of workers; None if it is not known.
         """
         is_given = self.seconds is not None or self.batch_times is not None
-        return computing_uncertainty(None if is_given else self.machine, width, self.mfu)
+        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, workers)
 
     def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""

@@ -53,6 +53,11 @@ class ProjectSpec(ClockSpec, Experiment):
         return max(share, -(-self.model.sequence // shared_sequence))
 
     @property
+    def width(self) -> int | None:
+        """Return the width of the model; None if it is a module."""
+        return self.model.width if isinstance(self.model, ModelShape) else None
+
+    @property
     def batch_tokens(self) -> int:
         """Return the tokens of all workers in a step."""
         return self.worker_tokens * self.workers

@@ -10,6 +10,7 @@ from syncline.costmodel.compute.transformer_time import STEP_TIMES, StepConstant
 from syncline.costmodel.presets import preset
 from syncline.fields import Spec, parsed, refusal
 from syncline.specs.clock import BandwidthField
+from syncline.specs.cluster.spec_fields import NetworkField
 from syncline.specs.experiment import Experiment
 from syncline.specs.memory import HardwareField
 
@@ -67,12 +68,15 @@ class StepTimesSpec(Experiment):
 class ClustersSpec(Experiment):
     """A validation of the shipped constants on measurements from other clusters.
 
-    Without ``measurements`` it takes those of the package, and adds the errors of constants that are fitted without
-    one group of measurements at a time (cross-validation); ``cross_validation: false`` skips these fits.
+    ``measurements`` are tables of these clusters, throughput tables, or logs (`syncline.measure.logs.formats`), whose
+    collectives are predicted on ``network``. Without ``measurements`` the validation takes those of the package, and
+    adds the errors of constants that are fitted without one group of measurements at a time (cross-validation);
+    ``cross_validation: false`` skips these fits.
     """
 
     kind: Literal["clusters"]
     measurements: tuple[str, ...] = ()
+    network: NetworkField | None = None
     cross_validation: bool = True
 
     def warnings(self) -> list[str]:

@@ -95,7 +95,7 @@ def test_values_of_several_settings_are_one_assumption() -> None:
 def test_the_table_and_the_json_have_the_same(failures: str | None) -> None:
     result = sl.project(methods=["ddp-adam", "diloco"], networks="wan", tokens="1B", failures=failures)
     names = list(assumptions_of(result))
-    block = str(result).partition("\n\n")[0].splitlines()[1:]
+    block = str(result).partition("Assumptions\n")[2].partition("\n\n")[0].splitlines()
     printed = [line.split("  ")[0].strip() for line in block if line.startswith(" ") and line[1] != " "]
     assert printed == names and ("repair" in names) is (failures is not None)
 

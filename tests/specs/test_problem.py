@@ -71,7 +71,7 @@ def test_a_measured_step_stands_in_the_folder_as_seconds(sums, command, tmp_path
     again = command("run", "out/spec.yaml", "--json", "--out", "again")
     first, second = (json.loads(one.out)["rows"] for one in (done, again))
     assert [row["basis"].partition(";")[0] for row in (*first, *second)] == [
-        "computing: steps whose computing was measured", "computing: as given",
+        "computing: steps whose computing was timed", "computing: as given",
     ]  # fmt: skip
     bounds = {name for name in first[0] if "_low_" in name or "_high_" in name} | {"basis"}
     assert [{n: row[n] for n in set(row) - bounds} for row in first] == [

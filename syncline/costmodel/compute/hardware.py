@@ -8,6 +8,7 @@ import numpy as np
 
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, nvlink_all_reduce
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 
 
@@ -26,6 +27,7 @@ class Hardware:
         memory_bytes: M, memory of one worker, in bytes; None if unknown.
         memory_bytes_per_s: bandwidth of that memory, in bytes/s; None if unknown.
         collectives: measured times of collectives among several such devices in one node.
+        bounds: errors of computing times on this machine, from the calibration that measured it; None: nobody did.
 
     Raises:
         SpecError: a peak, a utilisation or a memory out of range.
@@ -41,6 +43,7 @@ class Hardware:
     memory_bytes: float | None = None
     memory_bytes_per_s: float | None = None
     collectives: tuple[MeasuredTimes, ...] = ()
+    bounds: Uncertainty | None = None
 
     @property
     def number_format(self) -> str:

@@ -16,6 +16,7 @@ from syncline.costmodel.network.nvlink_costs import NvlinkCosts
 from syncline.costmodel.network.paths import Star, Topology
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.units import format_bandwidth, format_seconds
 
@@ -52,6 +53,7 @@ class Link:
         measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
         nvlink: NCCL's constants if the link is NVLink inside a node; the policies ``auto`` and ``nccl`` then use NCCL's
             algorithms among GPUs with NVLink.
+        bounds: errors of predictions on this link, from the calibration that measured it; None: nobody measured it.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
 
@@ -75,6 +77,7 @@ class Link:
     fabric: FabricKind = "network"
     measured: NodeTimes | None = None
     nvlink: NvlinkCosts | None = None
+    bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
@@ -145,7 +148,10 @@ class Link:
         ``same_links`` keeps measured times: the numbers are a selection of those that the link has.
         """
         changed: dict[str, Any] = dict(numbers)
-        return replace(self, measured=self.measured if same_links else None, **changed) if changed else self
+        if not changed:
+            return self
+        kept = (self.measured, self.bounds) if same_links else (None, None)
+        return replace(self, measured=kept[0], bounds=kept[1], **changed)
 
     def describe(self) -> str:
         """Return a description that a user can read: ``50 us one way, 10 Gbit/s``."""

@@ -15,6 +15,7 @@ from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwor
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
 from syncline.costmodel.numerics.bounded_cache import frozen
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 
 Per = Literal["connection", "pair", "host", "place"]
@@ -52,6 +53,7 @@ class Matrix(CostsOfLinks):
             limit.
         hivemind: costs of hivemind's software, which all-reduces by direct exchange then contain.
         name: for people.
+        bounds: errors of predictions on these lines, from the calibration that measured them; None: nobody did.
 
     Raises:
         SpecError: no place, lines of another shape, half-duplex lines or uplinks, an unknown owner, ranks in no place.
@@ -65,6 +67,7 @@ class Matrix(CostsOfLinks):
     uplinks: Link | tuple[Link, ...] | None = None
     hivemind: HivemindCosts | None = None
     name: str = ""
+    bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
         count = len(self.places)

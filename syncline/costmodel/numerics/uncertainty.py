@@ -11,22 +11,33 @@ If the interval does not contain 0, it is widened to 0, because measurements of 
 deviation is 1.4826 times the median of the absolute deviations.) A tenth of all residuals may be outside the interval,
 and single outliers must not widen the interval of all others.
 
+Measurements of one *source* (a publication, a machine, a cluster) err alike, so that many rows of one source say little
+about another. With K sources of means m_k, whose residuals vary around them by the mean variance v, one more residual
+*of a source that is not among them* is expected in
+
+    mean(m) +- t(0.95, K - 1) sqrt(var(m) (1 + 1/K) + v).
+
+Each source counts alike, however many rows it has. With two sources, whose difference says too little about a third,
+the rows take the place of the sources in t.
+
 `uncertainties` returns those of the package's measurements (`uncertainties.csv`, which
-``python -m tests.measure.validation.uncertainties`` in the repository computes).
+``python -m tests.measure.validation.uncertainties`` in the repository computes). Each has a *scope*: what was measured.
+An answer outside of it is *transferred*, and `Uncertainty.reasons` say why.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.numerics.arrays import require
+from syncline.costmodel.numerics.scope import ANYTHING, Scope
 from syncline.errors import SpecError
 
 COVERED = 0.9
@@ -50,6 +61,9 @@ class Uncertainty:
         high: upper factor, at least 1.
         points: number of residuals that support the factors.
         basis: name of the set of measurements.
+        sources: number of sources of the residuals; 0 if they are of what is predicted.
+        scope: what was measured.
+        reasons: why the answer is outside of the scope; empty if it is inside.
 
     Raises:
         SpecError: a factor out of range.
@@ -59,6 +73,9 @@ class Uncertainty:
     high: float
     points: int = 0
     basis: str = ""
+    sources: int = 0
+    scope: Scope = ANYTHING
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(0 < self.low <= 1, "uncertainty.low", self.low, "a factor above 0, at most 1")
@@ -69,13 +86,18 @@ class Uncertainty:
         """Return half of the distance between the bounds, as a fraction of the prediction."""
         return (self.high - self.low) / 2
 
+    def outside(self, reasons: Sequence[str]) -> Uncertainty:
+        """Return the uncertainty of an answer that is outside of the scope for more reasons."""
+        return replace(self, reasons=tuple(dict.fromkeys((*self.reasons, *reasons)))) if reasons else self
 
-def uncertainty_of(errors: ArrayLike, basis: str = "") -> Uncertainty:
+
+def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | None = None) -> Uncertainty:
     """Return the uncertainty that follows from the errors of predictions.
 
     Args:
         errors: ``predicted / measured - 1`` of at least two measurements, ``(n,)``.
         basis: name of the set of measurements.
+        sources: source of each measurement, ``(n,)``; the uncertainty is then that of a source that is not among them.
 
     Raises:
         SpecError: fewer than two errors, or a prediction that is not positive.
@@ -88,18 +110,39 @@ def uncertainty_of(errors: ArrayLike, basis: str = "") -> Uncertainty:
     if relative_errors.size < 2:
         raise SpecError("residuals", int(relative_errors.size), "at least two")
     require(relative_errors > -1, "residuals", relative_errors, "above -1: predictions are positive")
-    from scipy.special import stdtrit  # SciPy loads slowly
-
     residuals = -np.log1p(relative_errors)
+    if sources is not None and len(set(sources)) > 1:
+        return _of_another_source(residuals, np.asarray(sources), basis)
     if relative_errors.size >= ROBUST_POINTS:
         median = np.median(residuals)
         reach = OUTLIER_DEVIATIONS * 1.4826 * np.median(np.abs(residuals - median))
         if reach > 0:
             residuals = np.clip(residuals, median - reach, median + reach)
     centre, deviation = residuals.mean(), residuals.std(ddof=1)
-    reach = stdtrit(relative_errors.size - 1, (1 + COVERED) / 2) * deviation * np.sqrt(1 + 1 / relative_errors.size)
-    low, high = np.exp(min(centre - reach, 0.0)), np.exp(max(centre + reach, 0.0))
-    return Uncertainty(float(low), float(high), int(relative_errors.size), basis)
+    reach = _student(relative_errors.size) * deviation * np.sqrt(1 + 1 / relative_errors.size)
+    return Uncertainty(*_around(centre, reach), int(relative_errors.size), basis)
+
+
+def _of_another_source(residuals: NDArray[np.float64], sources: NDArray[np.str_], basis: str) -> Uncertainty:
+    """Return the uncertainty of a source that is not among those of the residuals; each source counts alike."""
+    by_source = [residuals[sources == name] for name in sorted(set(sources.tolist()))]
+    means, within = np.array([group.mean() for group in by_source]), np.mean([group.var() for group in by_source])
+    count = len(by_source)
+    degrees = count if count > 2 else residuals.size
+    reach = _student(degrees) * np.sqrt(means.var(ddof=1) * (1 + 1 / count) + within)
+    return Uncertainty(*_around(means.mean(), reach), int(residuals.size), basis, count)
+
+
+def _student(count: int) -> float:
+    """Return the factor of Student's interval around the mean of so many values, for one more value."""
+    from scipy.special import stdtrit  # SciPy loads slowly
+
+    return float(stdtrit(count - 1, (1 + COVERED) / 2))
+
+
+def _around(centre: float, reach: float) -> tuple[float, float]:
+    """Return the factors at the ends of an interval of logarithms that is widened to the prediction."""
+    return float(np.exp(min(centre - reach, 0.0))), float(np.exp(max(centre + reach, 0.0)))
 
 
 @cache
@@ -107,9 +150,12 @@ def uncertainties() -> Mapping[str, Uncertainty]:
     """Return the uncertainties of the package's measurements by basis."""
     with FILE.open(encoding="utf-8", newline="") as file:
         return {
-            row["basis"]: Uncertainty(float(row["low"]), float(row["high"]), int(row["points"]), row["basis"])
+            row["basis"]: Uncertainty(
+                float(row["low"]), float(row["high"]), int(row["points"]), row["basis"], int(row["sources"]),
+                Scope.from_columns(row),
+            )
             for row in csv.DictReader(file)
-        }
+        }  # fmt: skip
 
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:

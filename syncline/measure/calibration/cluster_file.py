@@ -19,10 +19,13 @@ import yaml
 from syncline.costmodel.fitting.least_squares import relative_fit
 from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
 from syncline.costmodel.fitting.timed import TimedCall
+from syncline.costmodel.numerics.scope import Scope
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.errors import SpecError
 from syncline.measure.calibration.collective_times import TIMED_BYTES
 from syncline.measure.calibration.plan import Calibration
 from syncline.runs.folders.path_lock import lock_path
+from syncline.specs.cluster.bounds import bounds_fields
 from syncline.specs.cluster.links import link_fields
 from syncline.units import format_bytes, format_seconds
 from syncline.version import __version__
@@ -121,14 +124,44 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
             "hardware_of_workers": chosen["workers"],
             "seconds": facts["seconds"],
         },
-        "network": network_section(fit, runs),
-        "hardware": hardware_of(chosen),
+        "network": network_section(fit, runs)
+        | _bounds(
+            fit.errors,
+            f"{facts['backend']}'s collectives of the calibration",
+            Scope.of(
+                workers=[row["workers"] for row in rows if row["workers"] is not None],
+                nbytes=[float(row["nbytes"]) for row in rows],
+            ),
+        ),
+        "hardware": _with_bounds(hardware_of(chosen), measured, chosen["workers"], plan),
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
         "constants": constants_of(fit, user_provided=plan.link is not None),
         "residuals": residuals_of(collectives),
     }
+
+
+def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
+    """Return the field ``bounds`` of a section, from the errors of what was fitted; nothing from a single error."""
+    if len(errors) < 2:
+        return {}
+    fitted = uncertainty_of(errors)
+    return {"bounds": bounds_fields(Uncertainty(fitted.low, fitted.high, len(errors), basis, 0, scope))}
+
+
+def _with_bounds(hardware: Fields | None, measured: Sequence[Fields], workers: int, plan: Calibration) -> Fields | None:
+    """Return the hardware section with the spread of its training steps as bounds.
+
+    A utilisation holds for the problem that was timed: of a transformer only for its width, and of others for none.
+    """
+    if hardware is None:
+        return None
+    (chosen,) = (measurement for measurement in measured if measurement["workers"] == workers)
+    steps = np.array([seconds for rank in chosen["steps"] for seconds in rank])
+    width = float(getattr(plan.problem, "width", 0) or 0)
+    basis = f"training steps of {plan.problem.name} on {workers} workers"
+    return hardware | _bounds(np.median(steps) / steps - 1, basis, Scope(width=(width, width)))
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:

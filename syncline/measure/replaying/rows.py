@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty, measured_computing_uncertainty
+from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty, timed_computing_uncertainty
 from syncline.costmodel.collectives.policies import unless_named
 from syncline.costmodel.network.paths import Floats
 from syncline.measure.recording.record import Lost
@@ -74,7 +74,7 @@ def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> Time
     """Replay a record on a network, also at the bounds of computing and of communication."""
     replayed, clock = replay_timed(record, on, question)
     computing = (
-        measured_computing_uncertainty()
+        timed_computing_uncertainty()
         if isinstance(question.hardware, MeasuredComputing)
         else computing_uncertainty(question.hardware, None)
     )

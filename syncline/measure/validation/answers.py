@@ -29,6 +29,8 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
         changes: dict[str, Any] = {"measurements": list(question.measurements or ()) or None}
         if kind_of(name) not in ("run", "compare"):
             changes["data"] = question.data and str(question.data)
+        if kind_of(name) == "clusters":
+            changes["network"] = question.cluster and str(question.cluster)
         options = [Override.option(f"--{field}", field, value) for field, value in changes.items() if value is not None]
         loaded.append(load_spec(name, [*(question.fields or ()), *options], *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]

@@ -32,12 +32,16 @@ from syncline.costmodel.collectives.table import MEASURED
 from syncline.costmodel.compute.hardware import HARDWARE
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
 from syncline.costmodel.network.measured_links import P3, P3Constants, g6e_nccl_link
+from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
+from syncline.measure.logs.formats import FORMATS, format_of, read_text
+from syncline.measure.validation.log_files import predicted_log, predicted_streams, predicted_trainings
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
 from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
 from syncline.measure.validation.nvlink import NVLINK_COLLECTIVES, nvlink_row_s
+from syncline.measure.validation.trainings import is_throughput_table
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
@@ -70,13 +74,30 @@ class Table(NamedTuple):
     predictor: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
 
 
-def predicted_rows(path: Path) -> list[_Row]:
+def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
+    """Return the rows of files, see `predicted_rows`; those of lines between places belong together."""
+    of_lines = [path for path in paths if path.is_file() and (known := format_of(read_text(path))) and known.of_lines]
+    rows = [row for path in paths if path not in of_lines for row in predicted_rows(path, network)]
+    return rows + (predicted_streams(of_lines) if of_lines else [])
+
+
+def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` to the measurement.
+
+    Args:
+        path: a table of `TABLES`, a throughput table, or a log of `syncline.measure.logs.formats`.
+        network: the network of a log's collectives; by default the preset of the GPUs that the log names.
 
     Raises:
         SpecError: the file does not exist, or has another header.
         SynclineError: a line that cannot be predicted.
     """
+    if path.is_file():
+        text = read_text(path)
+        if is_throughput_table(set(next(csv.reader(text.splitlines()[:1]), ()))):
+            return predicted_trainings(path)
+        if format_of(text) is not None:
+            return predicted_log(path, network)
     name, lines = read_table(path)
     kind, rows = TABLES[name], []
     predict = kind.predictor(lines)
@@ -99,7 +120,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
         SynclineError: the file is not text, or a line has more or fewer columns than the header.
     """
     if not path.is_file():
-        raise SpecError("measurements", str(path), "a CSV file")
+        raise SpecError("measurements", str(path), "a CSV file, or a log")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
@@ -116,7 +137,8 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
                 raise SynclineError(f"measurements: {path} has no row")
             return name, rows
     headers = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
-    raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}")
+    logs = "; or ".join(known.name for known in FORMATS)
+    raise SpecError("measurements", str(path), f"{logs}; or a file whose header has the columns {headers}")
 
 
 def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:

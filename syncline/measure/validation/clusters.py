@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel.network.measured_links import P3
-from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, DEFAULT, KNOWN, predicted_rows, read_table
+from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, DEFAULT, KNOWN, predicted_files, read_table
 from syncline.measure.validation.cross_validation import collectives_left_out, nvlink_left_out
 from syncline.measure.validation.errors import error_of, errors_by_group
 from syncline.measure.validation.residuals import covered_by_others, with_uncertainty
@@ -37,7 +37,7 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         SynclineError: a file does not exist or cannot be predicted.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
-    rows = [with_uncertainty(row) for path in files for row in predicted_rows(path)]
+    rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]
     if not spec.measurements:
         within = covered_by_others(rows)
     else:
@@ -45,7 +45,8 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         for row in rows:
             error = row["error"]
             took_ms = None if error is None else row["predicted_ms"] / (1 + error)
-            within.append(None if took_ms is None else bool(row["low_ms"] <= took_ms <= row["high_ms"]))
+            is_known = took_ms is not None and row["low_ms"] is not None
+            within.append(bool(row["low_ms"] <= took_ms <= row["high_ms"]) if is_known else None)
     fits = []
     if spec.cross_validation and not spec.measurements:
         fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
@@ -66,7 +67,7 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
         for regime in regimes if file_rows else []:
             group = [row for row in file_rows if regime in ("all", row["regime"])]
             hits = [hit for row in group if (hit := covered.get(id(row))) is not None]
-            widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in group if "low_ms" in row]
+            widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in group if row.get("low_ms")]
             summary.append(
                 {"file": name, "regime": regime}
                 | error_of([row["error"] for row in group])

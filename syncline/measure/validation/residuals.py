@@ -71,6 +71,8 @@ SEVERAL, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
 
 def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     """Return a predicted row with ``low_ms``, ``high_ms`` (``low_mean_ms``, ``high_mean_ms``), and their ``basis``."""
+    if "basis" in row:
+        return row  # a log's rows have the bounds of the commands that predict them
     uncertainty = known_uncertainty(bases_of(row))
     out = row | {"low_ms": uncertainty.low * row["predicted_ms"], "high_ms": uncertainty.high * row["predicted_ms"]}
     if "predicted_mean_ms" in row:

@@ -23,6 +23,7 @@ from syncline.planner.projection.rows import Known
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.planner.transfer import Transfer, transfers_of
 from syncline.questions.explore import PageSettings
 from syncline.specs.cluster.networks import network
 from syncline.specs.failures import parse_failures
@@ -47,12 +48,14 @@ class Ranking:
             methods that fit into memory come first.
         notes: a line per method that is omitted, or that a setting does not change.
         assumptions: the values that change the rows, with the origin of each.
+        transferred: the parts of the rows that are outside of what was measured.
     """
 
     settings: PageSettings
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
     assumptions: tuple[Assumption, ...] = ()
+    transferred: tuple[Transfer, ...] = ()
 
     @property
     def baseline(self) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def ranking_of(settings: PageSettings) -> Ranking:
     period = settings.period or PRESET  # 0 keeps each preset's own
     origins = option_origins(settings.methods, None if period == COMPARED_PERIOD else period)
     assumptions = tuple(projection_assumptions([question.spec], rows, origins))
-    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions)
+    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions, transfers_of([question.spec]))
 
 
 def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:

@@ -127,7 +127,8 @@ class Page:
         self.links.set_content(markup.download_links(settings))
         _run(f"history.replaceState(null, '', {json.dumps('?' + to_query(settings))})")
         self.head.set_content(
-            markup.assumption_list(ranked.assumptions)
+            "".join(markup.paragraph(transfer.line, "caveat") for transfer in ranked.transferred)
+            + markup.assumption_list(ranked.assumptions)
             + markup.paragraph(headline(ranked), "headline")
             + markup.paragraph(setting_line(settings), "asked")
             + markup.paragraph(caveat(ranked), "caveat")

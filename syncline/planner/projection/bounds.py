@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel import ModelShape, Network, StepTime
+from syncline.costmodel import Network, StepTime
 from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
@@ -42,7 +42,7 @@ def computing_bounds(plan: ProjectionPlan) -> FactorBounds:
 
 
 def _computing(spec: ProjectSpec) -> Uncertainty:
-    return spec.compute.uncertainty(spec.model.width if isinstance(spec.model, ModelShape) else None)
+    return spec.compute.uncertainty(spec.width)
 
 
 def communication_bounds(plan: ProjectionPlan, networks: Sequence[Network]) -> FactorBounds:

@@ -151,6 +151,12 @@ class ProjectedGrid:
         several = zip(self.methods, self.refused, strict=True) if self.refused else ()
         return [line for method, refused in several for line in refusals(method, sorted(refused))]
 
+    def specs(self) -> Iterator[ProjectSpec]:
+        """Yield the projection of each setting, on all networks."""
+        networks, _ = self.networks.part(0, len(self.networks))
+        for specs, _ in self._settings(ROWS_AT_A_TIME):
+            yield from (spec.model_copy(update={"networks": tuple(networks)}) for spec in specs)
+
     def parts(self, thresholds: bool = False) -> Iterator[Columns]:
         """Yield the rows as columns, some at a time.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.bases import communication_uncertainty, measured_computing_uncertainty
+from syncline.costmodel.bases import communication_uncertainty, timed_computing_uncertainty
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text, combined_bounds
 from syncline.sim import Clock
 from syncline.specs import Training
@@ -26,7 +26,7 @@ def clock_bounds(
         retime: function that times the training with computing and communication varied by factors.
         measured: whether the seconds of computing were measured.
     """
-    k = measured_computing_uncertainty() if measured else spec.compute.uncertainty()
+    k = timed_computing_uncertainty() if measured else spec.compute.uncertainty()
     c = communication_uncertainty(network, spec.algorithm_on(network))
     step_times = []
     for factors in at_bounds(k, c):

@@ -7,14 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, InstanceOf
 
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, read_times
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
+from syncline.specs.cluster.bounds import bounds_fields, parse_bounds
 from syncline.specs.cluster.files import AS_IN, check_file, is_file, read_section
 from syncline.specs.cluster.reading import Bandwidth, Description, Name, user_field_names
 from syncline.units import parse_bytes
@@ -26,7 +28,8 @@ BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
 class HardwareDescription(Description):
     """A machine: ``peak_flops`` and ``mfu``, and optionally the other fields of a ``Hardware``.
 
-    ``collectives``: by kind, times that were measured among several machines, as a .csv file or its rows.
+    ``collectives``: by kind, times that were measured among several machines, as a .csv file or its rows. ``bounds``:
+    the errors of the calibration that wrote the file.
     """
 
     needs: ClassVar[str] = f"a number: {AS_IN['hardware']}"
@@ -39,6 +42,7 @@ class HardwareDescription(Description):
     memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
     memory_bytes_per_s: Bandwidth | None = None
     collectives: dict[str, Any] = Field(default_factory=dict)
+    bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
 
 
 def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
@@ -83,6 +87,8 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
     values = {field.name: value for field in fields(machine) if (value := getattr(machine, field.name)) is not None}
     del values["collectives"]
     measured = {times.kind: [list(point) for point in times.points] for times in machine.collectives}
+    if machine.bounds is not None:
+        values["bounds"] = bounds_fields(machine.bounds)
     return values | ({"collectives": measured} if measured else {})
 
 

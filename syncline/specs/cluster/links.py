@@ -16,9 +16,11 @@ from syncline.costmodel.network.node_times import NodeTimes
 from syncline.costmodel.network.nvlink_costs import generation_of, nvlink_costs
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
+from syncline.specs.cluster.bounds import bounds_fields, parse_bounds
 from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
 from syncline.specs.cluster.nccl import nccl_costs, nccl_fields
 from syncline.specs.cluster.reading import Bandwidth, Description, Name, Number, count_validator, user_field_names
@@ -37,7 +39,8 @@ class LinkDescription(Description):
     that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
     windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.tcp`.
     ``measured``: GPU of the node whose measured all-reduces hold on this link. ``nvlink``: generation of NVLink, whose
-    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth.
+    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth. ``bounds``: the
+    errors of the calibration that wrote the file.
     """
 
     needs: ClassVar[str] = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -58,6 +61,7 @@ class LinkDescription(Description):
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
     nvlink: Literal[3, 4, 5, "none"] | None = None
+    bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
@@ -85,6 +89,8 @@ class LinkDescription(Description):
             set_fields["measured"] = (
                 start.measured if start is not None and not set(set_fields) - {"name"} else measured
             )
+            if self.bounds is not None or set(set_fields) - {"name", "measured"}:
+                set_fields["bounds"] = self.bounds  # a changed link is not the one that was measured
             if self.nvlink is not None:
                 set_fields["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
             elif self.fabric == "nvlink" and start is None:
@@ -181,6 +187,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "fabric": None if link.fabric == "network" else link.fabric,
         "measured": None if link.measured is None else link.measured.gpu,
         "nvlink": nvlink,
+        "bounds": None if link.bounds is None else bounds_fields(link.bounds),
     }
     numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
     return {"name": link.name} | numbers | {key: value for key, value in optional.items() if value is not None}

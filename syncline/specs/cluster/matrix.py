@@ -18,8 +18,10 @@ from syncline.costmodel.network.matrix import Matrix, Per
 from syncline.costmodel.network.nccl_costs import NcclCosts
 from syncline.costmodel.network.scaled_links import with_links
 from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
+from syncline.specs.cluster.bounds import bounds_fields, parse_bounds
 from syncline.specs.cluster.described import NetworkDescription
 from syncline.specs.cluster.files import read_text
 from syncline.specs.cluster.gloo import gloo_costs
@@ -132,7 +134,7 @@ class MatrixDescription(NetworkDescription):
     fields of a link, or a CSV file of such rows; a line holds for both directions unless the other one has its own.
     ``inside``: the line inside places that have none. ``per``: owner of a rate. ``host`` and ``uplink``: what a
     worker's card and a place carry. ``tcp``: connections over each line. ``gloo``, ``nccl``, ``hivemind``: costs of the
-    library that averages.
+    library that averages. ``bounds``: the errors of the calibration that wrote the file.
     """
 
     makes: ClassVar[type] = Matrix
@@ -153,6 +155,7 @@ class MatrixDescription(NetworkDescription):
     gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
     nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
     hivemind: HivemindField = None
+    bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
     name: Name = ""
 
     @override
@@ -177,6 +180,7 @@ class MatrixDescription(NetworkDescription):
             self._uplinks(names),
             hivemind_costs(self.hivemind),
             self.name,
+            self.bounds,
         )
 
     def _ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:
@@ -285,6 +289,8 @@ class MatrixDescription(NetworkDescription):
             fields["uplink"] = dict(zip(network.places, caps, strict=True))
         if network.hivemind is not None:
             fields["hivemind"] = hivemind_fields(network.hivemind)
+        if network.bounds is not None:
+            fields["bounds"] = bounds_fields(network.bounds)
         return fields
 
 

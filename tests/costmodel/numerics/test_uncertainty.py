@@ -27,6 +27,38 @@ def test_a_bias_widens_it_to_the_prediction_itself() -> None:
     assert told.high == 1 and 1 / 1.33 < told.low < 1 / 1.3
 
 
+def test_rows_of_one_source_count_as_one() -> None:
+    """K sources without spread within: Student's interval of their means, however many rows each has."""
+    means = np.array([0.1, -0.2, 0.05, 0.3])
+    few = uncertainty_of(np.exp(-np.repeat(means, 2)) - 1, "few", np.repeat(list("abcd"), 2).tolist())
+    counts = [2, 40, 3, 7]
+    many = uncertainty_of(np.exp(-np.repeat(means, counts)) - 1, "many", np.repeat(list("abcd"), counts).tolist())
+    reach = stats.t.ppf(0.95, 3) * means.std(ddof=1) * np.sqrt(1 + 1 / 4)
+    expected = np.exp(means.mean() + reach * np.array([-1, 1]))
+    assert (few.low, few.high) == pytest.approx(tuple(expected)) == (many.low, many.high)
+    assert (few.sources, few.points) == (4, 8)
+
+
+def test_the_spread_within_sources_widens() -> None:
+    residuals, names = [-0.1, 0.1, -0.3, 0.3, 0.0, 0.0], list("aabbcc")
+    bounds = uncertainty_of(np.exp(-np.array(residuals)) - 1, "equal means", names)
+    reach = stats.t.ppf(0.95, 2) * np.sqrt((0.01 + 0.09 + 0) / 3)
+    assert bounds.high == pytest.approx(np.exp(reach)) == pytest.approx(1 / bounds.low)
+
+
+@pytest.mark.parametrize("sources", [3, 5, 8])
+def test_nine_of_ten_rows_of_another_source_are_within(sources: int) -> None:
+    random = np.random.default_rng(sources)
+    hits = []
+    for _ in range(400):
+        means = random.normal(0.1, 0.3, sources + 1)
+        rows = np.exp(random.normal(means[:-1, None], 0.1, (sources, 10)))
+        bounds = uncertainty_of(1 / rows.ravel() - 1, "", np.repeat(range(sources), 10).astype(str).tolist())
+        new = np.exp(random.normal(means[-1], 0.1, 5))
+        hits.append(np.mean((bounds.low <= new) & (new <= bounds.high)))
+    assert 0.86 < np.mean(hits) < 0.97
+
+
 def test_an_outlier_among_many_does_not_decide() -> None:
     calm = [0.01, -0.01, 0.02, -0.02, 0.0, 0.015, -0.015, 0.005, -0.005]
     assert uncertainty_of([*calm, 3.0]).half_width < 2.5 * uncertainty_of(calm).half_width

@@ -144,6 +144,8 @@ def test_sections_out_of_known_times(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result["residuals"][-1] | {"collective": "all", "workers": None, "points": 48} == result["residuals"][-1]
     # Four processes share three cores, so the hardware is that of two.
     assert result["measured"]["hardware_of_workers"] == 2
+    bounds = result["hardware"].pop("bounds")
+    assert bounds["width"] == [0, 0] and bounds["low"] < 1 < bounds["high"]  # of no transformer
     assert result["hardware"] == {
         "peak_flops": 4e10, "mfu": pytest.approx(6e6 / 2.5e-3 / 4e10), "precision": "fp32", "memory_bytes_per_s": 9e9
     }  # fmt: skip
@@ -167,6 +169,8 @@ def test_without_gloo_latency_and_bandwidth_alone() -> None:
         for row in one["collectives"]
     ]
     result = cluster_of(TINY, [one | {"collectives": rows}], FACTS | {"backend": "nccl"})
+    bounds = result["network"].pop("bounds")
+    assert bounds["low"] == pytest.approx(1) == bounds["high"] and bounds["nbytes"][0] == 4
     assert result["network"] == {"latency": "1 ms", "bandwidth": "1 Gbit/s"}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel import HARDWARE, Link, Sites
+from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
 from syncline.errors import SpecError
 from syncline.measure.recording.ranks import ForeignScript, script_of
 from syncline.measure.recording.record import (
@@ -38,6 +39,7 @@ from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_ove
 from syncline.measure.replaying.sensitivities import sensitivities
 from syncline.measure.replaying.tables import decisive
 from syncline.measure.replaying.trace import check_trace, read_records, script_names, trace, whatif
+from syncline.planner.bounds import at_bounds, combined_bounds
 from syncline.runs.folders.run_index import run_entry
 from tests.measure.replaying.records import LINK, SLOW, both, rank, started
 from tests.test_docs import documented
@@ -63,12 +65,14 @@ def test_a_row_is_of_the_steps_after_the_first() -> None:
 
 
 def test_bounds_are_those_of_computing_and_of_communication() -> None:
-    """A link that was described is off by -9% to +4%, a machine that is no preset by 4% (docs/trust.md)."""
-    row = told_of(both(3))
-    low, high = row["step_time_low_s"], row["step_time_high_s"]
-    assert isinstance(low, float) and isinstance(high, float)
-    assert 6.002 - 0.1 * 5.002 - 0.1 < low < 6.002 < high < 6.002 + 0.05 * 5.002 + 0.1
-    assert "rings on links of a set rate" in str(row["basis"])
+    """The row's bounds are those of replays in which one of both is at a bound (docs/trust.md)."""
+    row, record = told_of(both(3)), TraceRecord("train", both(3))
+    bounds = computing_uncertainty(SLOW, None), communication_uncertainty(LINK, "ring")
+    varied = [np.array(replay_timed(record, LINK, RING, factors)[1].step_time_s) for factors in at_bounds(*bounds)]
+    low, high = combined_bounds(np.array(6.002), varied)
+    assert (row["step_time_low_s"], row["step_time_high_s"]) == pytest.approx((float(low), float(high)))
+    assert low < 6.002 < high
+    assert "collectives of NCCL and gloo" in str(row["basis"])
 
 
 def test_waits_are_charged_to_the_line_that_began_what_is_waited_for() -> None:

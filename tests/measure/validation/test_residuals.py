@@ -17,7 +17,14 @@ from syncline.measure.validation.residuals import (
     is_within,
     with_uncertainty,
 )
-from tests.measure.validation.uncertainties import NO_TENSOR, measured_uncertainties, shape_uncertainty
+from tests.measure.validation.uncertainties import (
+    NO_TENSOR,
+    Residuals,
+    measured_uncertainties,
+    residuals_by_source,
+    shape_uncertainty,
+    sources_left_out,
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +32,13 @@ def rows() -> list[dict]:
     return [with_uncertainty(row) for path in BUNDLED for row in predicted_rows(path)]
 
 
-def test_what_ships_is_what_the_measurements_say() -> None:
-    told, shipped = measured_uncertainties(), dict(uncertainties())
+@pytest.fixture(scope="module")
+def by_source() -> Residuals:
+    return residuals_by_source()
+
+
+def test_what_ships_is_what_the_measurements_say(by_source: Residuals) -> None:
+    told, shipped = measured_uncertainties(by_source), dict(uncertainties())
     del shipped[NO_TENSOR + ANOTHER_SHAPE], shipped[PIPELINES_ON_LINES]
     assert set(told) == set(shipped)
     for basis, one in told.items():
@@ -36,6 +48,23 @@ def test_what_ships_is_what_the_measurements_say() -> None:
             pytest.approx(one.high, abs=2e-4),
             one.points,
         )
+        assert of.scope.columns() == one.scope.columns() and of.sources == one.sources
+
+
+def test_intervals_hold_for_sources_left_out(by_source: Residuals) -> None:
+    """Nine of ten rows of each source are within the bounds of the others: 80 to 97 % of all of them.
+
+    A basis of few sources has wide bounds, so that it may cover all; no basis covers less than 80 %.
+    """
+    rows, hits, sources = 0, 0.0, set()
+    for basis, residuals in by_source.items():
+        left_out = sources_left_out(residuals)
+        count = sum(count for count, _, _ in left_out.values())
+        covered = sum(count * part for count, part, _ in left_out.values())
+        assert count == 0 or covered / count >= 0.8, basis
+        rows, hits, sources = rows + count, hits + covered, sources | {*left_out}
+    assert 0.8 <= hits / rows <= 0.97
+    assert rows > 500 and len(sources) > 12
 
 
 @pytest.mark.slow

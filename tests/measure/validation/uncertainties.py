@@ -1,36 +1,43 @@
 """``python -m tests.measure.validation.uncertainties`` writes what predictions rest on, from what was measured.
 
-For NVLink, each measured number of GPUs is predicted from the others; for shapes of GPTs that were not measured, each
-cell of the measured grid is predicted from points outside of it.
+Most bases have measurements of several sources, and the bounds of each basis are those of a source that is not among
+them (`uncertainty_of`). `sources_left_out` predicts each source's rows with the bounds of all others. For NVLink, each
+measured number of GPUs is predicted from the others; for shapes of GPTs that were not measured, each cell of the
+measured grid is predicted from points outside of it.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.wide_area_pipelines import predictions
-from syncline.costmodel import HARDWARE, Link, ModelShape, collective_s, gloo_s
+from syncline.costmodel import HARDWARE, Link, chosen_algorithm, collective_s, gloo_s
 from syncline.costmodel.bases import (
-    DATA_SHEET_LINKS,
-    GLOO_FORMS,
-    GLOO_MEASURED,
-    LARGE_PRESETS,
+    FAMILIES,
+    FITTED_PRESETS,
+    GLOO_LINKS,
     LARGE_WIDTH,
-    MEASURED_STEPS,
+    NARROW_MODELS,
+    NCCL_LINKS,
     PIPELINES_ON_LINES,
-    SET_LINKS,
-    SMALL_PRESETS,
+    SET_UTILISATION,
+    TIMED_STEPS,
     WIDE_LINES,
+    WIDE_MODELS,
+    any_library_basis,
     nccl_nvlink_basis,
     nvlink_basis,
 )
 from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
 from syncline.costmodel.compute.transformer_time import STEP_TIMES
 from syncline.costmodel.network.measured_links import CARD_BYTES_PER_S, G6E_BYTES_PER_S, P3
+from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.numerics.scope import RANGES, Scope
 from syncline.costmodel.numerics.uncertainty import FILE, Uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import (
     BUNDLED,
@@ -45,8 +52,10 @@ from syncline.measure.validation.cluster_files import (
 )
 from syncline.measure.validation.measured_steps import read_points, recomputes
 from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
-from syncline.measure.validation.residuals import ANOTHER_SHAPE, least_of, residuals
+from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, least_of, residuals
+from syncline.measure.validation.trainings import TRAININGS, measured_step_s, predicted_training, training_spec
 from syncline.measure.validation.vtrain import errors_by_cell
+from syncline.units import parse_bandwidth, parse_seconds
 from tests.measure.validation.wide_lines import wide_line_errors
 
 NO_TENSOR = "A100, one node, no tensor parallelism"
@@ -57,18 +66,89 @@ DATA_CENTRE_S = float(np.asarray(P3.gloo_delay_s))
 G6E_CARD_BYTES_PER_S = 20e9 / 8
 """Bytes per second of a g6e.2xlarge. Source: AWS, EC2 instance types (up to 20 Gbit/s)."""
 
+COMPUTED_PART = 0.7
+"""Smallest part of a predicted step that is computing, for the step to judge computing."""
 
-def measured_uncertainties() -> dict[str, Uncertainty]:
-    """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate."""
-    errors = residuals(row for path in BUNDLED for row in predicted_rows(path)) | nvlink_residuals()
-    errors |= left_out_residuals()
-    errors |= projected_residuals()
+
+SENT_BY_TRAININGS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""Collectives whose errors bound those of trainings."""
+
+
+class Residual(NamedTuple):
+    """The error of a prediction, and what was measured.
+
+    Attributes:
+        error: ``predicted / measured - 1``.
+        source: publication, machine or cluster; measurements of one source err alike.
+        family: machine family.
+        workers: number of workers.
+        nbytes: bytes of a collective.
+        width: width of a model.
+    """
+
+    error: float
+    source: str
+    family: str = ""
+    workers: float | None = None
+    nbytes: float | None = None
+    width: float | None = None
+
+
+Residuals = Mapping[str, Sequence[Residual]]
+
+
+def measured_uncertainties(by_source: Residuals) -> dict[str, Uncertainty]:
+    """Return the uncertainty of each basis, from the bundled measurements; `shape_uncertainty` is separate.
+
+    Args:
+        by_source: the residuals of `residuals_by_source`.
+    """
+    rows = [row for path in BUNDLED for row in predicted_rows(path)]
+    errors = residuals(rows) | nvlink_residuals() | {TIMED_STEPS: own_steps()}
     errors[WIDE_LINES] = [error.error for error in wide_line_errors()]
-    return {
+    bounds = {
         basis: uncertainty_of(basis_errors, basis)
         for basis, basis_errors in errors.items()
         if len(basis_errors) >= least_of(basis) and basis != NO_TENSOR + ANOTHER_SHAPE
     }
+    for basis in FITTED_PRESETS.values():
+        library = basis.partition(",")[0]
+        of_library = [row for row in rows if row.get("backend") == library]
+        scope = Scope.of(
+            workers=[float(row["nodes"]) for row in of_library],
+            nbytes=[float(row["megabytes"]) * MIB for row in of_library],
+        )
+        bounds[basis] = Uncertainty(bounds[basis].low, bounds[basis].high, bounds[basis].points, basis, 0, scope)
+    return bounds | {basis: bounds_of(basis, rows) for basis, rows in by_source.items()}
+
+
+def bounds_of(basis: str, rows: Sequence[Residual]) -> Uncertainty:
+    """Return the uncertainty of a source that is not among those of the residuals, with the scope of these."""
+    bounds = uncertainty_of([row.error for row in rows], basis, [row.source for row in rows])
+    columns = {name: [value for row in rows if (value := getattr(row, name)) is not None] for name in RANGES}
+    scope = Scope.of(filter(None, (row.family for row in rows)), **columns)
+    return Uncertainty(bounds.low, bounds.high, bounds.points, basis, bounds.sources, scope)
+
+
+def sources_left_out(rows: Sequence[Residual]) -> dict[str, tuple[int, float, Uncertainty]]:
+    """Return, for each source, its number of rows, the part within the bounds of all others, and these bounds.
+
+    Bases of two sources are left out, because one source says nothing about another.
+    """
+    out = {}
+    for source in sorted({row.source for row in rows}):
+        others = [row for row in rows if row.source != source]
+        if len({row.source for row in others}) < 2:
+            continue
+        bounds = bounds_of("", others)
+        hits = [is_within(row.error, bounds) for row in rows if row.source == source]
+        out[source] = len(hits), float(np.mean(hits)), bounds
+    return out
+
+
+def residuals_by_source() -> dict[str, list[Residual]]:
+    """Return the residuals of each basis of several sources."""
+    return _over_nvlink() | _over_links() | training_residuals()
 
 
 def shape_uncertainty() -> Uncertainty:
@@ -94,16 +174,6 @@ def pipelines_uncertainty() -> Uncertainty:
     return uncertainty_of([row.error for row in predictions()], PIPELINES_ON_LINES)
 
 
-def left_out_residuals() -> dict[str, list[float]]:
-    """Return errors of NCCL's collectives over NVLink by basis, of each machine by constants of all others."""
-    rows, errors = nvlink_collectives(), defaultdict(list)
-    for machine, machine_errors in errors_of_machines_left_out(rows).items():
-        machine_rows = [row for row in rows if row["machine"] == machine]
-        for row, error in zip(machine_rows, machine_errors.tolist(), strict=True):
-            errors[nccl_nvlink_basis(float(row["bytes"]))].append(error)
-    return errors
-
-
 def nvlink_residuals() -> dict[str, list[float]]:
     """Return errors of measured numbers of GPUs predicted from the others: between two of them, and beyond the last."""
     errors: dict[str, list[float]] = defaultdict(list)
@@ -117,65 +187,139 @@ def nvlink_residuals() -> dict[str, list[float]]:
     return {basis: np.asarray(basis_errors).tolist() for basis, basis_errors in errors.items()}
 
 
-def projected_residuals() -> dict[str, list[float]]:
-    """Return ``predicted / measured - 1`` of collectives and steps that are timed in the way of a projection, by basis.
+def own_steps() -> list[float]:
+    """Return the errors of our own trainings over shaped links, as `validate` predicts them."""
+    return [float(row["predicted_ms"]) / float(row["measured_ms"]) - 1 for row in _own("own_steps.csv")]
 
-    | basis                            | measured                                  | predicted                       |
-    |----------------------------------|-------------------------------------------|---------------------------------|
-    | `DATA_SHEET_LINKS`               | NCCL's all-reduces on AWS, links as are   | a ring on the data sheet's link |
-    | `SET_LINKS`                      | NCCL's all-reduces on AWS, of a set rate  | a ring on that link             |
-    | `GLOO_FORMS`                     | gloo's all-reduces and broadcasts on AWS  | its forms, software for nothing |
-    | `GLOO_MEASURED`                  | gloo's collectives over our shaped links  | forms and costs of one setting  |
-    | `LARGE_PRESETS`, `SMALL_PRESETS` | steps of GPTs on A100 in one node         | FLOPs at the preset's use       |
-    | `MEASURED_STEPS`                 | our own trainings over shaped links       | as `validate` predicts them     |
+
+def _own(name: str) -> list[dict[str, str]]:
+    with COLLECTIVES.with_name(name).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _over_nvlink() -> dict[str, list[Residual]]:
+    """Return errors of NCCL's collectives over NVLink by basis, of each machine by constants of all others."""
+    rows, errors = nvlink_collectives(), defaultdict(list)
+    for machine, machine_errors in errors_of_machines_left_out(rows).items():
+        machine_rows = [row for row in rows if row["machine"] == machine]
+        for row, error in zip(machine_rows, machine_errors.tolist(), strict=True):
+            workers = float(row["gpus"]) * float(row["nodes"])
+            family = f"NVLink {row['nvlink']}"
+            errors[nccl_nvlink_basis(float(row["bytes"]))].append(
+                Residual(error, machine, family, workers, float(row["bytes"]))
+            )
+    return dict(errors)
+
+
+def _over_links() -> dict[str, list[Residual]]:
+    """Return errors of collectives over links of known rate and latency, as a user describes the link.
+
+    | basis         | predicted                                                               |
+    |---------------|-------------------------------------------------------------------------|
+    | `NCCL_LINKS`  | NCCL's algorithms with the default costs                                |
+    | `GLOO_LINKS`  | gloo's algorithms, whose software costs nothing                         |
+    | `ANY_LIBRARY` | the fastest textbook algorithm of what trainings send, of any library   |
     """
-    residuals: dict[str, list[float]] = {}
+    errors: dict[str, list[Residual]] = defaultdict(list)
+    for library, source, kind, workers, nbytes, link, measured_s in _collectives():
+        by_library = gloo_s(kind, workers, nbytes, link) if library == "gloo" else _by_nccl(kind, workers, nbytes, link)
+        row = Residual(float(by_library) / measured_s - 1, source, "", float(workers), nbytes)
+        errors[GLOO_LINKS if library == "gloo" else NCCL_LINKS].append(row)
+        if kind in SENT_BY_TRAININGS:
+            fastest = chosen_algorithm("auto", kind, workers, nbytes, link)
+            error = float(collective_s(kind, workers, nbytes, link, fastest)) / measured_s - 1
+            errors[any_library_basis(nbytes)].append(row._replace(error=error, source=f"{library} on {source}"))
+    # The rate of NCCL's large all-reduces on g6e.2xlarge, over the rate of the card.
+    error = G6E_BYTES_PER_S / G6E_CARD_BYTES_PER_S - 1
+    errors[NCCL_LINKS].append(Residual(error, "g6e.2xlarge"))
+    errors[any_library_basis(None)].append(Residual(error, "nccl on g6e.2xlarge"))
+    return dict(errors)
+
+
+def _by_nccl(kind: str, workers: int, nbytes: float, link: Link) -> float:
+    costs = Link(link.latency_s, link.bandwidth_bytes_per_s, nccl=NcclCosts())
+    return float(collective_s(kind, workers, nbytes, costs))
+
+
+def _collectives() -> Iterator[tuple[str, str, str, int, float, Link, float]]:
+    """Yield library, source, kind, workers, bytes, link and measured seconds of collectives over links."""
     for row in read_table(COLLECTIVES)[1]:
-        if row["collective"] in ("all_reduce", "broadcast") and not in_pieces(row):
-            basis, predicted_s = _collective(row)
-            if basis:
-                residuals.setdefault(basis, []).append(1e3 * predicted_s / float(row["time_ms"]) - 1)
-    residuals[DATA_SHEET_LINKS].append(G6E_BYTES_PER_S / G6E_CARD_BYTES_PER_S - 1)
-    for basis, name in ((GLOO_MEASURED, "own_collectives.csv"), (MEASURED_STEPS, "own_steps.csv")):
-        with COLLECTIVES.with_name(name).open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
-        residuals[basis] = [float(row["predicted_ms"]) / float(row["measured_ms"]) - 1 for row in rows]
-    return residuals | _computing()
+        if row["collective"] in ("all_reduce", "broadcast", "reduce") and not in_pieces(row):
+            is_default = DEFAULT in (row["delay_ms"], row["gbit_s"])
+            link = Link(DATA_CENTRE_S, CARD_BYTES_PER_S)
+            if not is_default:
+                link = Link(float(row["delay_ms"]) / 1e3, float(row["gbit_s"]) * 1e9 / 8)
+            nbytes = float(row["megabytes"]) * MIB
+            yield (
+                row["backend"], "p3.2xlarge", row["collective"], int(row["nodes"]), nbytes, link,
+                float(row["time_ms"]) / 1e3,
+            )  # fmt: skip
+    for row in _own("own_collectives.csv"):
+        link = Link(parse_seconds(row["delay"], "delay"), parse_bandwidth(row["rate"], "rate"))
+        yield (
+            "gloo", "our shaped links", row["collective"], int(row["workers"]), float(row["bytes"]), link,
+            float(row["measured_ms"]) / 1e3,
+        )  # fmt: skip
 
 
-def _collective(row: Mapping[str, str]) -> tuple[str, float]:
-    """Return the basis of a measured collective, empty if a projection has no form of it, and its predicted seconds."""
-    kind, workers, nbytes = row["collective"], int(row["nodes"]), float(row["megabytes"]) * MIB
-    is_default = DEFAULT in (row["delay_ms"], row["gbit_s"])
-    link = Link(DATA_CENTRE_S, CARD_BYTES_PER_S)
-    if not is_default:
-        link = Link(float(row["delay_ms"]) / 1e3, float(row["gbit_s"]) * 1e9 / 8)
-    if row["backend"] == "gloo":
-        return GLOO_FORMS, float(gloo_s(kind, workers, nbytes, link))
-    if kind == "all_reduce":
-        return (DATA_SHEET_LINKS if is_default else SET_LINKS), float(collective_s(kind, workers, nbytes, link))
-    return "", 0.0  # this module has no form of NCCL's chain
-
-
-def _computing() -> dict[str, list[float]]:
-    """Return residuals of steps without tensor parallelism and pipelines, by width; exchange in a node is small."""
-    machine = HARDWARE["a100"]
-    residuals: dict[str, list[float]] = {}
+def training_rows() -> Iterator[dict[str, str]]:
+    """Yield the rows of throughput tables: those of the package, and vTrain's without tensor parallelism and stages."""
+    yield from _own(TRAININGS.name)
     for point in read_points(str(GPT_STEPS[0].parent), GPT_STEPS[0].name, "single_node"):
         if point.tensor == 1 and point.stages == 1:
-            shape = ModelShape("gpt", point.layers, point.width, point.heads, vocabulary=51200, sequence=point.sequence)
-            tokens = point.global_batch / point.gpus * point.sequence
-            seconds = shape.flops_per_token * tokens / (machine.mfu * machine.peak_flops)
-            basis = LARGE_PRESETS if point.width >= LARGE_WIDTH else SMALL_PRESETS
-            residuals.setdefault(basis, []).append(seconds / point.measured_s - 1)
-    return residuals
+            fields = {
+                "source": "vTrain", "model": "gpt3-1.3b", "gpu": "a100", "gpus": point.gpus,
+                "sequence": point.sequence, "micro_batch": point.micro_batch, "global_batch": point.global_batch,
+                "layers": point.layers, "width": point.width, "heads": point.heads, "sharding": "optimizer",
+                "step_s": point.measured_s,
+            }  # fmt: skip
+            yield {name: str(value) for name, value in fields.items()}
+
+
+def training_residuals() -> dict[str, list[Residual]]:
+    """Return errors of trainings that compute for most of a step, by the width of the model.
+
+    Bases that end in `SET_UTILISATION` have the same rows, predicted by the median ratio of the other rows of their
+    source, machine and width.
+    """
+    errors: dict[str, list[Residual]] = defaultdict(list)
+    machines: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
+    for row in training_rows():
+        projected, spec = predicted_training(row), training_spec(row)
+        if projected["compute_s"] < COMPUTED_PART * projected["step_time_s"]:
+            continue
+        measured_s, width = measured_step_s(row), spec.model.width
+        assert measured_s is not None
+        gpu = row.get("machine") or row["gpu"]
+        family = FAMILIES.get(gpu, gpu.upper())
+        residual = Residual(
+            projected["step_time_s"] / measured_s - 1, row["source"], family, spec.workers, None, float(width)
+        )
+        basis = WIDE_MODELS if width >= LARGE_WIDTH else NARROW_MODELS
+        errors[basis].append(residual)
+        machines[basis, row["source"], projected["hardware"]].append(residual)
+    for (basis, *_), rows in machines.items():
+        for number, row in enumerate(rows):
+            others = [other.error for place, other in enumerate(rows) if place != number]
+            if len(others) > 2:
+                error = (1 + row.error) / (1 + float(np.median(others))) - 1
+                errors[basis + SET_UTILISATION].append(row._replace(error=error))
+    return dict(errors)
 
 
 if __name__ == "__main__":
-    apart = [shape_uncertainty(), pipelines_uncertainty()]
-    rows = sorted([*measured_uncertainties().items(), *((row.basis, row) for row in apart)])
+    apart, by_source = [shape_uncertainty(), pipelines_uncertainty()], residuals_by_source()
+    rows = sorted([*measured_uncertainties(by_source).items(), *((row.basis, row) for row in apart)])
     with FILE.open("w", encoding="utf-8", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["basis", "points", "low", "high"])
+        out = csv.DictWriter(
+            file, ["basis", "points", "sources", "low", "high", *Scope().columns()], lineterminator="\n"
+        )
+        out.writeheader()
         for basis, row in rows:
-            out.writerow([basis, row.points, f"{row.low:.4f}", f"{row.high:.4f}"])
+            out.writerow(
+                {"basis": basis, "points": row.points, "sources": row.sources, "low": f"{row.low:.4f}",
+                 "high": f"{row.high:.4f}"} | row.scope.columns()
+            )  # fmt: skip
+    for basis, measured in by_source.items():
+        for source, (count, part, bounds) in sources_left_out(measured).items():
+            print(f"{basis}; without {source}: {part:.0%} of {count} in {bounds.low:.2f} to {bounds.high:.2f}")

@@ -1,0 +1,84 @@
+"""What was measured: families of machines, and ranges of sizes and scales; an answer outside of it is transferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from syncline.errors import SpecError
+
+Range = tuple[float, float]
+
+RANGES = ("workers", "nbytes", "width")
+"""Quantities with a range: numbers of workers, bytes of a collective, widths of a model."""
+
+UNITS = {"workers": "{:,.0f} workers", "nbytes": "{:,.0f} bytes", "width": "a width of {:,.0f}"}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the measurements of a basis cover.
+
+    Args:
+        families: machine families that were measured; empty: any.
+        workers: smallest and largest number of workers; None: any.
+        nbytes: smallest and largest number of bytes of a collective; None: any.
+        width: smallest and largest width of a model; None: any.
+
+    Raises:
+        SpecError: a range that is not two numbers in order.
+    """
+
+    families: tuple[str, ...] = ()
+    workers: Range | None = None
+    nbytes: Range | None = None
+    width: Range | None = None
+
+    def __post_init__(self) -> None:
+        for name in RANGES:
+            value = getattr(self, name)
+            if value is not None and not (len(value) == 2 and 0 <= value[0] <= value[1]):
+                raise SpecError(f"bounds.{name}", value, "two numbers in order, at least 0")
+
+    def beyond(self, **values: float | None) -> list[str]:
+        """Return a reason for each quantity of `RANGES` that is outside of its range; None: not known.
+
+        >>> Scope(workers=(2, 64)).beyond(workers=1024, width=512)
+        ['1,024 workers where 2 to 64 were measured']
+        """
+        reasons = []
+        for name, value in values.items():
+            measured: Range | None = getattr(self, name)
+            if measured is not None and value is not None and not measured[0] <= value <= measured[1]:
+                low, high = (f"{bound:,.0f}" for bound in measured)
+                within = ("none" if high == "0" else low) if low == high else f"{low} to {high}"
+                reasons.append(f"{UNITS[name].format(value)} where {within} were measured")
+        return reasons
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns of a table from which `from_columns` makes the scope again."""
+        ranges = {name: getattr(self, name) for name in RANGES}
+        texts = {name: "" if value is None else f"{value[0]:.10g}..{value[1]:.10g}" for name, value in ranges.items()}
+        return {"families": "; ".join(self.families)} | texts
+
+    @classmethod
+    def from_columns(cls, row: Mapping[str, str]) -> Scope:
+        """Return the scope of the columns of a table."""
+        families = tuple(name for name in row["families"].split("; ") if name)
+        ranges: dict[str, Any] = {
+            name: tuple(float(bound) for bound in row[name].split("..")) if row[name] else None for name in RANGES
+        }
+        return cls(families, **ranges)
+
+    @classmethod
+    def of(cls, families: Iterable[str] = (), **values: Iterable[float]) -> Scope:
+        """Return the scope of measurements from all values of each quantity."""
+        ranges: dict[str, Any] = {
+            name: (min(numbers), max(numbers)) for name, column in values.items() if (numbers := list(column))
+        }
+        return cls(tuple(sorted(set(families))), **ranges)
+
+
+ANYTHING = Scope()
+"""The scope of a basis whose measurements do not limit it."""

@@ -1,0 +1,108 @@
+"""Rates of several TCP streams over a line: ``min(k W / RTT, cap)`` for k streams with a window W each.
+
+The window is that of the fewest streams, which share least: ``W = r RTT / k``. Streams that reach less than `FULL` of
+it are held back by something that all share (a card, a policer); the cap is the mean of their rates. Without such rows
+no cap is known, and the largest measured rate stands for it.
+
+Source: M. Mathis et al. (1997): a window in flight for each round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
+from syncline.measure.logs.logged import Logged, log_error
+
+FULL = 0.9
+"""Share of the windows' rate below which streams are held back by a cap."""
+
+UNKNOWN = Uncertainty(1.0, 1.0, 0, "streams by the window of the fewest")
+
+
+@dataclass
+class Line:
+    """The measurements of one direction of a line."""
+
+    rates: list[Logged] = field(default_factory=list)
+    round_trips_s: list[float] = field(default_factory=list)
+
+
+def lines_by_ends(logged: Iterable[Logged]) -> dict[tuple[str, str], Line]:
+    """Return the measurements of each direction; a round trip counts for both.
+
+    Raises:
+        SynclineError: a rate without a round trip.
+    """
+    lines: dict[tuple[str, str], Line] = {}
+    pinged: dict[frozenset[str], list[float]] = {}
+    for entry in logged:
+        if entry.quantity not in ("rate", "round trip"):
+            continue
+        ends = entry.setting["source"], entry.setting["target"]
+        rtt_s = entry.value if entry.quantity == "round trip" else entry.setting["rtt_s"]
+        if rtt_s is not None:
+            pinged.setdefault(frozenset(ends), []).append(rtt_s)
+        if entry.quantity == "rate":
+            lines.setdefault(ends, Line()).rates.append(entry)
+    for ends, line in lines.items():
+        line.round_trips_s = pinged.get(frozenset(ends), [])
+        if not line.round_trips_s:
+            first = line.rates[0]
+            raise log_error(
+                first.file, first.line, f"no round trip from {ends[0]} to {ends[1]}: add the output of ping"
+            )
+    return lines
+
+
+class StreamLaw(NamedTuple):
+    """The law of a line's streams.
+
+    Attributes:
+        window_bytes: W, bytes in flight of a stream.
+        rtt_s: RTT, in seconds.
+        cap_bytes_per_s: the most that all streams carry together.
+        is_capped: whether a measurement reached the cap.
+        bounds: errors of the law where it does not repeat a measurement.
+    """
+
+    window_bytes: float
+    rtt_s: float
+    cap_bytes_per_s: float
+    is_capped: bool
+    bounds: Uncertainty = UNKNOWN
+
+    @classmethod
+    def of(cls, line: Line) -> StreamLaw:
+        """Return the law of a line's measurements."""
+        rtt_s = float(np.median(line.round_trips_s))
+        streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
+        rates = np.array([entry.value for entry in line.rates])
+        fewest = streams == streams.min()
+        window = float(np.median(rates[fewest] * rtt_s / streams[fewest]))
+        held_back = rates < FULL * streams * window / rtt_s
+        cap = float(rates[held_back].mean() if held_back.any() else rates.max())
+        law = cls(window, rtt_s, cap, bool(held_back.any()))
+        errors = [
+            law.rate_bytes_per_s(count) / rate - 1
+            for count, rate, known in zip(streams, rates, fewest, strict=True)
+            if not known
+        ]
+        if len(errors) < 2:
+            return law
+        # Errors of times are inverse to those of rates.
+        bounds = uncertainty_of([1 / (1 + error) - 1 for error in errors], UNKNOWN.basis)
+        return law._replace(bounds=bounds)
+
+    def rate_bytes_per_s(self, streams: float) -> float:
+        """Return the bytes per second of so many streams.
+
+        >>> law = StreamLaw(2.7e6, 0.1, 775e6, True)  # 2.7 MB in flight, 100 ms, 6.2 Gbit/s
+        >>> [round(8e-9 * law.rate_bytes_per_s(count), 2) for count in (1, 10, 80)]
+        [0.22, 2.16, 6.2]
+        """
+        return min(streams * self.window_bytes / self.rtt_s, self.cap_bytes_per_s)

@@ -1,0 +1,115 @@
+"""Answers outside of what was measured: their first lines, their records, and their refusal.
+
+An answer is *transferred* if it rests on measurements of other machines, other software, other sizes or another scale:
+then the bounds of its times are those that sources left out had, and the answer says so before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.constrain import Constrain
+from rich.text import Text
+
+from syncline.costmodel.bases import communication_uncertainty
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
+from syncline.costmodel.reliability.rates import FAILURE_RATES, group_mtbf_s
+from syncline.errors import SpecError
+from syncline.planner.tables.columns import NOTE_WIDTH
+from syncline.specs import ProjectSpec
+from syncline.specs.failures import FailuresSpec
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A part of an answer that is outside of what was measured.
+
+    Args:
+        part: ``computing``, ``communication`` or ``failures``.
+        uncertainty: bounds of the part's times, with the reasons.
+    """
+
+    part: str
+    uncertainty: Uncertainty
+
+    @property
+    def line(self) -> str:
+        """Return the sentences for people."""
+        bounds = self.uncertainty
+        sources = f" of {bounds.sources} sources" if bounds.sources else ""
+        width = f"{bounds.low:.2f} to {bounds.high:.2f} times the predicted time"
+        measured = f"Nine of ten rows of sources left out took {width}." if sources else f"Measured: {width}."
+        return (
+            f"{self.part.capitalize()} transferred from {bounds.basis} ({bounds.points} rows{sources}): "
+            f"{'; '.join(bounds.reasons)}. {measured}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields for ``--json``."""
+        names = ("basis", "points", "sources", "low", "high")
+        return {"part": self.part} | {name: getattr(self.uncertainty, name) for name in names} | {
+            "reasons": list(self.uncertainty.reasons)
+        }  # fmt: skip
+
+
+def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
+    """Return the parts that are transferred, each basis once, with the reasons of all."""
+    joined: dict[tuple[str, str], Uncertainty] = {}
+    for part, bounds in parts:
+        if bounds.reasons:
+            known = joined.get((part, bounds.basis))
+            joined[part, bounds.basis] = bounds if known is None else known.outside(bounds.reasons)
+    return tuple(Transfer(part, bounds) for (part, _), bounds in joined.items())
+
+
+def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
+    """Return the transferred parts of projections; other specs have none."""
+    parts: list[tuple[str, Uncertainty]] = []
+    seen: set[tuple[Any, ...]] = set()
+    for spec in specs:
+        key = (id(spec.model), id(spec.compute), spec.workers) if isinstance(spec, ProjectSpec) else ()
+        if not key or key in seen:
+            continue
+        seen.add(key)
+        parts.append(("computing", spec.compute.uncertainty(spec.width, spec.workers)))
+        for network in spec.networks if spec.workers > 1 else ():
+            parts.append(
+                ("communication", communication_uncertainty(network, spec.algorithm_on(network), spec.workers))
+            )
+    return transfers(parts)
+
+
+def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertainty]]:
+    """Yield the uncertainty of a published failure rate on other machines; rates that the user sets count as exact.
+
+    Each published rate of a GPU predicts the times between failures of the other clusters.
+    """
+    rates = () if failures is None else failures.failure_rates()
+    mtbfs_s = {
+        name: known.node * group_mtbf_s(known.rates, known.node, known.node) for name, known in FAILURE_RATES.items()
+    }
+    for name, known in FAILURE_RATES.items():
+        if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in known.rates]:
+            others = [mtbfs_s[name] / mtbf_s - 1 for other, mtbf_s in mtbfs_s.items() if other != name]
+            bounds = uncertainty_of(others, "published failure rates of other clusters", sorted({*mtbfs_s} - {name}))
+            yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
+
+
+def refuse_transfers(found: Sequence[Transfer], strict: bool) -> None:
+    """Refuse an answer outside of what was measured if a question is strict.
+
+    Raises:
+        SpecError: names the reasons.
+    """
+    if strict and found:
+        reasons = "; ".join(dict.fromkeys(reason for transfer in found for reason in transfer.uncertainty.reasons))
+        raise SpecError("--strict", reasons, "what was measured, or a file of 'syncline calibrate'")
+
+
+def tables_after(found: Sequence[Transfer], tables: Callable[[], Sequence[Group]]) -> list[Group]:
+    """Return tables after a line for each transferred part."""
+    lines = [Constrain(Text(transfer.line), NOTE_WIDTH) for transfer in found]
+    return [*([Group(*lines, Text(""))] if lines else []), *tables()]
