@@ -46,7 +46,7 @@ def test_rows_have_what_both_causes_do_one_at_a_time(overlap: str) -> None:
     one = spec(overlap=overlap, networks=["10gbe", {"name": "mine", "latency": "1 ms", "bandwidth": "1 Gbit/s"}])
     plan = ProjectionPlan([one])
     rows = iter(project(one))
-    k = one.compute.uncertainty(one.model)
+    k = one.compute.uncertainty(one.width, experts=one.kernel_experts)
     for network in one.networks:
         c = communication_uncertainty(network, None)
         for number in range(len(METHODS)):
