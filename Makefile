@@ -128,8 +128,10 @@ clean:
 	  { echo "Syncline needs Python >= 3.11; $(PYTHON) is older. Name another one: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 
+# An editable install compiles the event engine, and no Python: the first command would.
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
 	$(INSTALL) .
+	$(BIN)/python -m compileall -q syncline
 	@touch $@
 
 .venv/installed-test: .venv/installed

@@ -410,6 +410,7 @@ def project(
     methods: Any = None,
     batch_tokens: str | float | None = None,
     period: str | int | None = None,
+    placement: str | None = None,
     thresholds: bool | None = None,
     strict: bool = False,
     failures: Any = None,
@@ -446,6 +447,8 @@ def project(
             published fits.
         period: Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own;
             by default 30.
+        placement: Where the ranks lie on a matrix of places: given, stages-inside, replicas-inside, or search for the
+            fastest.
         thresholds: Print the bandwidths below which each method is faster than the baseline; by default with up to
             1,000 rows.
         strict: Refuse an answer that rests on other machines, software, sizes or scales than were measured.

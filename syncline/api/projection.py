@@ -12,6 +12,7 @@ from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.planner.assumptions import OF_ROWS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
+from syncline.planner.projection.placements import FASTEST, SEARCH, placed_spec
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.planner.transfer import refuse_transfers, tables_after, transfers_of
 from syncline.questions.project import Project
@@ -37,7 +38,9 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question, {})):
         workers = count
-    spec: Experiment = spec_of(question, {"networks": "networks"}, ProjectSpec, kind="project", studies_of=studies_of)
+    names = ("networks", "placement") if isinstance(question, Project) else ("networks",)
+    fields = {name: name for name in names}
+    spec: Experiment = spec_of(question, fields, ProjectSpec, kind="project", studies_of=studies_of)
     batch, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
         workers, question.model or (), machines or (), question.methods or (), question.overlap, question.algorithm,
@@ -56,10 +59,13 @@ def answer_project(question: Project) -> Result:
         warn_lines(projections.left_out(specs))
         specs = with_steps_of_tokens(specs, question)
     refuse_transfers(transfers_of(specs), question.strict)
+    searched = any(isinstance(spec, ProjectSpec) and spec.placement == SEARCH for spec in specs)
+    specs = [placed_spec(spec) if isinstance(spec, ProjectSpec) else spec for spec in specs]
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     prices = None if question.prices is None else parse_prices(question.prices)
     training = WholeTraining(tokens, question.target_loss, prices, question.extrapolate, failures_of(question))
     origins = option_origins(projections.names_of(question.methods or ()), question.period, question.sequence)
+    origins |= {"placement": FASTEST} if searched else {}
     rows = projections.projection_rows(specs, question.thresholds)
     rows = rows if training.is_nothing else with_training(rows, specs, training)
     return projection_result(specs, rows, origins)

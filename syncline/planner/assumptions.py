@@ -91,8 +91,8 @@ def projection_assumptions(
     seen: set[tuple[Any, ...]] = set()
     for spec in specs:
         # A list of specs has many numbers of workers, on which the batch alone depends.
-        key = id(spec.model), id(spec.compute), id(spec.memory), spec.precision, spec.overlap, spec.algorithm
-        for assumption in (spec_batch(spec),) if key in seen else _of_spec(spec, origins.get("sequence")):
+        key = id(spec.model), id(spec.compute), id(spec.memory), spec.placement, *_travelling(spec)
+        for assumption in (spec_batch(spec),) if key in seen else _of_spec(spec, origins):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         seen.add(key)
     methods = {id(method): method for spec in specs for method in spec.methods}.values()
@@ -102,7 +102,12 @@ def projection_assumptions(
     return [_joined(list(variants.values())) for variants in by_name.values()]
 
 
-def _of_spec(spec: ProjectSpec, sequence_origin: str | None) -> Iterable[Assumption]:
+def _travelling(spec: ProjectSpec) -> tuple[Any, ...]:
+    """Return the settings of a spec's traffic."""
+    return spec.precision, spec.overlap, spec.algorithm
+
+
+def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumption]:
     """Yield the assumptions that the fields of a spec decide."""
     shape = spec.model
     text = f"{shape.name}, {shape.parameters:,} parameters"
@@ -110,7 +115,7 @@ def _of_spec(spec: ProjectSpec, sequence_origin: str | None) -> Iterable[Assumpt
     yield Assumption("model", shape.name, "", text, PRESET if source else GIVEN, source)
     yield spec_batch(spec)
     if isinstance(spec.model, ModelShape):
-        yield sequence_assumption(spec.model, sequence_origin)
+        yield sequence_assumption(spec.model, origins.get("sequence"))
     machine = spec.compute.hardware or spec.memory.hardware
     by_hardware = spec.precision is None and machine is not None
     yield Assumption(
@@ -129,10 +134,22 @@ def _of_spec(spec: ProjectSpec, sequence_origin: str | None) -> Iterable[Assumpt
     if spec.algorithm is None:
         text = _with_exceptions(text, "the library's own", spec.networks, knows_library)
     yield Assumption("algorithm", algorithm, "", text, _given(spec, "algorithm"))
+    if spec.placement != "given" or "placement" in origins:
+        text = PLACEMENT_TEXTS[spec.placement]
+        yield Assumption("placement", spec.placement, "", text, origins.get("placement", GIVEN))
     yield _computing(spec)
     counted = spec.memory.memory_precision(spec.number_format)
     activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
     yield Assumption("memory", counted, "", f"{counted} precision, {activations}", _given(spec, "memory"))
+
+
+PLACEMENT_TEXTS = {
+    "given": "ranks lie where the network says",
+    "stages-inside": "the workers of a replica are neighbours, replicas are apart",
+    "replicas-inside": "the replicas of a stage are neighbours, stages are apart",
+    "search": "another one for each network",
+}
+"""Phrases for each placement of the ranks."""
 
 
 def _with_exceptions(text: str, other: str, networks: Sequence[Network], differs: Callable[[Network], bool]) -> str:

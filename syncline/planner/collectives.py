@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 WORKERS, NBYTES, NETWORK = 8, "619 MiB", "10gbe"
 """Defaults of the question: a model of 162 million parameters in fp32."""
 
-MOST_MESSAGES = {"lockstep": 50_000_000, "events": 50_000}
+MOST_MESSAGES = {"lockstep": 50_000_000, "events": 1_000_000}
 """Largest number of messages that each evaluator simulates, for a second or two; above it, its column stays empty."""
 
 MOST_ROUNDS = 20_000

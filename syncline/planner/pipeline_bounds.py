@@ -31,8 +31,8 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
     variants = [makespan_s * factor for factor in (1.0, 1.0, lines.low, lines.high)]
     if computing is not EXACT:
         pipeline = spec.pipeline(schedule)
-        for at, factor in enumerate((computing.low, computing.high)):
-            variants[at] = run_pipeline(_slower(pipeline, factor), placed.network).makespan_s
+        for variant, factor in enumerate((computing.low, computing.high)):
+            variants[variant] = run_pipeline(_slower(pipeline, factor), placed.network).makespan_s
     low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(value) for value in variants])
     return {
         "makespan_low_s": float(low_s), "makespan_high_s": float(high_s),

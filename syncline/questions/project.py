@@ -47,6 +47,10 @@ class Project(
         "Number of steps between exchanges of methods that exchange now and then, or preset for the methods' own; by "
         "default 30.", metavar="H",
     )  # fmt: skip
+    placement: str | None = option(
+        "Where the ranks lie on a matrix of places: given, stages-inside, replicas-inside, or search for the fastest.",
+        metavar="RULE",
+    )  # fmt: skip
     thresholds: bool | None = option(
         "Print the bandwidths below which each method is faster than the baseline; by default with up to 1,000 rows.",
         flag="--thresholds/--no-thresholds",

@@ -27,8 +27,8 @@ def _placement(value: Any) -> str | tuple[str | int, ...]:
             raise refusal("", value, one_of(RULES, value) + "; or the place of each rank")
         return value
     names = isinstance(value, Sequence) and all(isinstance(entry, str) for entry in value)
-    whole = isinstance(value, Sequence) and all(isinstance(entry, int) and entry is not True for entry in value)
-    if not value or not (names or whole):
+    positions = isinstance(value, Sequence) and all(isinstance(entry, int) and entry is not True for entry in value)
+    if not value or not (names or positions):
         raise refusal("", value, EXPECTED)
     return tuple(value)
 

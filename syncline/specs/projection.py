@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from syncline.costmodel import Hardware, ModelShape
+from syncline.costmodel import Hardware, Matrix, ModelShape
 from syncline.costmodel.scaling.hyperparameters import default_batch
 from syncline.fields import Steps, Workers, refusal
 from syncline.methods import MethodSpec
@@ -20,6 +20,7 @@ from syncline.specs.faults import FaultsSpec
 from syncline.specs.layout import LayoutSpec
 from syncline.specs.memory import MemorySpec
 from syncline.specs.models import ModelField
+from syncline.specs.placement import PlacementRule
 
 
 class ProjectSpec(ClockSpec, Experiment):
@@ -29,6 +30,8 @@ class ProjectSpec(ClockSpec, Experiment):
         tokens_per_worker: tokens of a worker in a step. By default the workers share out the batch that published fits
             find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that
             computes sequences of its own.
+        placement: rule by which the ranks lie on a matrix: where it says, the workers of a replica next to each other,
+            the replicas of a stage next to each other, or the fastest of these.
     """
 
     kind: Literal["project"]
@@ -42,6 +45,7 @@ class ProjectSpec(ClockSpec, Experiment):
     faults: FaultsSpec = FaultsSpec()
     memory: MemorySpec = MemorySpec()
     layout: LayoutSpec = LayoutSpec()
+    placement: PlacementRule = "given"
 
     @property
     def worker_tokens(self) -> int:
@@ -103,6 +107,8 @@ class ProjectSpec(ClockSpec, Experiment):
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
         inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
         clock = self.clock_warnings(self.methods, self.networks, trains=False)
+        if self.placement != "given" and not any(isinstance(network, Matrix) for network in self.networks):
+            inert.append("placement has no effect without a matrix, whose places differ")
         return self.compute.warnings() + clock + inert + self._uncounted_update_warnings()
 
     def _uncounted_update_warnings(self) -> list[str]:

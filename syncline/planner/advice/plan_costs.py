@@ -7,6 +7,7 @@ from typing import Any
 
 from syncline.costmodel.egress import site_sizes
 from syncline.costmodel.layouts.memory import usable_bytes
+from syncline.costmodel.layouts.placements import GIVEN
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
@@ -66,7 +67,8 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
         if len(plans) == 1:
             return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
         return [row for plan in plans for row in _rows_of(question, [plan])]
-    projected = ColumnRows([plan_columns(prepared, [question.network], False)]).tolist()
+    network = plans[0].on(question.network, question.workers)
+    projected = ColumnRows([plan_columns(prepared, [network], False)]).tolist()
     return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
 
 
@@ -107,6 +109,7 @@ def plan_fields(plan: TrainingPlan) -> PlanRow:
     return {
         "method": plan.method.name,
         "layout": plan.layout.describe(),
+        "placement": plan.placement,
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
         "period": dict(plan.method).get("period", 1),
@@ -121,7 +124,7 @@ NUMBERS = (
 
 def refused_row(method: str, layout: str, why: str) -> PlanRow:
     """Return the row of a plan that cannot be priced, with the reason."""
-    names = {"method": method, "layout": layout}
+    names = {"method": method, "layout": layout, "placement": GIVEN}
     return names | dict.fromkeys(NUMBERS) | {"infeasible": why, "why": why, "plan": None, "prepared": None}
 
 
@@ -133,7 +136,7 @@ def _row(
     steps = needed.tokens / question.batch_tokens
     outcome = plan_goodput(question, plan, projected["step_time_s"], steps, projected["sharding"])
     seconds = with_failures(_seconds(steps, needed, projected), outcome)
-    levels = level_bytes_per_step(prepared, number, question.network)
+    levels = level_bytes_per_step(prepared, number, plan.on(question.network, question.workers))
     leaves = _leaves_sites(question, plan, levels, prepared.spec, projected)
     money = training_cost(
         projected, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps
@@ -178,7 +181,7 @@ def _leaves_sites(
         return 0.0
     if sizes is not None and levels is not None:
         return float(levels[-1])
-    return egress_per_step(plan.method, spec, question.network, projected)
+    return egress_per_step(plan.method, spec, plan.on(question.network, question.workers), projected)
 
 
 def _use_at(projected: PlanRow, step_s: float | None) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from syncline.costmodel import Network
 from syncline.costmodel.collectives.hierarchical import level_sizes
 from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.layouts.placements import GIVEN, placed_network
 from syncline.costmodel.layouts.possible import possible_layouts
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
@@ -33,6 +34,7 @@ class TrainingPlan:
         overlap: overlap of gradients with computing: ``ddp``, or ``none``.
         algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
+        placement: rule by which the ranks lie on a matrix, see `syncline.costmodel.layouts.placements`.
     """
 
     method: MethodBase
@@ -40,6 +42,11 @@ class TrainingPlan:
     overlap: Literal["ddp", "none"] = "ddp"
     algorithm: str | None = None
     sharding: Literal["auto", "none", "optimizer", "gradients", "full"] = "auto"
+    placement: str = GIVEN
+
+    def on(self, network: Network, workers: int) -> Network:
+        """Return a network with the ranks of P workers where the plan's placement puts them."""
+        return placed_network(network, self.placement, self.layout, workers)
 
     def spec(self, question: AdviceQuestion) -> ProjectSpec:
         """Return the projection whose row has the plan's numbers."""
@@ -54,12 +61,13 @@ class TrainingPlan:
             "memory": {"sharding": self.sharding},
             "overlap": self.overlap,
             "algorithm": self.algorithm,
+            "placement": self.placement,
         }
 
     @property
     def setting(self) -> tuple[Any, ...]:
         """Return the key that plans of one projection share."""
-        return self.layout, self.overlap, self.algorithm, self.sharding
+        return self.layout, self.overlap, self.algorithm, self.sharding, self.placement
 
 
 @lru_cache(maxsize=64)
@@ -87,6 +95,7 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
         "memory": MemorySpec(sharding=plan.sharding),
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
+        "placement": plan.placement,
     }
     return first_spec(question).model_copy(update=changed)
 

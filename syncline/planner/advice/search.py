@@ -12,6 +12,7 @@ import numpy as np
 from syncline.costmodel.collectives.closed_prices import HOW
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import usable_bytes
+from syncline.costmodel.layouts.placements import placements_of
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
@@ -65,12 +66,13 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
         )
     out = []
     cache: Known = {}
+    network = plan.on(question.network, question.workers)
     for number, method in enumerate(methods):
         memory_plan = prepared.held[number]
         feasible, seconds = bool(memory_plan.fits.all()), math.nan
         if feasible:
-            step = prepared.step(number, question.network, cache=cache)
-            _, evaluators = prepared.evaluators(number, question.network, cache)
+            step = prepared.step(number, network, cache=cache)
+            _, evaluators = prepared.evaluators(number, network, cache)
             if np.all(evaluators < len(HOW)):
                 seconds = float(np.reshape(step.step_time_s, (-1,))[0])
         needs = float(np.max(memory_plan.memory.total_bytes))
@@ -102,8 +104,10 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
         if replica_methods and bytes_by_method.get(replica_methods[0].name, 0.0) > limit_bytes:
             needs = bytes_by_method[replica_methods[0].name], layout
             large[replicas] = min(large.get(replicas, needs), needs, key=lambda pair: pair[0])
-        for glance in quick_estimates(question, TrainingPlan(firsts[0], layout), firsts) if firsts else []:
-            (parallel if glance.plan.method.sends_in_backward else by_replicas.setdefault(replicas, [])).append(glance)
+        for placement in placements_of(question.network, layout, question.workers) if firsts else ():
+            for glance in quick_estimates(question, TrainingPlan(firsts[0], layout, placement=placement), firsts):
+                is_parallel = glance.plan.method.sends_in_backward
+                (parallel if is_parallel else by_replicas.setdefault(replicas, [])).append(glance)
     plans = _parallel(question, parallel)
     refused = sorted((glance for glance in parallel if not glance.fits), key=lambda glance: glance.memory_bytes)[:1]
     best: dict[str, tuple[tuple[bool, float], TrainingPlan]] = {}

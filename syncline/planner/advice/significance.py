@@ -30,7 +30,7 @@ class VariedStep(NamedTuple):
 def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
     """Return a plan's step with its values at the bounds of computing and communication."""
     prepared, number = row["prepared"]
-    network = question.network
+    network = row["plan"].on(question.network, question.workers)
     computing, communicating = computing_bounds(prepared), communication_bounds(prepared, [network])
     cache: dict[Any, Any] = {}
     step = prepared.step(number, network, cache=cache)

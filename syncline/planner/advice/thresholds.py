@@ -43,11 +43,12 @@ class PreparedPlan(NamedTuple):
     plan: ProjectionPlan
     steps: float
     lasting: Callable[[float], float]
+    place: Callable[[Network], Network]
     number: int = 0
 
     def time_s(self, network: Network) -> float:
-        """Return the seconds of the training, infinite if they are unknown."""
-        step = self.plan.step(self.number, network, cache={})
+        """Return the seconds of the training on a network whose ranks the plan places, infinite if unknown."""
+        step = self.plan.step(self.number, self.place(network), cache={})
         seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
         return math.inf if math.isnan(seconds) else seconds
 
@@ -62,7 +63,10 @@ def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> Pre
     """
     steps = tokens / question.batch_tokens
     return PreparedPlan(
-        ProjectionPlan([plan.spec(question)]), steps, lambda step_s: time_with_failures_s(question, plan, step_s, steps)
+        ProjectionPlan([plan.spec(question)]),
+        steps,
+        lambda step_s: time_with_failures_s(question, plan, step_s, steps),
+        lambda network: plan.on(network, question.workers),
     )
 
 
@@ -71,7 +75,11 @@ def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     plan, number = row["prepared"]
     steps, sharding = row["tokens"] / question.batch_tokens, row["sharding"]
     return PreparedPlan(
-        plan, steps, lambda step_s: time_with_failures_s(question, row["plan"], step_s, steps, sharding), number
+        plan,
+        steps,
+        lambda step_s: time_with_failures_s(question, row["plan"], step_s, steps, sharding),
+        lambda network: row["plan"].on(network, question.workers),
+        number,
     )
 
 

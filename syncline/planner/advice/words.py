@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network, Sites, TwoLevel
+from syncline.costmodel.layouts.placements import GIVEN
 from syncline.costmodel.network.link_groups import outermost_links
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
@@ -53,7 +54,8 @@ def layout_words(row: PlanRow) -> str:
         return f"{row['layout']}{recomputed}"
     if row["layout"] == "one worker":
         return f"{row['replicas']} workers{recomputed}"
-    return f"{row['replicas']} replicas of {row['layout']}{recomputed}"
+    placed = "" if row["placement"] == GIVEN else f", {row['placement']}"
+    return f"{row['replicas']} replicas of {row['layout']}{placed}{recomputed}"
 
 
 def level_words(network: Network) -> str:

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.paths import Ints
-from syncline.costmodel.network.topology import Network, Topology, among, topology
-from syncline.planner.placement.candidates import (
+from syncline.costmodel.layouts.placements import (
+    GIVEN,
     REPLICAS_INSIDE,
     STAGES_INSIDE,
     by_place,
     position_count,
     ruled_positions,
 )
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.paths import Ints
+from syncline.costmodel.network.topology import Network, Topology, among, topology
 from syncline.planner.placement.clock import PipelineWork, PlacementClock
 from syncline.planner.placement.search import search_placement
 from syncline.sim.pipelines.pipeline import NetworkLike
@@ -28,7 +29,7 @@ from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.program.timeline import Timeline
 from syncline.specs import PipelineSpec
 
-GIVEN, NAMED, SEARCHED = "given", "by rank", "searched"
+NAMED, SEARCHED = "by rank", "searched"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _positions(spec, schedule, network).items():
-        placed = _at(network, positions)
+        placed = _placed_topology(network, positions)
         timeline = run_pipeline(pipeline, placed)
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
@@ -84,10 +85,10 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
     if spec.placement in ruled:
         return {spec.placement: ruled[spec.placement]}
     starts = {GIVEN: np.arange(ranks)} | ruled
-    whole = topology(network, position_count(network, ranks))
-    alike = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(whole.workers)
-    found = search_placement(PlacementClock(pipeline_work(spec, schedule), whole), starts, alike)
-    return starts | {SEARCHED: found.positions}
+    joined = topology(network, position_count(network, ranks))
+    alike = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(joined.workers)
+    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), joined), starts, alike)
+    return starts | {SEARCHED: searched.positions}
 
 
 def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
@@ -101,10 +102,10 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
     )  # fmt: skip
 
 
-def _at(network: Network, positions: Ints) -> NetworkLike:
+def _placed_topology(network: Network, positions: Ints) -> NetworkLike:
     """Return the topology of ranks at these positions of a network."""
-    whole: Topology = topology(network, max(position_count(network, len(positions)), int(positions.max()) + 1))
-    return among(whole, positions)
+    joined: Topology = topology(network, max(position_count(network, len(positions)), int(positions.max()) + 1))
+    return among(joined, positions)
 
 
 def _places(network: Network, positions: Ints) -> list[Any]:

@@ -90,12 +90,12 @@ class PlacementClock:
         """Return the channels ``(N, N, C)`` and the latency ``(N, N)`` from each position to each; unused: the last."""
         count = self.topology.workers
         ends = np.divmod(np.arange(count * count), count)
-        apart = ends[0] != ends[1]
-        paths = self.topology.paths(ends[0][apart], ends[1][apart])
+        different = ends[0] != ends[1]
+        paths = self.topology.paths(ends[0][different], ends[1][different])
         channels = np.full((count * count, paths.channels.shape[1]), -1)
-        channels[apart] = paths.channels
+        channels[different] = paths.channels
         latency_s = np.zeros(count * count)
-        latency_s[apart] = paths.latency_s + paths.overhead_s
+        latency_s[different] = paths.latency_s + paths.overhead_s
         channels[channels < 0] = len(self.topology.bandwidth_bytes_per_s)
         return channels.reshape(count, count, -1), latency_s.reshape(count, count)
 

@@ -54,16 +54,16 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], alike: I
         alike: class of each position, ``(N,)``; a swap inside a class changes nothing and is left out.
         seed: seed of the order of the swaps.
     """
-    found: list[tuple[float, FoundPlacement]] = []
+    results: list[tuple[float, FoundPlacement]] = []
     for name, start in starts.items():
         slots = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])
         ranks = len(start)
         pairs = np.stack(np.triu_indices(len(slots), 1), axis=1)
         pairs = generator(seed, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
-        score, swaps, since_better, at = float(clock.times(start[None]).score[0]), 0, 0, 0
+        score, swaps, since_better, first = float(clock.times(start[None]).score[0]), 0, 0, 0
         while since_better < len(pairs) and swaps < MOST_SWAPS:
-            chosen = pairs[at : at + TOGETHER]
-            at = (at + len(chosen)) % len(pairs)
+            chosen = pairs[first : first + TOGETHER]
+            first = (first + len(chosen)) % len(pairs)
             since_better += len(chosen)
             chosen = chosen[alike[slots[chosen[:, 0]]] != alike[slots[chosen[:, 1]]]]
             if not len(chosen):
@@ -77,6 +77,6 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], alike: I
             if scores[best] < score * BETTER:
                 slots, score, since_better = swapped[best], float(scores[best]), 0
         seconds = float(clock.times(slots[None, :ranks]).seconds[0])
-        found.append((score, FoundPlacement(slots[:ranks], seconds, name, swaps)))
-    swaps = sum(placement.swaps for _, placement in found)
-    return min(found, key=lambda entry: entry[0])[1]._replace(swaps=swaps)
+        results.append((score, FoundPlacement(slots[:ranks], seconds, name, swaps)))
+    swaps = sum(placement.swaps for _, placement in results)
+    return min(results, key=lambda entry: entry[0])[1]._replace(swaps=swaps)

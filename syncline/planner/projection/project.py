@@ -9,6 +9,7 @@ from syncline.costmodel import Link, Network
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.projection.columns import ColumnRows
+from syncline.planner.projection.placements import placed_spec
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
 from syncline.specs import Experiment, ProjectSpec, study_of
@@ -33,7 +34,7 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
         SpecError: a method cannot serve so many workers, or a network can join none of the numbers of workers.
     """
     specs = list(specs)
-    projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
+    projections = [placed_spec(spec) for spec in specs if isinstance(spec, ProjectSpec)]
     if len(projections) < len(specs):
         return [row for spec in specs for row in study_of(spec).rows(spec, [])]
     check_joined(projections)

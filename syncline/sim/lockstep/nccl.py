@@ -15,7 +15,7 @@ from collections import deque
 import numpy as np
 
 from syncline.sim.lockstep.recurrences import Ports
-from syncline.sim.lockstep.routed import Contention, RoutedRounds
+from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds
 
 
 def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
@@ -38,6 +38,7 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
     come: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)  # a worker waits for the oldest
     for routed_round, times in rounds.runs:
+        assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"
         senders, receivers, _ = routed_round.of
         occupied_s = routed_round.overhead_s + routed_round.flow_s
         for _ in range(times):

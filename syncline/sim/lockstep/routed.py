@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.algorithms import Round, RoundTable
 from syncline.costmodel.network.paths import Floats, Ints, narrowest
 from syncline.costmodel.network.topology import Star, Topology
 from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
@@ -48,18 +48,34 @@ class RoutedRound(NamedTuple):
     source: Ints | None
 
 
+class RoutedSequence(NamedTuple):
+    """Rounds of one message each, none of which shares a channel: the arrays have a number per round, ``(R,)``.
+
+    Attributes:
+        of: the messages in their order.
+        overhead_s: o, as in `RoutedRound`.
+        flow_s: n / R.
+        latency_s: alpha.
+    """
+
+    of: Round
+    overhead_s: Floats
+    flow_s: Floats
+    latency_s: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class RoutedRounds:
     """The rounds of a collective on a topology.
 
     Args:
-        runs: each round with its number of repetitions in a row.
+        runs: each round with its number of repetitions in a row; or all rounds as one sequence, once.
         topology: the network.
         shared: ``(C,)`` channels that carry messages of several senders to several receivers; on all other channels the
             ports keep transfers apart.
     """
 
-    runs: Sequence[tuple[RoutedRound, int]]
+    runs: Sequence[tuple[RoutedRound | RoutedSequence, int]]
     topology: Topology
     shared: NDArray[np.bool_]
 
@@ -78,6 +94,11 @@ class RoutedRounds:
         Raises:
             Contention: a worker sends twice or receives twice in one round.
         """
+        if isinstance(rounds, RoundTable) and len(rounds) == len(rounds.senders) > 0:
+            messages = Round(rounds.senders, rounds.receivers, rounds.nbytes)
+            of_messages = shared_channels([[messages]], topology) if shared is None else shared
+            if not of_messages.any():
+                return cls([(_sequence(messages, topology), 1)], topology, of_messages)
         runs = [(next(repeats), 1 + sum(1 for _ in repeats)) for _, repeats in groupby(rounds, key=id)]
         if shared is None:
             shared = shared_channels([[round_ for round_, _ in runs]], topology)
@@ -100,7 +121,7 @@ class RoutedRounds:
     @property
     def shares(self) -> bool:
         """Return whether any two transfers could need one channel at once."""
-        return any(routed_round.shared for routed_round, _ in self.runs)
+        return any(isinstance(part, RoutedRound) and part.shared for part, _ in self.runs)
 
 
 Key: TypeAlias = tuple[str, float, str | None]
@@ -181,6 +202,12 @@ def _routed(
         rings(senders, receivers, workers) if repeated else None,
         np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
     )
+
+
+def _sequence(messages: Round, topology: Topology) -> RoutedSequence:
+    paths = topology.paths(messages.senders, messages.receivers)
+    rate = narrowest(paths, np.append(topology.bandwidth_bytes_per_s, np.inf))
+    return RoutedSequence(messages, paths.overhead_s, messages.nbytes / rate, paths.latency_s)
 
 
 def _scalar_if_equal(values: Floats) -> float | Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link, Matrix
-from syncline.planner.placement.candidates import by_place, place_path, ruled_positions
+from syncline.costmodel.layouts.placements import by_place, place_path, ruled_positions
 from syncline.planner.placement.choice import pipeline_work, run_placed
 from syncline.planner.placement.clock import PlacementClock
 from syncline.planner.placement.search import search_placement

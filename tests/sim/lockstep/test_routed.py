@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
+from syncline.costmodel.collectives.algorithms import RoundTable
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.topology import topology
 from syncline.sim import collective_finish_s, rounds, rounds_finish_s
 from syncline.sim.lockstep.maps import CollectiveMaps
-from syncline.sim.lockstep.routed import routed_rounds
+from syncline.sim.lockstep.recurrences import RULES, Ports, run_routed
+from syncline.sim.lockstep.routed import RoutedRounds, RoutedSequence, routed_rounds
 from tests.sim.strategies import collectives_anywhere
 
 KEY = ("all_reduce", 1e6, "rabenseifner")
@@ -45,3 +48,20 @@ def test_two_trainings_share_them():
     assert first._routed(KEY) is second._routed(KEY)
     at_once, later = (maps.done_s(KEY, np.arange(8.0)) for maps in (first, second))
     assert np.array_equal(at_once, later)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("shape", [(9,), (3, 9)])
+def test_rounds_of_one_message_each_are_the_same_bits_as_a_sequence(rule, shape):
+    """A table of such rounds is one sequence of numbers; as separate rounds it takes the general way."""
+    links = [Link(1e-3 * (1 + worker % 3), 1e6 * (1 + worker % 4), overhead_s=1e-5 * worker) for worker in range(9)]
+    joined, table = topology(links, 9), rounds("all_reduce", 9, 1e4, "server-naive")
+    assert isinstance(table, RoundTable)
+    entry_s, ends_s = np.random.default_rng(0).exponential(1e-2, shape), []
+    for of in (table, tuple(table)):
+        routed = RoutedRounds.from_rounds(of, joined)
+        ports = Ports.at_entry(entry_s, len(joined.bandwidth_bytes_per_s))
+        run_routed(routed, ports, rule)
+        ends_s.append(ports.done_s)
+    assert [type(part) for part, _ in RoutedRounds.from_rounds(table, joined).runs] == [RoutedSequence]
+    assert ends_s[0].tobytes() == ends_s[1].tobytes()
