@@ -17,7 +17,7 @@ class Calibrate(
         "syncline calibrate",
         "syncline calibrate --workers 2,4 --out lab.yaml",
         "syncline calibrate --from nccl.log -o my-cluster.yaml",
-        "syncline calibrate --from iperf/*.json ping/*.txt -o lines.yaml",
+        "syncline calibrate --from iperf/*.json -o lines.yaml",
         "syncline project --network cluster.yaml",
     ),
 ):

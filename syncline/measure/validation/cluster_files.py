@@ -41,7 +41,7 @@ from syncline.measure.validation.log_files import predicted_log, predicted_strea
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
 from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
 from syncline.measure.validation.nvlink import NVLINK_COLLECTIVES, nvlink_row_s
-from syncline.measure.validation.trainings import is_throughput_table
+from syncline.measure.validation.trainings import NEEDED, TIMES, is_throughput_table
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
@@ -136,9 +136,10 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
             return name, rows
-    headers = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
+    tables = (*(kind.columns for kind in TABLES.values()), (*NEEDED, f"and one of {', '.join(TIMES)}"))
+    headers = "; or ".join(map(", ".join, tables))
     logs = "; or ".join(known.name for known in FORMATS)
-    raise SpecError("measurements", str(path), f"{logs}; or a file whose header has the columns {headers}")
+    raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}; or {logs}")
 
 
 def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:

@@ -165,7 +165,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         predicted_rows(tmp_path / "none.csv")
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SynclineError, match="cannot be read"):
+    with pytest.raises(SynclineError, match="a file that can be read"):
         predicted_rows(binary)
 
 
