@@ -285,7 +285,7 @@ def training_residuals() -> dict[str, list[Residual]]:
     errors: dict[str, list[Residual]] = defaultdict(list)
     machines: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
     for row in training_rows():
-        projected, spec = predicted_training(row), training_spec(row)
+        projected, spec = predicted_training(row, by_utilisation=True), training_spec(row, by_utilisation=True)
         if projected["compute_s"] < COMPUTED_PART * projected["step_time_s"]:
             continue
         measured_s, width = measured_step_s(row), spec.model.width
