@@ -797,6 +797,8 @@ def whatif(
     scale_latency: float = 1.0,
     scale_compute: float = 1.0,
     overlap: bool = True,
+    compiled: bool = False,
+    async_tp: bool = False,
     target_loss: float | None = None,
     out: str | Path | None = None,
     exact: bool = True,
@@ -817,6 +819,8 @@ def whatif(
         scale_latency: Factor on the latency of all links.
         scale_compute: Factor on the speed of computation.
         overlap: Let collectives run while a worker computes; otherwise a worker waits for each call at once.
+        compiled: Join elementwise operations, as a compiler does.
+        async_tp: Overlap collectives that are waited for at once with the products beside them.
         target_loss: Loss whose time to reach is reported; by default the highest of several scripts' final losses.
         out: New folder for the results; by default a temporary one that goes with the result.
         exact: Refuse a folder that exists, instead of adding a number to its name.

@@ -55,7 +55,10 @@ def answer_whatif(question: Whatif) -> Result:
 
     check_results("record", question.record)
     folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in question.record]
-    changes = Changes(question.scale_bandwidth, question.scale_latency, question.scale_compute, question.overlap)
+    changes = Changes(
+        question.scale_bandwidth, question.scale_latency, question.scale_compute, question.overlap, question.compiled,
+        question.async_tp,
+    )  # fmt: skip
     replay = ReplayedOn.from_options(
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host, changes,
         question.target_loss,

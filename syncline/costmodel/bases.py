@@ -8,6 +8,7 @@ beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 |------------------------------------------------|-------------------------------------------------------------|
 | hardware from a calibration                    | the residuals in its file                                   |
 | a preset, or hardware that a user describes    | `WIDE_MODELS` from 2,048 wide on, or `NARROW_MODELS`        |
+| a transformer on a GPU whose kernels are known | `KERNELS`, or `EXPERT_KERNELS`                              |
 | a utilisation that the user sets               | the same, with the ending `SET_UTILISATION`                 |
 | timed steps                                    | `TIMED_STEPS`                                               |
 | seconds from the user                          | none: they count as exact                                   |
@@ -63,6 +64,8 @@ ANY_LIBRARY = "collectives of NCCL and gloo over links by others"
 
 WIDE_LINES = "lines between places, by others' lines"
 PIPELINES_ON_LINES = "gpipe on lines of a set rate"
+KERNELS = "a step's kernels, published trainings"
+EXPERT_KERNELS = "a step's kernels, published trainings of mixtures of experts"
 
 STREAMS = "streams"
 """Family in the scope of a calibration of TCP streams, which says nothing about a library's collectives."""
@@ -77,14 +80,23 @@ EXACT = Uncertainty(1.0, 1.0, 0, "as given")
 """Uncertainty of seconds that the user sets."""
 
 FAMILIES = {
-    "a100": "A100", "a100-40gb": "A100", "h100": "H100", "h200": "H100", "b200": "B200", "v100": "V100",
-    "v100-32gb": "V100",
+    "a100": "A100", "a100-40gb": "A100", "h100": "H100", "h200": "H100", "b200": "B200", "gb200": "B200",
+    "v100": "V100", "v100-32gb": "V100",
 }  # fmt: skip
 """Chip of each GPU preset that has another name."""
 
 
+def kernels_basis(experts: int) -> str:
+    """Return the basis of a step of a transformer's kernels, by its number of experts."""
+    return KERNELS if experts == 1 else EXPERT_KERNELS
+
+
 def computing_uncertainty(
-    machine: Hardware | None, width: int | None, mfu: float | None = None, workers: int | None = None
+    machine: Hardware | None,
+    width: int | None,
+    mfu: float | None = None,
+    workers: int | None = None,
+    experts: int | None = None,
 ) -> Uncertainty:
     """Return the uncertainty of computing seconds on a machine.
 
@@ -93,13 +105,14 @@ def computing_uncertainty(
         width: width of the model; None if unknown.
         mfu: utilisation that replaces the machine's.
         workers: number of workers; None if unknown.
+        experts: experts of the transformer if the seconds are the sum of its kernels.
     """
     if machine is None:
         return EXACT
     name = WIDE_MODELS if width is not None and width >= LARGE_WIDTH else NARROW_MODELS
     if mfu is not None:
         return known_uncertainty([name + SET_UTILISATION])
-    basis = known_uncertainty([name])
+    basis = known_uncertainty([name if experts is None else kernels_basis(experts)])
     if machine.bounds is None:
         beyond = basis.scope.beyond(width=width, workers=workers)
         return basis.outside([*_machine_reasons(machine, basis.scope), *beyond])

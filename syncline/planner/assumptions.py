@@ -209,10 +209,25 @@ def _computing(spec: ProjectSpec) -> Assumption:
     if compute.batch_times is not None:
         return Assumption("computing", dict(compute.batch_times.times_s), "s", "times by batch size", GIVEN)
     machine = compute.machine
+    if spec.priced_by_kernels:
+        return _kernels(spec)
     share = machine.mfu if compute.mfu is None else compute.mfu
     text = f"{share:.0%} of {machine.peak_flops / 1e12:.4g} TFLOP/s ({machine.precision}) of {machine.name}"
     origin, source = (PRESET, machine.source) if compute.mfu is None else (GIVEN, "")
     return Assumption("utilisation", share, "1", text, origin, source)
+
+
+def _kernels(spec: ProjectSpec) -> Assumption:
+    """Return the kernels of which a step of a transformer is made."""
+    machine, software = spec.compute.machine, spec.compute.kernels.build()
+    assert machine.kernels is not None
+    made = "compiled" if software.compiled else "eager"
+    attention = software.attention_on(machine)
+    text = f"the kernels of {machine.name}: {spec.product_format} products by shape, {attention} attention, {made}"
+    if machine.power_w is not None:
+        text += f", {machine.power_w:g} W"
+    set_fields = spec.compute.kernels.model_fields_set
+    return Assumption("computing", text, "", text, GIVEN if set_fields else PRESET, machine.kernels.source)
 
 
 def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:

@@ -74,7 +74,7 @@ def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
         if not key or key in seen:
             continue
         seen.add(key)
-        parts.append(("computing", spec.compute.uncertainty(spec.width, spec.workers)))
+        parts.append(("computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)))
         for network in spec.networks if spec.workers > 1 else ():
             parts.append(
                 ("communication", communication_uncertainty(network, spec.algorithm_on(network), spec.workers))

@@ -43,6 +43,8 @@ class Whatif(
         description="Let collectives run while a worker computes; otherwise a worker waits for each call at once.",
         shell_default="on", metavar="on|off", completion=("on", "off"), reader="on_or_off",
     )  # fmt: skip
+    compiled: bool = option("Join elementwise operations, as a compiler does.", False)
+    async_tp: bool = option("Overlap collectives that are waited for at once with the products beside them.", False)
     target_loss: float | None = trace.target_loss()
     out: str | Path | None = shared.out(
         help="New folder for the results; by default none is written.",

@@ -43,6 +43,11 @@ BytesField = Annotated[float, parsed(parse_bytes), Field(gt=0)]
 
 NumberFormat = Literal["fp32", "bf16", "fp16"]
 
+ProductFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+
+PRODUCT_FORMATS: tuple[str, ...] = get_args(ProductFormat)
+"""The number formats in which a projection can compute products."""
+
 NUMBER_FORMATS: tuple[str, ...] = get_args(NumberFormat)
 """The number formats in which gradients can be computed."""
 

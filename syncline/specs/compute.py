@@ -16,6 +16,7 @@ from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodBase
 from syncline.seeds import generator
 from syncline.specs.clock import BandwidthField
+from syncline.specs.kernels import KernelsSpec
 from syncline.specs.memory import HardwareField
 from syncline.units import parse_seconds
 
@@ -117,6 +118,9 @@ class ComputeSpec(Spec):
     ``optimizer_time`` is the time that a worker's update adds to each step: a time; times by the methods' names; or
     ``counted``, the time of its matrix products and decompositions at the speed of the step. Elementwise updates are
     already part of ``seconds`` of whole steps, and of the ``mfu`` of hardware.
+
+    A projection of a transformer on hardware with ``kernels`` (docs/project.md) adds up the kernels of its step;
+    ``kernels`` says which ones the software runs. With ``mfu`` it takes the FLOPs at this share of the peak instead.
     """
 
     seconds: Seconds | None = None
@@ -126,6 +130,7 @@ class ComputeSpec(Spec):
     extrapolate: bool = False
     hardware: HardwareField | None = None
     mfu: Annotated[float, Field(gt=0, le=1)] | None = None
+    kernels: KernelsSpec = KernelsSpec()
     jitter: float = Field(default=0.0, ge=0, le=10)
     slow_workers: tuple[SlowWorkerSpec, ...] = ()
     pauses: tuple[PauseSpec, ...] = ()
@@ -205,6 +210,12 @@ class ComputeSpec(Spec):
         """Return the hardware that turns FLOPs into seconds; one CPU core by default."""
         return self.hardware or HARDWARE["cpu-core"]
 
+    @property
+    def has_kernels(self) -> bool:
+        """Return whether the hardware's kernels are known and nothing else decides the seconds of a step."""
+        is_set = self.measure or self.seconds is not None or self.batch_times is not None or self.mfu is not None
+        return not is_set and self.machine.kernels is not None
+
     def optimizer_s(
         self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, workload_name: str
     ) -> float:
@@ -242,15 +253,18 @@ class ComputeSpec(Spec):
             if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
                 raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
 
-    def uncertainty(self, width: int | None = None, workers: int | None = None) -> Uncertainty:
+    def uncertainty(
+        self, width: int | None = None, workers: int | None = None, experts: int | None = None
+    ) -> Uncertainty:
         """Return the uncertainty of an undisturbed step's seconds.
 
         Args:
             width: width of the model; None if it is not known.
             workers: number of workers; None if it is not known.
+            experts: experts of a transformer if its kernels are added up; None: a utilisation.
         """
         is_given = self.seconds is not None or self.batch_times is not None
-        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, workers)
+        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, workers, experts)
 
     def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""

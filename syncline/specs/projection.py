@@ -7,12 +7,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Hardware, Matrix, ModelShape
+from syncline.costmodel.compute.kernel_rates import gradient_format
 from syncline.costmodel.scaling.hyperparameters import default_batch
 from syncline.fields import Steps, Workers, refusal
 from syncline.methods import MethodSpec
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.remedies import remedy_of
-from syncline.specs.clock import ClockSpec
+from syncline.specs.clock import ClockSpec, ProductFormat
 from syncline.specs.cluster.spec_fields import NetworkField
 from syncline.specs.compute import ComputeSpec
 from syncline.specs.experiment import Experiment, check_distinct
@@ -27,6 +28,7 @@ class ProjectSpec(ClockSpec, Experiment):
     """A projection: step times of methods on networks in closed form, from a model's shape and without training.
 
     Args:
+        precision: the number format of matrix products; gradients are bf16 with fp8 and less, fp32 with tf32.
         tokens_per_worker: tokens of a worker in a step. By default the workers share out the batch that published fits
             find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that
             computes sequences of its own.
@@ -36,6 +38,7 @@ class ProjectSpec(ClockSpec, Experiment):
 
     kind: Literal["project"]
     model: ModelField
+    precision: ProductFormat | None = None  # type: ignore[assignment]  # the formats of trainings, and more
     tokens_per_worker: int | None = Field(default=None, ge=1, le=10**15)
     workers: Workers
     steps: Steps = 10_000
@@ -73,9 +76,24 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @property
     def number_format(self) -> str:
-        """Return the number format of gradients: ``precision``, else the format of the hardware's peak, else fp32."""
+        """Return the number format of gradients, which follows from that of products."""
+        return gradient_format(self.product_format)
+
+    @property
+    def product_format(self) -> str:
+        """Return the format of products: ``precision``, else the format of the hardware's peak, else fp32."""
         machine = self.compute.hardware or self.memory.hardware
-        return self.precision or (machine.number_format if machine else "fp32")
+        return self.precision or (machine.precision if machine else "fp32")
+
+    @property
+    def kernel_experts(self) -> int | None:
+        """Return the experts of a transformer whose kernels are added up; None if they are not."""
+        return self.model.experts if isinstance(self.model, ModelShape) and self.priced_by_kernels else None
+
+    @property
+    def priced_by_kernels(self) -> bool:
+        """Return whether a step is the sum of its kernels: those of a transformer on a GPU whose kernels are known."""
+        return isinstance(self.model, ModelShape) and self.compute.has_kernels
 
     @model_validator(mode="after")
     def _distinct(self) -> ProjectSpec:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from syncline.costmodel.compute.gpu_kernels import A100, B200, H100
+from syncline.costmodel.compute.kernel_rates import KernelRates, gradient_format, known_format
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, nvlink_all_reduce
 from syncline.costmodel.numerics.uncertainty import Uncertainty
@@ -27,6 +29,8 @@ class Hardware:
         memory_bytes: M, memory of one worker, in bytes; None if unknown.
         memory_bytes_per_s: bandwidth of that memory, in bytes/s; None if unknown.
         collectives: measured times of collectives among several such devices in one node.
+        power_w: limit of the device's power, in watts; None: that of its data sheet.
+        kernels: rates of its kernels; None if only the utilisation is known.
         bounds: errors of computing times on this machine, from the calibration that measured it; None: nobody did.
 
     Raises:
@@ -43,12 +47,14 @@ class Hardware:
     memory_bytes: float | None = None
     memory_bytes_per_s: float | None = None
     collectives: tuple[MeasuredTimes, ...] = ()
+    power_w: float | None = None
+    kernels: KernelRates | None = None
     bounds: Uncertainty | None = None
 
     @property
     def number_format(self) -> str:
-        """Return the number format of gradients: that of the peak if it is ``bf16`` or ``fp16``, else ``fp32``."""
-        return self.precision if self.precision in ("bf16", "fp16") else "fp32"
+        """Return the number format of gradients: fp32 with products in fp32 or TF32, fp16 with fp16, else bf16."""
+        return gradient_format(self.precision)
 
     def measured(self, kind: str) -> MeasuredTimes | None:
         """Return the measured times of a collective, or None without a measurement."""
@@ -59,7 +65,10 @@ class Hardware:
             raise SpecError("hardware.peak_flops", self.peak_flops, "a positive number of FLOP/s")
         if not 0 < self.mfu <= 1:
             raise SpecError("hardware.mfu", self.mfu, "a fraction above 0 and at most 1")
-        for field, unit in (("memory_bytes", "bytes"), ("memory_bytes_per_s", "bytes per second")):
+        known_format(self.precision, "hardware.precision")
+        for field, unit in (
+            ("memory_bytes", "bytes"), ("memory_bytes_per_s", "bytes per second"), ("power_w", "watts"),
+        ):  # fmt: skip
             value = getattr(self, field)
             if value is not None and not 0 < value < float("inf"):
                 raise SpecError(f"hardware.{field}", value, f"a positive number of {unit}, or none")
@@ -95,6 +104,18 @@ HARDWARE: dict[str, Hardware] = {
             "bf16: half again), of 1,440 GB and of 64 TB/s. mfu: an assumption, the H100's.",
             180 * _GIB,
             8e12,
+            kernels=B200,
+        ),
+        Hardware(
+            "gb200",
+            2500e12,
+            0.40,
+            "bf16",
+            "Peak and memory: NVIDIA GB200 NVL72 data sheet, a 72nd of 360 PFLOP/s of bf16 with sparsity (dense: "
+            "half), of 13.4 TB and of 576 TB/s. mfu: an assumption, the H100's.",
+            186 * _GIB,
+            8e12,
+            kernels=B200,
         ),
         Hardware(
             "h200",
@@ -105,6 +126,7 @@ HARDWARE: dict[str, Hardware] = {
             f"same sheet, 141 GB at 4.8 TB/s. {_LLAMA_3}.",
             141 * _GIB,
             4.8e12,
+            kernels=H100,
         ),
         Hardware(
             "h100",
@@ -115,9 +137,30 @@ HARDWARE: dict[str, Hardware] = {
             f"at 3.35 TB/s. {_LLAMA_3}.",
             80 * _GIB,
             3.35e12,
+            kernels=H100,
         ),
-        Hardware("a100", 312e12, 0.44, "bf16", _A100.format("80 GB at 2,039 GB/s"), 80 * _GIB, 2039e9, _NVLINK_3),
-        Hardware("a100-40gb", 312e12, 0.44, "bf16", _A100.format("40 GB at 1,555 GB/s"), 40 * _GIB, 1555e9, _NVLINK_3),
+        Hardware(
+            "a100",
+            312e12,
+            0.44,
+            "bf16",
+            _A100.format("80 GB at 2,039 GB/s"),
+            80 * _GIB,
+            2039e9,
+            _NVLINK_3,
+            kernels=A100,
+        ),
+        Hardware(
+            "a100-40gb",
+            312e12,
+            0.44,
+            "bf16",
+            _A100.format("40 GB at 1,555 GB/s"),
+            40 * _GIB,
+            1555e9,
+            _NVLINK_3,
+            kernels=A100,
+        ),
         Hardware("v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9, _NVLINK_2),
         Hardware("v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9, _NVLINK_2),
         Hardware(

@@ -7,6 +7,7 @@ each with its source. The training sequence has the length that the report gives
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from syncline.costmodel.compute.configs import shape_of_config
 from syncline.costmodel.compute.model_shape import ModelShape
@@ -93,6 +94,25 @@ def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dens
     return fields | ({} if queries is None else {"q_lora_rank": queries})
 
 
+# Norms and all matrices have biases, which gives the published numbers of parameters to the last digit.
+_MPT = "config of MPT in mosaicml/llm-foundry (scripts/train/yamls), learned positions"
+
+
+def _mpt(size: str, width: int, layers: int, heads: int) -> ModelShape:
+    return ModelShape(
+        f"mpt-{size}", layers, width, heads, 50368, 2048, tied=True, position_embedding=True, norms_per_layer=2,
+        fused_qkv=True, biases=("qkv", "out", "mlp", "norm"), source=_MPT,
+    )  # fmt: skip
+
+
+_INTERNLM = "InternLM 7B (2023), config of InternLM/InternLM, ``configs/7B_sft.py``"
+_NEMO = "NVIDIA NeMo, recipes of its performance summary (2024)"
+
+
+def _nemo(name: str, width: int, layers: int, heads: int, **more: Any) -> ModelShape:
+    return ModelShape(name, layers, width, heads, norms_per_layer=2, fused_qkv=True, source=_NEMO, **more)
+
+
 PUBLIC = (
     _gpt2("gpt2", 768, 12, 12),
     _gpt2("gpt2-medium", 1024, 24, 16),
@@ -152,5 +172,23 @@ PUBLIC = (
         "deepseek-v3", _DEEPSEEK_3, 129280, 4096, "deepseek_v3",
         _sizes(7168, 61, 128, 18432, n_shared_experts=1) | _latent(1536, 256, 8, 2048, 3),
     ),
+    _mpt("125m", 768, 12, 12),
+    _mpt("350m", 1024, 24, 16),
+    _mpt("760m", 1536, 24, 12),
+    _mpt("1b", 2048, 24, 16),
+    _mpt("3b", 2560, 32, 20),
+    _mpt("7b", 4096, 32, 32),
+    _mpt("13b", 5120, 40, 40),
+    _mpt("30b", 7168, 48, 56),
+    _mpt("70b", 8192, 80, 64),
+    ModelShape(
+        "internlm-7b", 32, 4096, 32, 103168, 2048, gated=True, hidden=11008, norms_per_layer=2, fused_qkv=True,
+        source=_INTERNLM,
+    ),
+    _nemo("gpt3-5b", 4096, 24, 32, vocabulary=51200, sequence=2048, position_embedding=True, tied=True),
+    _nemo("gpt3-20b", 6144, 44, 48, vocabulary=51200, sequence=2048, position_embedding=True, tied=True),
+    _nemo("nemotron-8b", 4096, 32, 32, vocabulary=256000, sequence=4096, hidden=16384),
+    _nemo("nemotron-22b", 6144, 40, 48, vocabulary=256000, sequence=4096, hidden=24576),
+    _nemo("nemotron-340b", 18432, 96, 96, vocabulary=256000, sequence=4096, hidden=73728, kv_heads=8),
 )  # fmt: skip
 """Public models in the order of their families."""

@@ -10,7 +10,9 @@ data-parallel rank compute M micro-batches of u tokens, with w bytes per number.
 | context, of ``2 w u g / (t c)`` | all-gathers of keys and values: 2 (+ R), and one reduce-scatter of their gradients |
 | expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e: tokens to E' experts each, and back                 |
 
-None of this traffic overlaps with computing. Stage i takes s_i seconds for a micro-batch, with its share of the
+None of this traffic overlaps with computing, except that software can cut the tensor dimension's collectives, and the
+products beside them, into t pieces: then a collective of x seconds is exposed for ``max(x / t, x - y)``, where y is the
+computing of a micro-batch per collective. Stage i takes s_i seconds for a micro-batch, with its share of the
 computing by FLOPs. It sends ``w u h / (t c)`` bytes to the next stage, which takes p seconds. The slowest loop of 1F1B
 decides the period tau of a micro-batch:
 
@@ -133,6 +135,7 @@ def replica_times(
     message_s: Callable[[float], FloatOrArray],
     bytes_per_number: int = 2,
     recomputed: bool = False,
+    tensor_overlap: bool = False,
 ) -> ReplicaTimes:
     """Return the seconds of a step inside a replica and their components.
 
@@ -146,6 +149,7 @@ def replica_times(
         message_s: function from bytes to the seconds of a message between stages.
         bytes_per_number: w.
         recomputed: R, whether the backward pass recomputes layers.
+        tensor_overlap: whether the tensor dimension's collectives overlap with products.
 
     >>> from syncline.costmodel.compute.models import MODELS
     >>> free = replica_times(MODELS["gpt-160m"], Layout(pipeline=4), 1.0, 8, 1024, lambda _: 0.0, lambda _: 0.0)
@@ -163,6 +167,9 @@ def replica_times(
         counts = call.per_layer * layer_counts
         counts[0] += call.at_ends
         counts[-1] += call.at_ends
+        if tensor_overlap and call.why == "tensor":
+            per_micro_batch = 2 * call.per_layer * sum(layers)  # gathers and reduce-scatters of all stages
+            call_s = np.maximum(call_s / layout.tensor, call_s - k * work_s / m / per_micro_batch)
         stage_waits = waits.setdefault(call.why, [0.0] * k)
         waits[call.why] = [before + int(count) * call_s for before, count in zip(stage_waits, counts, strict=True)]
     stage_s = [work_s * (k * share / m) + sum(wait[i] for wait in waits.values()) for i, share in enumerate(shares)]

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncline.costmodel import COLLECTIVES
+from syncline.costmodel.compute.kernel_rates import FORMATS
+from syncline.costmodel.compute.operations import Kind
 from syncline.errors import SpecError, one_of
 from syncline.measure.recording.record import (
     Computed,
+    Counted,
     Event,
     HostWaited,
     Lost,
     Marked,
     MessageAwaited,
     MessageSent,
+    Operations,
     RankRecord,
     Started,
     Stepped,
@@ -46,7 +50,8 @@ EVENTS = pa.schema([
 
 OPERATIONS = pa.schema([
     ("rank", pa.int32()), ("segment", pa.int32()), ("flops", pa.float64()), ("bytes", pa.float64()),
-    ("cpu_s", pa.float64()),
+    ("cpu_s", pa.float64()), ("kind", _WORD), ("precision", _WORD), ("shape", pa.list_(pa.float64())),
+    ("causal", pa.bool_()),
 ])  # fmt: skip
 
 HAS: dict[type[Event], tuple[str, ...]] = {
@@ -97,11 +102,17 @@ def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple
         schema=EVENTS,
     )  # fmt: skip
     counts = [len(segment) for segment in record.segments]
-    flat = np.array([pair for segment in record.segments for pair in segment], np.float64).reshape(-1, 2)
+    flat = [operation for segment in record.segments for operation in segment]
     operations = {
         "rank": np.full(len(flat), rank, np.int32),
-        "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts), "flops": flat[:, 0], "bytes": flat[:, 1],
+        "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts),
+        "flops": np.array([operation.flops for operation in flat], np.float64),
+        "bytes": np.array([operation.nbytes for operation in flat], np.float64),
         "cpu_s": pa.array(np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat)),
+        "kind": pa.array([operation.kind for operation in flat], pa.string()).dictionary_encode(),
+        "precision": pa.array([operation.precision for operation in flat], pa.string()).dictionary_encode(),
+        "shape": pa.array([operation.shape for operation in flat], pa.list_(pa.float64())),
+        "causal": np.array([operation.causal for operation in flat], bool),
     }  # fmt: skip
     return events, pa.table(operations, schema=OPERATIONS)
 
@@ -212,7 +223,7 @@ def _measured_s(operations: pa.Table) -> list[float]:
     return [float(value) for value in seconds[begins]]
 
 
-def _segments(operations: pa.Table) -> list[tuple[tuple[float, float], ...]]:
+def _segments(operations: pa.Table) -> list[Operations]:
     """Return the operations of each segment, in the order of the segments."""
     segment, flops, nbytes = (operations[name].to_numpy() for name in ("segment", "flops", "bytes"))
     if not len(segment):
@@ -223,7 +234,18 @@ def _segments(operations: pa.Table) -> list[tuple[tuple[float, float], ...]]:
         usable = np.isfinite(column) & (column >= 0)
         if not usable.all():
             raise SpecError(name, float(column[~usable][0]), "a finite number that is not negative")
-    pairs = list(zip(flops.tolist(), nbytes.tolist(), strict=True))
+    for name, names in (("kind", get_args(Kind)), ("precision", ("", *FORMATS))):
+        for word in pc.unique(operations[name]).to_pylist():
+            if word not in names:
+                raise SpecError(name, word, one_of(names, word))
+    shapes = [tuple(shape) for shape in operations["shape"].to_pylist()]
+    rest = (
+        operations["kind"].to_pylist(),
+        operations["precision"].to_pylist(),
+        shapes,
+        operations["causal"].to_pylist(),
+    )
+    pairs = [Counted(*values) for values in zip(flops.tolist(), nbytes.tolist(), *rest, strict=True)]
     ends = [*np.flatnonzero(np.diff(segment)).tolist(), len(pairs) - 1]
     begins = [0, *(end + 1 for end in ends[:-1])]
     return [tuple(pairs[begin : end + 1]) for begin, end in zip(begins, ends, strict=True)]

@@ -14,7 +14,7 @@ from time import thread_time
 import torch
 
 from syncline.measure.recording.operations import OperationCounter
-from syncline.measure.recording.record import Operations, RankRecord
+from syncline.measure.recording.record import Counted, Operations, RankRecord
 
 REPEATS, OPERATIONS = 5, 200
 
@@ -69,7 +69,7 @@ def counting_s() -> float:
     """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
     x, num_counted = torch.zeros(1), 0
 
-    def note(flops: float, nbytes: float) -> None:
+    def note(operation: Counted) -> None:
         nonlocal num_counted
         num_counted += 1
 

@@ -25,6 +25,9 @@ from torch.utils._python_dispatch import (
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 from torch.utils.hooks import RemovableHandle
 
+from syncline.costmodel.compute.operations import Operation
+from syncline.measure.recording.record import Counted
+
 VIEWS = frozenset({"view", "t", "transpose", "expand", "slice", "select", "detach", "alias", "permute", "unsqueeze",
                    "squeeze", "as_strided", "split", "chunk", "unbind", "_unsafe_view", "_reshape_alias", "lift_fresh",
                    "split_with_sizes", "is_same_size", "empty", "empty_like", "empty_strided", "new_empty",
@@ -51,14 +54,14 @@ REGULAR = frozenset({
 The operations of other optimizers depend on values or on the number of steps.
 """
 
-Costs = list[tuple[float, float]]
-"""The FLOPs and bytes of several operations."""
+Costs = list[Counted]
+"""Several operations."""
 
 TORCH = Path(torch.__file__).parent
 HOSTS = f"{TORCH}/optim/", f"{TORCH}/utils/data/"
 WRAPPERS = f"{TORCH}/_compile.py", f"{TORCH}/_dynamo/", str(Path(__file__).parent)
 
-Note = Callable[[float, float], None]
+Note = Callable[[Counted], None]
 
 
 class KnownSteps:
@@ -152,7 +155,7 @@ class OperationCounter(TorchDispatchMode):
     that they read and write count.
 
     Args:
-        note: called with the FLOPs and bytes of each operation.
+        note: called with each operation.
         is_counting: returns whether to count now; inside a collective it returns False.
         reads: called when the host reads the result of an operation.
     """
@@ -160,7 +163,7 @@ class OperationCounter(TorchDispatchMode):
     def __init__(self, note: Note, is_counting: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self.note, self.is_counting, self.reads = note, is_counting, reads
-        self._known: dict[Any, tuple[tuple[float, float] | None, bool]] = {}
+        self._known: dict[Any, tuple[Counted | None, bool]] = {}
         self.steps: KnownSteps | None = None
 
     @contextmanager
@@ -198,7 +201,7 @@ class OperationCounter(TorchDispatchMode):
                 entry = self._known[signature] = cost_of(func, args, kwargs or {}, out), is_read(func)
             cost, is_read_now = entry
             if cost is not None:
-                self.note(*cost)
+                self.note(cost)
                 if self.steps is not None and self.steps.counted is not None:
                     self.steps.counted.append(cost)
             if is_read_now and not is_of_host():
@@ -241,15 +244,60 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
-def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> tuple[float, float] | None:
-    """Return the FLOPs and bytes of an operation; None if the operation takes no time."""
+def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Counted | None:
+    """Return the count of an operation; None if the operation takes no time."""
     packet = func._overloadpacket
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace in SILENT or name in VIEWS:
         return None
     formula = flop_registry.get(packet)
     flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
-    return flops, float(moved_bytes(name, func._schema, args, kwargs, out))
+    nbytes = float(moved_bytes(name, func._schema, args, kwargs, out))
+    if not flops:
+        return Counted(0.0, nbytes)
+    operands = [x for x in tensors_in([*args, *kwargs.values()]) if x.is_floating_point()]
+    precision = format_of(operands[0].dtype)
+    if "attention" in name:
+        return _attention(name, func._schema, args, kwargs, Counted(flops, nbytes, precision=precision))
+    return Counted(flops, nbytes, "product", precision, product_shape(name, operands, out, flops))
+
+
+FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8"}
+"""Number formats of products by the type of their operands; other types are fp32, or TF32 if the script allows it."""
+
+
+def format_of(dtype: torch.dtype) -> str:
+    """Return the number format of a product of tensors of this type."""
+    return FORMATS.get(dtype, "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32")
+
+
+def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float) -> tuple[float, ...]:
+    """Return ``(m, n, k)``, or ``(m, n, k, groups)`` of several products, of an operation with this many FLOPs.
+
+    A convolution is the product of its patches and filters: n are its output channels.
+    """
+    result = next(iter(tensors_in(out)))
+    groups = float(result.shape[0]) if name in ("bmm", "baddbmm") else 1.0
+    n = float(result.shape[1] if "convolution" in name else result.shape[-1])
+    m = result.numel() / n / groups
+    shape = (m, n, flops / (2 * m * n * groups))
+    return shape if groups == 1 else (*shape, groups)
+
+
+def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: Counted) -> Counted:
+    """Return fused attention; torch's formulas count all scores, and a causal mask leaves half of them."""
+    values = {
+        argument.name: args[place] if place < len(args) else kwargs.get(argument.name)
+        for place, argument in enumerate(schema.arguments)
+    }
+    query, key, causal = values["query"], values["key"], bool(values.get("is_causal"))
+    assert query is not None and key is not None
+    batch, heads, queries, head = (float(size) for size in query.shape)
+    shape, backward = (batch, heads, queries, float(key.shape[-2]), head), "backward" in name
+    flops = Operation("attention backward" if backward else "attention", shape, causal=causal).flops
+    return counted._replace(
+        flops=flops, kind="attention backward" if backward else "attention", shape=shape, causal=causal
+    )
 
 
 def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:

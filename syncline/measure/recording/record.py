@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from syncline.costmodel.compute.operations import Kind
+
 
 class Computed(NamedTuple):
     """Consecutive operations without a send or a wait between them.
@@ -115,8 +117,28 @@ Event: TypeAlias = (
     Computed | Started | MessageSent | MessageAwaited | Waited | Marked | StreamWaited | HostWaited | Stepped | Lost
 )
 
-Operations: TypeAlias = tuple[tuple[float, float], ...]
-"""The FLOPs and bytes of each operation."""
+
+class Counted(NamedTuple):
+    """An operation that a rank has dispatched.
+
+    Attributes:
+        flops: its FLOPs; a causal mask halves those of attention.
+        nbytes: bytes that it reads and writes.
+        kind: a kind of `syncline.costmodel.compute.operations.Operation`.
+        precision: number format of a product or of attention.
+        shape: see `Operation`.
+        causal: see `Operation`.
+    """
+
+    flops: float
+    nbytes: float
+    kind: Kind = "memory"
+    precision: str = ""
+    shape: tuple[float, ...] = ()
+    causal: bool = False
+
+
+Operations: TypeAlias = tuple[Counted, ...]
 
 
 @dataclass

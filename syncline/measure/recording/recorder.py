@@ -14,7 +14,16 @@ import torch
 
 from syncline.errors import SynclineError
 from syncline.measure.recording.measured import SegmentClock
-from syncline.measure.recording.record import Computed, Event, HostWaited, Marked, Operations, RankRecord, Waited
+from syncline.measure.recording.record import (
+    Computed,
+    Counted,
+    Event,
+    HostWaited,
+    Marked,
+    Operations,
+    RankRecord,
+    Waited,
+)
 
 OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
 """The folders of this package, whose optimizers a script may use, and of torch; their lines are not the user's."""
@@ -40,18 +49,18 @@ class RankRecorder:
         self.clock = SegmentClock()
         self._begun = False
         self.last_site = ""
-        self._operations: list[tuple[float, float]] = []
+        self._operations: list[Counted] = []
         self._uncounted = 0  # number of these that were not counted one by one, which took no time
         self._segments: dict[Operations, int] = {}
         self._numbers: Counter[Any] = Counter()
         self._hidden: list[int] = []
 
-    def operation(self, flops: float, nbytes: float) -> None:
+    def operation(self, operation: Counted) -> None:
         """Record an operation that was dispatched."""
         self._begun = True
-        self._operations.append((flops, nbytes))
+        self._operations.append(operation)
 
-    def known_operations(self, costs: Sequence[tuple[float, float]]) -> None:
+    def known_operations(self, costs: Sequence[Counted]) -> None:
         """Record the operations of an optimizer step, which are not counted one by one."""
         self._operations += costs
         self._uncounted += len(costs)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from syncline.measure.recording.group import size_of
+from syncline.measure.recording.record import Counted
 from syncline.measure.recording.recorder import RECORDER, Refusal
 
 SYNC_BYTES = 250 * 2**20
@@ -129,7 +130,7 @@ class ShapedDataParallel(nn.Module):
             nbytes = size_of(bucket)
             with RECORDER.silence():
                 flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-            RECORDER.operation(0.0, 2.0 * nbytes)  # copies gradients into the bucket and divides them
+            RECORDER.operation(Counted(0.0, 2.0 * nbytes))  # copies gradients into the bucket and divides them
             self.works.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
 
     def _finish(self) -> None:
@@ -138,7 +139,7 @@ class ShapedDataParallel(nn.Module):
         for work, nbytes in self.works:
             work.wait()
             if not self.as_view:
-                RECORDER.operation(0.0, 2.0 * nbytes)  # copies gradients out of the bucket
+                RECORDER.operation(Counted(0.0, 2.0 * nbytes))  # copies gradients out of the bucket
         if not self.rebuilt:
             self.rebuilt = True
             missing = [x for x in self.sent if all(x is not other for other in self.ready)]

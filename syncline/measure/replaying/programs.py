@@ -13,10 +13,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from syncline.costmodel import Hardware
+from syncline.costmodel.compute.operations import Operation, operation_s
 from syncline.errors import SpecError, one_of
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
+    Counted,
     HostWaited,
     Marked,
     MessageAwaited,
@@ -95,13 +97,24 @@ def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: s
 def operations_s(operations: Operations, on: Hardware) -> float:
     """Return the seconds of operations that run one after another, each bounded by arithmetic or by memory.
 
+    On a GPU whose kernels are known they are the seconds of these kernels, and at least those in which the host
+    dispatches them. On other hardware they are
+
         sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
 
     Source: S. Williams et al., "Roofline" (2009).
     """
-    rate = on.peak_flops * on.mfu
-    memory = on.memory_bytes_per_s or np.inf
-    return float(sum(max(flops / rate, nbytes / memory) for flops, nbytes in operations))
+    rate, memory = on.peak_flops * on.mfu, on.memory_bytes_per_s or np.inf
+    rates = on.kernels
+
+    def taken_s(operation: Counted) -> float:
+        flops, nbytes, kind, precision, shape, causal = operation
+        if rates is None or (flops and not shape):  # other programs' traces have no shapes
+            return max(flops / rate, nbytes / memory)
+        return operation_s(Operation(kind, shape, precision, nbytes, causal), on, rates.attention[0][0])
+
+    device_s = float(sum(taken_s(operation) for operation in operations))
+    return device_s if rates is None else max(device_s, len(operations) * rates.dispatch_s)
 
 
 def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
@@ -111,7 +124,9 @@ def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Seq
         SpecError: the record has no measured seconds, or no counted operations.
     """
     if isinstance(on, Hardware):
-        if record.segments and not any(flops or nbytes for segment in record.segments for flops, nbytes in segment):
+        if record.segments and not any(
+            operation.flops or operation.nbytes for segment in record.segments for operation in segment
+        ):
             raise SpecError("--hardware", on.name, "'measured': the record has seconds and no operations")
         return [operations_s(segment, on) for segment in record.segments]
     if len(record.segment_cpu_s) != len(record.segments):

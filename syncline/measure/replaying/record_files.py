@@ -20,7 +20,7 @@ from syncline.errors import SpecError, within
 from syncline.measure.recording.columns import EVENTS, OPERATIONS, TracedGroups, rank_of_tables, tables_of_rank
 from syncline.measure.recording.record import MessageAwaited, MessageSent, RankRecord, Started, notes_of
 
-FORMAT = 1
+FORMAT = 2
 """The version of the file format; a reader accepts this version only."""
 
 HEADER = b"syncline.trace"

@@ -23,7 +23,17 @@ LOSS_LABEL = "training loss"
 KEPT_STEPS = 50
 """Number of steps whose timeline a folder has, the same as for other commands."""
 
-NOT_IN_SUMMARY = ("hardware", "scale_bandwidth", "scale_latency", "scale_compute", "overlap", "host", "last_loss")
+NOT_IN_SUMMARY = (
+    "hardware",
+    "scale_bandwidth",
+    "scale_latency",
+    "scale_compute",
+    "overlap",
+    "compiled",
+    "async_tp",
+    "host",
+    "last_loss",
+)
 """Fields of a row that are no columns of other summaries."""
 
 

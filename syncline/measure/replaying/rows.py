@@ -24,7 +24,7 @@ from syncline.measure.replaying.clocks import (
 )
 from syncline.measure.replaying.programs import MeasuredComputing, known_host
 from syncline.measure.replaying.replay import Replayed, replay
-from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap
+from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text
 from syncline.runs.training.clock_bounds import bounds_record, speedup_bounds
 from syncline.runs.training.records import clock_record
@@ -59,8 +59,7 @@ def replay_timed(
 ) -> tuple[Replayed, Clock]:
     """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
     network, machine = question.network_and_hardware(on, slowdown)
-    if not question.changes.overlap:
-        record = record._replace(ranks=without_overlap(record.ranks))
+    record = record._replace(ranks=question.changes.of_record(record.ranks))
     replayed = replay(record.ranks, network, machine, question.algorithm, question.host)
     return replayed, clock_of(record, replayed)
 

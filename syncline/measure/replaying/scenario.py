@@ -11,18 +11,9 @@ from syncline.costmodel import Hardware, Network
 from syncline.costmodel.network.scaled_links import scaled
 from syncline.costmodel.network.slowdown import slow_down
 from syncline.errors import SpecError
-from syncline.measure.recording.record import (
-    Event,
-    HostWaited,
-    Lost,
-    MessageAwaited,
-    MessageSent,
-    RankRecord,
-    Started,
-    Stepped,
-    Waited,
-)
+from syncline.measure.recording.record import RankRecord
 from syncline.measure.replaying.programs import MeasuredComputing, computing_on, known_host
+from syncline.measure.replaying.record_changes import compiled, with_async_tp, without_overlap
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import hardware_fields, network, network_fields
 from syncline.specs.clock import parse_algorithm
@@ -38,12 +29,16 @@ class Changes:
         latency: factor on all links' latency.
         compute: factor on the hardware's speed, for arithmetic and memory alike.
         overlap: whether calls overlap with computing, as in the script; if not, each call is waited for at once.
+        compiled: whether a compiler joins elementwise operations.
+        async_tp: whether collectives that the script waits for at once overlap with the products beside them.
     """
 
     bandwidth: float = 1.0
     latency: float = 1.0
     compute: float = 1.0
     overlap: bool = True
+    compiled: bool = False
+    async_tp: bool = False
 
     def __post_init__(self) -> None:
         for name in ("bandwidth", "latency", "compute"):
@@ -58,12 +53,21 @@ class Changes:
         """
         factors = {name: getattr(self, name) for name in ("bandwidth", "latency", "compute")}
         words = [f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1]
-        return ", ".join(words if self.overlap else [*words, "no overlap"])
+        flags = {"no overlap": not self.overlap, "compiled": self.compiled, "async TP": self.async_tp}
+        return ", ".join([*words, *(word for word, is_set in flags.items() if is_set)])
 
     def record(self) -> dict[str, Any]:
         """Return the changes as fields of a row."""
         fields = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
-        return fields | {"overlap": self.overlap}
+        return fields | {"overlap": self.overlap, "compiled": self.compiled, "async_tp": self.async_tp}
+
+    def of_record(self, ranks: Sequence[RankRecord]) -> list[RankRecord]:
+        """Return a record with the changes that concern it."""
+        if self.compiled:
+            ranks = compiled(ranks)
+        if self.async_tp:
+            ranks = with_async_tp(ranks)
+        return list(ranks) if self.overlap else without_overlap(ranks)
 
 
 @dataclass(frozen=True)
@@ -140,49 +144,3 @@ def faster(machine: Hardware | MeasuredComputing, factor: float) -> Hardware | M
     return replace(
         machine, peak_flops=machine.peak_flops * factor, memory_bytes_per_s=None if memory is None else memory * factor
     )
-
-
-def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
-    """Return a record on one stream in which every collective is waited for immediately after its start.
-
-    Messages stay as they are, because a worker that waits for a message before it sends its own may wait for ever.
-    """
-
-    def at_once(rank: RankRecord) -> list[Event]:
-        events: list[Event] = []
-        calls: set[int] = set()
-        for event in rank.events:
-            if isinstance(event, Waited) and event.call in calls:
-                continue
-            changed = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
-            events.append(changed)
-            if isinstance(changed, Started):
-                calls.add(changed.call)
-                events.append(Waited(changed.call))
-        return events
-
-    return [dataclasses.replace(rank, events=at_once(rank)) for rank in ranks]
-
-
-def without_site(ranks: Sequence[RankRecord], site: str) -> list[RankRecord]:
-    """Return a record without the communication of one line of the script, and without the waits for it."""
-    tags = {
-        event.tag
-        for rank in ranks
-        for event in rank.events
-        if isinstance(event, MessageSent | MessageAwaited) and event.site == site
-    }
-
-    def remaining(rank: RankRecord) -> list[Event]:
-        events: list[Event] = []
-        removed: set[int] = set()
-        for event in rank.events:
-            of_line = isinstance(event, Started) and event.site == site
-            of_line |= isinstance(event, MessageSent | MessageAwaited) and event.tag in tags
-            if of_line:
-                removed.add(event.call)  # type: ignore[union-attr]
-            elif not (isinstance(event, Waited) and event.call in removed):
-                events.append(event)
-        return events
-
-    return [dataclasses.replace(rank, events=remaining(rank)) for rank in ranks]

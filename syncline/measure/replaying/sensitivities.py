@@ -22,8 +22,9 @@ from syncline.costmodel import Network
 from syncline.costmodel.network.link_groups import LinkGroup, link_groups
 from syncline.costmodel.network.scaled_links import scaled
 from syncline.measure.replaying.clocks import Window
+from syncline.measure.replaying.record_changes import without_site
 from syncline.measure.replaying.rows import TimedReplay, replay_timed
-from syncline.measure.replaying.scenario import ReplayedOn, without_site
+from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.sim import Timeline
 
 CHANGE = 0.01

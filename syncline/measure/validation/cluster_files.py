@@ -7,6 +7,7 @@
 |                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
 | ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
 | those of `nvlink.COLUMNS`                                             | ``predicted_ms`` of ``time_us``           |
+| those of `published.COLUMNS`                                          | ``predicted_ms`` of ``step_ms``           |
 | those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
 A row may lack the measured time: it is then predicted, and not compared.
@@ -41,12 +42,15 @@ from syncline.measure.validation.log_files import predicted_log, predicted_strea
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
 from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
 from syncline.measure.validation.nvlink import NVLINK_COLLECTIVES, nvlink_row_s
+from syncline.measure.validation.published import COLUMNS as TRAINING_COLUMNS
+from syncline.measure.validation.published import TIME as TRAINING_TIME
+from syncline.measure.validation.published import TRAININGS, training_s
 from syncline.measure.validation.trainings import NEEDED, TIMES, is_throughput_table
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
 GPT_STEPS = tuple(COLLECTIVES.with_name(name) for name in ("a100_one_node.csv", "a100_nodes.csv"))
-BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, NVLINK_COLLECTIVES, *GPT_STEPS)
+BUNDLED = (COLLECTIVES, L40S_STEPS, NVLINK, NVLINK_COLLECTIVES, *GPT_STEPS, TRAININGS)
 """The measurements that come with the package."""
 
 MIB = 2**20
@@ -76,7 +80,9 @@ class Table(NamedTuple):
 
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
     """Return the rows of files, see `predicted_rows`; those of lines between places belong together."""
-    of_lines = [path for path in paths if path.is_file() and (known := format_of(read_text(path))) and known.of_lines]
+    of_lines = [
+        path for path in paths if path.is_file() and (log_format := format_of(read_text(path))) and log_format.of_lines
+    ]
     rows = [row for path in paths if path not in of_lines for row in predicted_rows(path, network)]
     return rows + (predicted_streams(of_lines) if of_lines else [])
 
@@ -138,7 +144,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
             return name, rows
     tables = (*(kind.columns for kind in TABLES.values()), (*NEEDED, f"and one of {', '.join(TIMES)}"))
     headers = "; or ".join(map(", ".join, tables))
-    logs = "; or ".join(known.name for known in FORMATS)
+    logs = "; or ".join(log_format.name for log_format in FORMATS)
     raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}; or {logs}")
 
 
@@ -261,6 +267,11 @@ def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _
     return predict
 
 
+def _training(row: Mapping[str, str]) -> _Row:
+    regime = ", ".join(text for text in (row.get("source"), row["hardware"].upper()) if text)
+    return {"predicted_ms": 1e3 * training_s(row), "regime": regime}
+
+
 A100_NODE_GPUS, A100_NODE_BYTES_PER_S = 8, 100e9
 """GPUs and bytes per second of vTrain's nodes: 800 Gbit/s in all.
 
@@ -298,6 +309,7 @@ TABLES = {
     ),
     "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, lambda rows: _nvlink),
     "nvlink collectives": Table(NVLINK_COLUMNS, "time_us", 1e3, lambda rows: _nvlink_collective),
+    "trainings": Table(TRAINING_COLUMNS, TRAINING_TIME, 1.0, lambda rows: _training),
     "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
 }
 """Kinds of files, by their content."""

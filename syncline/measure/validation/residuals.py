@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from syncline.costmodel.bases import nccl_nvlink_basis, nvlink_basis
+from syncline.costmodel.bases import kernels_basis, nccl_nvlink_basis, nvlink_basis
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import LONG_LINK, bandwidth_bytes_per_s, collective_link, in_pieces
+from syncline.measure.validation.published import model_of, source_of
 
 LEAST = 4
 """Smallest number of measurements of a basis."""
@@ -33,6 +34,8 @@ MANY_REPLICAS, WHOLE_NODE = 16, 8
 
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the bases of a predicted row, the nearest first; the last always has enough measurements."""
+    if "global_batch" in row:
+        return [kernels_basis(model_of(row).experts)]
     if "switches" in row:
         return [nccl_nvlink_basis(float(row["bytes"]))]
     if "collective" in row:
@@ -114,15 +117,25 @@ def least_of(basis: str) -> int:
 
 
 def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
-    """Return whether each bundled row is within the bounds from the other rows of its basis; None if not measured."""
+    """Return whether each bundled row is within the bounds from the other rows of its basis; None if not measured.
+
+    A published training is within bounds from the trainings of other sources.
+    """
     errors = residuals(rows)
+    by_source: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if "global_batch" in row and row["error"] is not None:
+            by_source[bases_of(row)[0], source_of(row)].append(row["error"])
     covered: list[bool | None] = []
     for row in rows:
         basis = next((name for name in bases_of(row) if len(errors[name]) > least_of(name)), None)
         covered.append(None)
         if row["error"] is not None and basis is not None and "gpu" not in row:
             others = errors[basis].copy()
-            others.remove(row["error"])
+            for error in by_source.get((basis, source_of(row)), [row["error"]]):
+                others.remove(error)
+            if len(others) < LEAST:
+                continue
             covered[-1] = is_within(row["error"], uncertainty_of(others))
     return covered
 

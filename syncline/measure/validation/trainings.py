@@ -65,8 +65,12 @@ def is_throughput_table(header: set[str]) -> bool:
     return header.issuperset(NEEDED) and not header.isdisjoint(TIMES)
 
 
-def training_spec(row: Row) -> ProjectSpec:
+def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     """Return the projection of a row's training: data parallelism with Adam, in its layout, on its network.
+
+    Args:
+        row: row of a throughput table.
+        by_utilisation: whether computing is FLOPs at the utilisation of the hardware, even if its kernels are known.
 
     Raises:
         SpecError: names the column that cannot be used.
@@ -75,10 +79,14 @@ def training_spec(row: Row) -> ProjectSpec:
     layout = LayoutSpec(**{name: _count(row, name) for name in ("tensor", "context", "pipeline", "chunks", "expert")})
     replicas, micro_batch = max(1, gpus // layout.build().workers), _count(row, "micro_batch")
     batch = _count(row, "global_batch", micro_batch * replicas)
+    machine = _machine(row, by_utilisation)
+    is_flops = by_utilisation or machine.kernels is None
     return validate(ProjectSpec, {
         "kind": "project", "name": "training", "model": shape, "workers": gpus,
         "tokens_per_worker": max(1, batch * shape.sequence // gpus), "methods": ["ddp-adam"],
-        "networks": [_network(row)], "compute": {"hardware": _machine(row)}, "layout": dict(layout),
+        "networks": [_network(row)], "layout": dict(layout),
+        "precision": None if is_flops else row.get("precision") or "bf16",
+        "compute": {"hardware": machine, "mfu": machine.mfu if is_flops and machine.kernels else None},
         "memory": {
             "micro_batches": max(1, batch // (replicas * micro_batch)), "sharding": row.get("sharding") or "auto",
             "activations": row.get("activations") or "auto",
@@ -86,15 +94,17 @@ def training_spec(row: Row) -> ProjectSpec:
     })  # fmt: skip
 
 
-def predicted_training(row: Row) -> dict[str, Any]:
+def predicted_training(row: Row, by_utilisation: bool = False) -> dict[str, Any]:
     """Return the projection of a row: the step, its computing, its bounds and their basis.
 
     A training that was measured did fit, so that a refusal by the memory does not count.
     """
-    spec = training_spec(row)
+    spec = training_spec(row, by_utilisation)
     (projected,) = project_all([spec], thresholds=False)
     if projected["step_time_s"] is None:
-        unlimited = spec.memory.model_copy(update={"hardware": replace(_machine(row), memory_bytes=None)})
+        unlimited = spec.memory.model_copy(
+            update={"hardware": replace(_machine(row, by_utilisation), memory_bytes=None)}
+        )
         (projected,) = project_all([spec.model_copy(update={"memory": unlimited})], thresholds=False)
     if projected["step_time_s"] is None:
         raise SpecError("model", row["model"], f"a training that has a time: {projected['not_timed']}")
@@ -125,8 +135,10 @@ def _shape(row: Row) -> ModelShape:
 
 
 @cache
-def _hardware(gpu: str, precision: str) -> Hardware:
+def _hardware(gpu: str, precision: str, by_utilisation: bool) -> Hardware:
     machine = hardware(parse_yaml(gpu) if gpu.startswith("{") else gpu, "gpu")
+    if machine.kernels is not None and not by_utilisation:
+        return machine  # the price of its kernels has the number format
     if precision in EIGHT_BITS:
         return replace(machine, name=f"{machine.name}, {precision}", peak_flops=2 * machine.peak_flops)
     if precision not in ("bf16", "fp16", machine.precision):
@@ -134,8 +146,8 @@ def _hardware(gpu: str, precision: str) -> Hardware:
     return machine
 
 
-def _machine(row: Row) -> Hardware:
-    return _hardware(row["gpu"], row.get("precision") or "bf16")
+def _machine(row: Row, by_utilisation: bool) -> Hardware:
+    return _hardware(row["gpu"], row.get("precision") or "bf16", by_utilisation)
 
 
 @cache

@@ -42,7 +42,7 @@ def computing_bounds(plan: ProjectionPlan) -> FactorBounds:
 
 
 def _computing(spec: ProjectSpec) -> Uncertainty:
-    return spec.compute.uncertainty(spec.width)
+    return spec.compute.uncertainty(spec.width, experts=spec.kernel_experts)
 
 
 def communication_bounds(plan: ProjectionPlan, networks: Sequence[Network]) -> FactorBounds:

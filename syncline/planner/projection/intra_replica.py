@@ -38,6 +38,7 @@ class IntraReplica:
         self.layout, self.model = layout, spec.model
         self.own = worker_tensors(spec.model, layout)
         self.tokens = spec.worker_tokens * layout.workers // layout.data
+        self.tensor_overlap = spec.compute.kernels.tensor_overlap
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
 
     def step_times(
@@ -89,7 +90,7 @@ class IntraReplica:
             try:
                 inside = replica_times(
                     model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
-                    self.bytes_per_number, recomputed,
+                    self.bytes_per_number, recomputed, self.tensor_overlap,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
                 inside = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))

@@ -18,7 +18,6 @@ from syncline.costmodel import Link, Network, StepTime, TensorShape
 from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, HOW, PricedMany
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.collectives.vectorised import carried
-from syncline.costmodel.layouts.activations import RECOMPUTED
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
@@ -28,6 +27,7 @@ from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.planner.projection.computing import computing_s, flops_s
 from syncline.planner.projection.intra_replica import IntraReplica
 from syncline.planner.projection.layout_traffic import traffic_and_memory
 from syncline.planner.projection.memory_plan import MemoryPlan
@@ -105,10 +105,10 @@ class ProjectionPlan:
                 traffic, memory_plan = traffic_and_memory(specs, method, own_part, self.layout, self.workers, mask)
             self.traffic.append(traffic)
             self.held.append(memory_plan)
-        base_s, recomputed_s = (
-            np.array(once_each(specs, partial(_compute_s, work=work))) for work in (1.0, RECOMPUTED)
-        )
-        self.compute_s = [np.where(memory_plan.recomputed, recomputed_s, base_s) for memory_plan in self.held]
+        self.compute_s = [
+            computing_s(specs, self.layout, self.inside.own.elements, memory_plan, self.replicas)
+            for memory_plan in self.held
+        ]
 
     def step(
         self,
@@ -335,20 +335,11 @@ def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
     return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
 
 
-def _compute_s(spec: ProjectSpec, work: float = 1.0) -> float:
-    """Return the computing seconds of a step of ``work`` times a step's FLOPs; seconds from the spec include them."""
-    shape, tokens = spec.model, spec.worker_tokens
-    return float(spec.compute.base_s(work * _flops(spec), shape.name, samples=tokens / shape.sequence, tokens=tokens))
-
-
-def _flops(spec: ProjectSpec) -> float:
-    return spec.model.flops_per_token * spec.worker_tokens
-
-
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
     if not spec.compute.optimizer_time:
         return 0.0
-    return spec.compute.optimizer_s(method, tensors, _compute_s(spec), _flops(spec), spec.model.name)
+    flops = spec.model.flops_per_token * spec.worker_tokens
+    return spec.compute.optimizer_s(method, tensors, flops_s(spec), flops, spec.model.name)
 
 
 def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:

@@ -24,7 +24,7 @@ from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.thresholds import speedups
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
-from syncline.specs.clock import ALGORITHM_NAMES, NUMBER_FORMATS, POLICIES
+from syncline.specs.clock import ALGORITHM_NAMES, POLICIES, PRODUCT_FORMATS
 from syncline.specs.layout import LayoutSpec, layout_fields
 from syncline.units import format_seconds, parse_count
 
@@ -101,7 +101,7 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     checked: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
-        "precision": (options.precision, NUMBER_FORMATS),
+        "precision": (options.precision, PRODUCT_FORMATS),
     }
     for name, (value, choices) in checked.items():
         if value is not None and value not in choices:

@@ -100,7 +100,8 @@ def simulate_round(plan: ProjectionPlan, number: int, network: Network, cache: K
     start_s = _number(worker.now_s)
     _go(worker, exchanges, scheduled.timed, SETTLED * steps, (SETTLED + 1) * steps, priced)
     end_s = _number(worker.now_s)
-    spans = [span for span in worker.spans if span.end_s > start_s and span.start_s < end_s]
+    rounding_s = 1e-9 * (end_s - start_s)  # a span that ends where the round begins belongs to the previous round
+    spans = [span for span in worker.spans if span.end_s > start_s + rounding_s and span.start_s < end_s - rounding_s]
     spans = [span._replace(start_s=span.start_s - start_s, end_s=span.end_s - start_s) for span in spans]
     network_spans = [span for span in spans if span.what == "network"]
     waits = sorted((span for span in spans if span.what == "wait"), key=lambda span: span.start_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -41,8 +41,32 @@ class HardwareDescription(Description):
     source: Name = ""
     memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
     memory_bytes_per_s: Bandwidth | None = None
+    power_w: float | None = None
     collectives: dict[str, Any] = Field(default_factory=dict)
     bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
+
+
+class ChangedHardware(Description):
+    """A preset with other fields: ``{preset: h100, power_w: 500}``. With ``mfu`` its kernels no longer count."""
+
+    needs: ClassVar[str] = f"a value: {AS_IN['hardware']}"
+
+    preset: Any
+    name: Name | None = None
+    peak_flops: float | None = None
+    mfu: float | None = None
+    source: Name | None = None
+    memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
+    memory_bytes_per_s: Bandwidth | None = None
+    power_w: float | None = None
+
+    def build(self, path: str) -> Hardware:
+        """Return the changed hardware."""
+        base = hardware(self.preset, f"{path}.preset")
+        changes = {name: value for name, value in self if value is not None and name != "preset"}
+        kernels = None if self.mfu is not None else base.kernels
+        with user_field_names(path):
+            return replace(base, kernels=kernels, **changes)
 
 
 def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
@@ -50,7 +74,8 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
 
     Args:
         value: a preset's name, or what an installed package or this process registers as one; a mapping of a
-            ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required; the path of a ``.yaml`` file that
+            ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required, or of a ``preset`` and the fields that
+            differ, see `ChangedHardware`; the path of a ``.yaml`` file that
             holds one, or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a ``Hardware``.
         path: the field's name, for the error line.
@@ -84,12 +109,27 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
     """Return a preset's name or fields, from which ``hardware`` builds the same hardware again."""
     if HARDWARE.get(machine.name) == machine:
         return machine.name
+    if machine.kernels is not None:
+        return _changes_of_preset(machine)
     values = {field.name: value for field in fields(machine) if (value := getattr(machine, field.name)) is not None}
     del values["collectives"]
     measured = {times.kind: [list(point) for point in times.points] for times in machine.collectives}
     if machine.bounds is not None:
         values["bounds"] = bounds_fields(machine.bounds)
     return values | ({"collectives": measured} if measured else {})
+
+
+def _changes_of_preset(machine: Hardware) -> dict[str, Any]:
+    """Return the preset with the same kernels that differs in the fewest fields, and these fields."""
+    choices = []
+    for preset in HARDWARE.values():
+        if preset.kernels == machine.kernels:
+            names = [field.name for field in fields(machine)]
+            changed = {
+                name: getattr(machine, name) for name in names if getattr(machine, name) != getattr(preset, name)
+            }
+            choices.append({"preset": preset.name} | changed)
+    return min(choices, key=len)
 
 
 def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
@@ -107,6 +147,8 @@ def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
     if mapping.get("kind") == PYTHON:
         return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
+    if "preset" in mapping:
+        return ChangedHardware.read(mapping, path).build(path)
     read = HardwareDescription.read(mapping, path)
     with user_field_names(path):
         for kind in read.collectives:

@@ -27,7 +27,7 @@ def by_shapes(workers: int, *words: str, ranks: tuple[int, ...] = ()) -> ShapedR
 def flops_of(record: RankRecord) -> float:
     """Per step."""
     computed = (event for event in record.events if isinstance(event, Computed))
-    return sum(flops for event in computed for flops, _ in record.segments[event.segment]) / record.steps
+    return sum(op.flops for event in computed for op in record.segments[event.segment]) / record.steps
 
 
 def calls_of_record(record: RankRecord) -> Counter[tuple[str, int]]:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.costmodel import Hardware, Link
-from syncline.measure.recording.record import Computed, Event, Lost, RankRecord, Started, Stepped, Waited
+from syncline.measure.recording.record import (
+    Computed,
+    Counted,
+    Event,
+    Lost,
+    Operations,
+    RankRecord,
+    Started,
+    Stepped,
+    Waited,
+)
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 LINK = Link(1e-3, 1e6, "link")
-SECOND = ((1e9, 0.0),)
+SECOND = (Counted(1e9, 0.0),)
 
 
 def started(call: int, number: int, nbytes: int, ranks: tuple[int, ...] = (0, 1), kind: str = "all_reduce") -> Started:
@@ -28,7 +38,7 @@ def step(number: int, nbytes: int) -> list[Event]:
     ]
 
 
-def rank(*events: Event, segments: Sequence[tuple[tuple[float, float], ...]] = (SECOND,)) -> RankRecord:
+def rank(*events: Event, segments: Sequence[Operations] = (SECOND,)) -> RankRecord:
     return RankRecord(list(events), list(segments))
 
 

@@ -26,7 +26,7 @@ def end_s(rank: RankRecord, workers: int, link: Link, hardware: Hardware, ahead:
         stream = getattr(event, "stream", 0) if ahead else 0
         now = max(host, tails[stream])
         if isinstance(event, Computed):
-            took = (max(flops / rate, nbytes / memory) for flops, nbytes in rank.segments[event.segment])
+            took = (max(op.flops / rate, op.nbytes / memory) for op in rank.segments[event.segment])
             tails[stream] = now + sum(took)
         elif isinstance(event, Started):
             group, size = event.key[0], len(event.ranks)

@@ -16,6 +16,7 @@ from syncline.measure.recording.columns import read_rank, write_rank
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
+    Counted,
     HostWaited,
     Lost,
     Marked,
@@ -36,7 +37,7 @@ def record() -> list[RankRecord]:
     call = Started(1, "all_reduce", "barrier", 8, (0, 1), ("all", 0), "a.py:1", 2)
     common = [Computed(0), call, Waited(1, 2), Marked(1, 2), StreamWaited(1), HostWaited(1), HostWaited(EVERYTHING)]
     sent, got = MessageSent(2, 1, 4, TAG, "a.py:2"), MessageAwaited(2, 0, TAG, "a.py:3", 1)
-    segments = [((1.0, 2.0), (3.0, 4.0)), ((0.0, 5.0),)]
+    segments = [(Counted(1.0, 2.0), Counted(2.0, 4.0, "product", "bf16", (1.0, 1.0, 1.0))), (Counted(0.0, 5.0),)]
     return [
         RankRecord([*common, sent, Waited(2), Lost(0.5), Stepped()], segments),
         RankRecord([*common, got, Waited(2), Computed(1, 3), Stepped()], segments),
@@ -91,7 +92,7 @@ def header(change: Callable[[dict[str, Any]], object]) -> Callable[[pa.Table], p
     ("change", "said"),
     [
         (lambda table: table.replace_schema_metadata(None), r"header: got None; expected the header of a record"),
-        (header(lambda told: told.update(format=9)), r"header\.format: got 9; expected 1, which this version"),
+        (header(lambda told: told.update(format=9)), r"header\.format: got 9; expected 2, which this version"),
         (header(lambda told: told.pop("groups")), r"header: got .*; expected format, ranks and groups"),
         (header(lambda told: told.update(ranks=1)), r"expected ranks below 1|rows of the 1 ranks"),
         (header(lambda told: told.update(ranks=2, groups=told["groups"][:1])), r"group: got 1; expected a group"),

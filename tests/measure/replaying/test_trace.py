@@ -34,8 +34,9 @@ from syncline.measure.replaying.clocks import (
     reachable_loss,
     sites_of,
 )
+from syncline.measure.replaying.record_changes import without_overlap, without_site
 from syncline.measure.replaying.rows import loss_rows, replay_rows, replay_timed, timed_replays
-from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap, without_site
+from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.measure.replaying.sensitivities import sensitivities
 from syncline.measure.replaying.tables import decisive
 from syncline.measure.replaying.trace import check_trace, read_records, script_names, trace, whatif

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
+from syncline.costmodel.bases import communication_uncertainty
 from syncline.planner.bounds import Factors, combined_bounds
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project
@@ -46,7 +46,7 @@ def test_rows_have_what_both_causes_do_one_at_a_time(overlap: str) -> None:
     one = spec(overlap=overlap, networks=["10gbe", {"name": "mine", "latency": "1 ms", "bandwidth": "1 Gbit/s"}])
     plan = ProjectionPlan([one])
     rows = iter(project(one))
-    k = computing_uncertainty(one.compute.hardware, 768)
+    k = one.compute.uncertainty(one.model)
     for network in one.networks:
         c = communication_uncertainty(network, None)
         for number in range(len(METHODS)):

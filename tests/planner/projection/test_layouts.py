@@ -46,10 +46,10 @@ def test_what_tensor_parallelism_waits_for_by_hand() -> None:
     wanted = row["micro_batches"] * (32 * 4 + 2) * one
     assert row["tensor_s"] == pytest.approx(wanted, rel=1e-6)
     assert row["inside_s"] == pytest.approx(row["tensor_s"])
-    assert row["compute_s"] == pytest.approx(MODELS["llama-7b"].flops_per_token * 32768 / (0.44 * 312e12))
     parts = ("compute_s", "encode_s", "trigger_s", "inside_s", "exposed_communication_s")
     assert row["step_time_s"] == pytest.approx(sum(row[name] for name in parts))
-    assert row["utilisation"] == pytest.approx(row["compute_s"] * 0.44 / row["step_time_s"])
+    flops = MODELS["llama-7b"].flops_per_token * 32768
+    assert row["utilisation"] == pytest.approx(flops / 312e12 / row["step_time_s"])
 
 
 def test_a_replica_of_a_site_sends_its_own_part_over_the_line() -> None:
@@ -85,14 +85,14 @@ def test_a_replica_s_memory_is_shared_out() -> None:
     assert full["sharding"] == "full"
 
 
-def test_layers_that_are_computed_again_take_a_third_more() -> None:
+def test_layers_that_are_computed_again_run_their_forward_pass_twice() -> None:
     plain, kept = (rows_of([], memory={"activations": one}) for one in ("recomputed", "selective"))
-    assert plain["diloco"]["compute_s"] == pytest.approx(4 / 3 * kept["diloco"]["compute_s"])
+    assert 1.25 < plain["diloco"]["compute_s"] / kept["diloco"]["compute_s"] < 4 / 3
     stored, again = (
         rows_of("tensor=8", memory={"activations": how, "micro_batches": 32})["ddp-adam"]
         for how in ("selective", "recomputed")
     )
-    assert again["compute_s"] == pytest.approx(4 / 3 * stored["compute_s"])
+    assert 1.25 < again["compute_s"] / stored["compute_s"] < 4 / 3
     assert again["activations_bytes"] < stored["activations_bytes"]
     assert again["tensor_s"] > stored["tensor_s"]
 
@@ -229,8 +229,9 @@ def weak_scaling_error(row: tuple[Any, ...]) -> float:
              "norms_per_layer": 2, "position_embedding": True, "biases": ["qkv", "out", "mlp", "norm"]}  # fmt: skip
     told = rows_of(
         {"tensor": tensor, "pipeline": pipeline, "chunks": chunks}, ["ddp-adam"], model=model, networks=["dgx-a100"],
-        hardware="a100", workers=gpus, tokens_per_worker=batch * 2048 // gpus,
+        workers=gpus, tokens_per_worker=batch * 2048 // gpus,
         memory={"activations": "recomputed", "micro_batches": batch * tensor * pipeline // (gpus * micro)},
+        compute={"hardware": "a100", "kernels": {"attention": "eager"}},  # FlashAttention came later
     )["ddp-adam"]  # fmt: skip
     return float(told["step_time_s"] / step_s(row) - 1)
 
@@ -242,8 +243,6 @@ def test_published_sizes_are_those_of_their_shapes() -> None:
 
 
 def test_published_steps_without_tuning() -> None:
-    # The preset's 44% is of the first row, all waiting included; the largest matrices reach more.
-    first, middle, last = (weak_scaling_error(row) for row in (WEAK_SCALING[0], WEAK_SCALING[5], WEAK_SCALING[-1]))
-    assert abs(first) < 0.05
-    assert 0.1 < middle < 0.25
-    assert 0.3 < last < 0.55
+    # By kernels; a utilisation of 44% was 4% off in the first row and 45% in the last.
+    errors = [abs(weak_scaling_error(row)) for row in WEAK_SCALING]
+    assert max(errors) < 0.12 and np.median(errors) < 0.03

@@ -74,8 +74,11 @@ def head_of(record: RankRecord, ranks: int, head_fields: dict[str, str]) -> Chak
     if record.segment_cpu_s:
         add_attributes(head, **{f"{PREFIX}cpu_s": record.segment_cpu_s})
     for number, operations in enumerate(record.segments):
-        flat = [value for pair in operations for value in pair]
+        flat = [value for operation in operations for value in operation[:2]]
         add_attributes(head, **{f"{PREFIX}segment.{number}": flat})
+        if any(operation.shape for operation in operations):
+            kernels = json.dumps([operation[2:] for operation in operations])
+            add_attributes(head, **{f"{PREFIX}kernels.{number}": kernels})
     return head
 
 
@@ -164,7 +167,9 @@ class NodesOfRank:
         now_us = round(1e6 * self._total_s)
         node.duration_micros, self._written_us = now_us - self._written_us, now_us
         operations = self.record.segments[event.segment]
-        flops, nbytes = (min(MOST, round(sum(pair[place] for pair in operations))) for place in (0, 1))
+        flops, nbytes = (
+            min(MOST, round(sum(getattr(operation, name) for operation in operations))) for name in ("flops", "nbytes")
+        )
         # A roofline divides by both: an operation without arithmetic gets one FLOP, and is still bound by its bytes.
         add_attributes(node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment)
         return node

@@ -12,11 +12,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from syncline.costmodel.compute.operations import Kind
 from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Computed,
+    Counted,
     Lost,
     Marked,
     MessageAwaited,
@@ -221,7 +223,7 @@ class RecordOfRank:
         else:
             number = -1
             flops, nbytes = (float(self._non_negative_int(node, name, 0)) for name in ("num_ops", "tensor_size"))
-            operations, seconds = ((flops, nbytes),), node.duration_s
+            operations, seconds = (Counted(flops, nbytes),), node.duration_s
         key = operations, seconds if number < 0 else float(number)
         if key not in self._segments:
             self._segments[key] = len(self.record.segments)
@@ -305,6 +307,20 @@ class RecordOfRank:
         return SpecError(f"trace.{self.path}.node {node.id}", value, expected)
 
 
+def _kernels_of(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
+    """Return the kind, number format, shape and mask of each operation of a segment; nothing if it has none."""
+    if text is None:
+        return [()] * count
+    try:
+        kernels = [(kind, precision, tuple(map(float, shape)), bool(causal))
+                   for kind, precision, shape, causal in json.loads(text)]  # fmt: skip
+    except (ValueError, TypeError):
+        kernels = []
+    if len(kernels) != count or not all(kind in get_args(Kind) for kind, *_ in kernels):
+        raise SpecError("trace", path, f"kinds and shapes of {count} operations in {PREFIX}kernels")
+    return kernels
+
+
 def _segments_of(head: dict[str, Any], path: str) -> tuple[list[Operations] | None, list[float]]:
     """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
     if f"{PREFIX}ranks" not in head:
@@ -318,7 +334,9 @@ def _segments_of(head: dict[str, Any], path: str) -> tuple[list[Operations] | No
         flat = head[f"{PREFIX}segment.{len(segments)}"]
         if not is_numbers(flat) or len(flat) % 2:
             raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
-        segments.append(tuple(zip(flat[::2], flat[1::2], strict=True)))
+        kernels = _kernels_of(head.get(f"{PREFIX}kernels.{len(segments)}"), len(flat) // 2, path)
+        pairs = zip(flat[::2], flat[1::2], kernels, strict=True)
+        segments.append(tuple(Counted(flops, nbytes, *kernel) for flops, nbytes, kernel in pairs))
     seconds = head.get(f"{PREFIX}cpu_s", [])
     if seconds and not (is_numbers(seconds) and len(seconds) == len(segments)):
         raise SpecError("trace", path, f"seconds of each segment in {PREFIX}cpu_s")

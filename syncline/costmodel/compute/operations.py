@@ -1,0 +1,131 @@
+"""Operations of a training step, and their seconds on a GPU whose kernels are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from syncline.costmodel.compute.hardware import Hardware
+from syncline.costmodel.compute.kernel_rates import BACKWARD_ATTENTION, TILE_TOKENS, KernelRates
+
+Kind = Literal["product", "attention", "attention backward", "memory"]
+
+
+class Operation(NamedTuple):
+    """A kernel, or several alike.
+
+    Attributes:
+        kind: what limits it.
+        shape: of a product, ``(m, n, k)`` or ``(m, n, k, groups)``; of attention, ``(sequences, heads, queries, keys,
+            head)``; else empty.
+        precision: number format of a product.
+        nbytes: bytes that it reads and writes.
+        causal: whether attention masks half of the scores.
+        kernels: number of such kernels.
+    """
+
+    kind: Kind
+    shape: tuple[float, ...] = ()
+    precision: str = "bf16"
+    nbytes: float = 0.0
+    causal: bool = False
+    kernels: float = 1.0
+
+    @property
+    def flops(self) -> float:
+        """Return the FLOPs of one such kernel; a causal mask halves those of attention."""
+        if self.kind == "product":
+            m, n, k, *groups = self.shape
+            return 2.0 * m * n * k * (groups[0] if groups else 1.0)
+        if self.kind == "memory":
+            return 0.0
+        sequences, heads, queries, keys, head = self.shape
+        forward = 4.0 * sequences * heads * queries * keys * head / (2 if self.causal else 1)
+        return forward if self.kind == "attention" else BACKWARD_ATTENTION * forward
+
+
+def product(
+    m: float, n: float, k: float, precision: str, bytes_per_number: float, groups: float = 1.0, count: float = 1.0
+) -> Operation:
+    """Return ``groups`` products ``(m, k) (k, n)`` in one kernel."""
+    nbytes = bytes_per_number * groups * (m * k + k * n + m * n)
+    return Operation("product", (m, n, k) if groups == 1 else (m, n, k, groups), precision, nbytes, kernels=count)
+
+
+def memory(nbytes: float, count: float = 1.0) -> Operation:
+    """Return ``count`` kernels that read and write ``nbytes`` each."""
+    return Operation("memory", nbytes=nbytes, kernels=count)
+
+
+def operation_s(operation: Operation, on: Hardware, attention: str = "flash") -> float:
+    """Return the seconds of one kernel, see `syncline.costmodel.compute.kernel_rates`.
+
+    Args:
+        operation: the kernel.
+        on: a GPU with ``kernels``.
+        attention: kind of fused attention.
+
+    Raises:
+        SpecError: the GPU has no kernel of this number format or this kind of attention.
+    """
+    kernels = _kernels(on)
+    memory_s = operation.nbytes / (kernels.memory * (on.memory_bytes_per_s or float("inf")))
+    if operation.kind == "memory":
+        return kernels.floor_s + memory_s
+    if operation.kind == "product":
+        rate = kernels.product(operation.precision)
+        m, n, k, *groups = operation.shape
+        power = 1.0 if on.power_w is None else on.power_w / kernels.power_w
+        share = rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
+        return kernels.floor_s + max(operation.flops / (on.peak_flops * rate.peak * share), memory_s)
+    sequences, heads, queries, keys, head = operation.shape
+    waves = sequences * heads * queries / TILE_TOKENS / kernels.multiprocessors
+    fused = kernels.attention_pass(attention, operation.kind == "attention backward")
+    return kernels.floor_s + operation.flops / (on.peak_flops * fused.efficiency(keys, head, waves))
+
+
+def _kernels(on: Hardware) -> KernelRates:
+    assert on.kernels is not None
+    return on.kernels
+
+
+class Seconds(NamedTuple):
+    """The seconds of operations on the device and on its host.
+
+    Attributes:
+        device_s: on the device, one kernel after another.
+        launch_s: of the host, which launches them and runs ahead of the device.
+    """
+
+    device_s: float
+    launch_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Return the time until all have run: the host launches kernels while earlier ones run."""
+        return max(self.device_s, self.launch_s)
+
+
+def operations_s(
+    operations: Iterable[Operation], on: Hardware, attention: str = "flash", eager: bool = False
+) -> Seconds:
+    """Return the seconds of operations on the device and on the host.
+
+    Args:
+        operations: kernels that run one after another.
+        on: a GPU with ``kernels``.
+        attention: kind of fused attention.
+        eager: whether the host runs each operation in Python; otherwise it only launches kernels.
+    """
+    kernels = _kernels(on)
+    launch_s = kernels.eager_s if eager else kernels.launch_s
+    device, count = 0.0, 0.0
+    for operation in operations:
+        device += operation.kernels * operation_s(operation, on, attention)
+        count += operation.kernels
+    return Seconds(device, count * launch_s)
+
+
+def flops_of(operations: Sequence[Operation]) -> float:
+    """Return the FLOPs of operations."""
+    return sum(operation.kernels * operation.flops for operation in operations)

@@ -1,0 +1,362 @@
+"""Operations of a transformer's training step on one worker, from the model's shape.
+
+A worker computes u tokens of a micro-batch: b sequences of s, shared out over c workers, with matrices split over t. A
+matrix ``(o, i)`` has three products: ``(u, o, i)`` forward, ``(u, i, o)`` for the gradient of its input, ``(o, i, u)``
+for that of the weight. Attention multiplies the u queries with keys of the whole sequence, and a causal mask halves it.
+An expert layer routes each token to E' of E experts, e groups of workers having E / e each.
+
+Kernels that memory bounds read and write, with w bytes per number, per token:
+
+| kernels                    | eager, forward + backward                 | compiled                    |
+|----------------------------|-------------------------------------------|-----------------------------|
+| a norm of d numbers        | ``2 w d + 5 w d``                         | with the sum, ``4 w d`` both |
+| a sum with the residual    | ``3 w d + 3 w d``                         | with the norm               |
+| an activation of f numbers | ``2 w f + 3 w f``; with a gate ``5 + 9``  | the same; ``3 + 5``         |
+| a rotation of q numbers    | ``10 w q + 10 w q``                       | ``2 w q + 2 w q``           |
+| gradients of q, k, v joined | ``2 w q`` backward                       | none                        |
+| a bias of o numbers        | ``w o`` backward                          | the same                    |
+| scores without fused attention, each | ``13 + 26`` bytes               | the same                    |
+| tokens sent to E' experts and back   | ``4 w E' d + 4 w E' d``         | the same                    |
+| a product in fp8: casts of its operands | ``(w + 2) i + (w + 2) o`` and of the weight, per micro-batch | |
+| the loss of V logits       | 49 bytes per logit in all                 | 12                          |
+
+The embedding reads and writes u d numbers, and its backward pass 2 V d more. The optimizer passes 28 bytes per fp32
+parameter (it reads the gradient, reads and writes weight and two moments); PyTorch's ``foreach`` takes 2.8 times as
+long. Sharded weights are copied out of the buffers of their collectives, 14 bytes per parameter and micro-batch.
+Gradients of later micro-batches are added, 3 w bytes per parameter. With recomputation the forward pass of each layer
+runs once more.
+
+Sources: the counts of kernels in PyTorch; cross-entropy, AdamW and FlashAttention as measured on an H100
+(``results/gpu``); scores as in `syncline.costmodel.compute.transformer_time`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from syncline.costmodel.compute.hardware import Hardware
+from syncline.costmodel.compute.kernel_rates import bytes_per_activation
+from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.operations import Operation, Seconds, memory, operations_s, product
+from syncline.costmodel.compute.tensors import TensorShape
+
+AttentionKind = Literal["flash", "flash-1", "cudnn", "eager"]
+
+LOSS_BYTES, FUSED_LOSS_BYTES = 49.0, 12.0
+"""Bytes per logit of the loss's forward and backward pass in PyTorch, and in one fused kernel."""
+
+UPDATE_BYTES, FOREACH = 28.0, 2.8
+"""Bytes per parameter of Adam's update, and the seconds of PyTorch's ``foreach`` update over those of a fused one."""
+
+SHARD_COPY_BYTES = 14.0
+"""Bytes per parameter of copies in and out of the buffers of sharded weights and gradients."""
+
+SCORE_BYTES = 13.0
+"""Bytes per score of attention that is not fused, forward."""
+
+EIGHT_BITS = ("fp8", "mxfp8", "nvfp4")
+
+
+@dataclass(frozen=True)
+class Software:
+    """The kernels that a training's software runs.
+
+    Args:
+        attention: kind of attention; None: that of the hardware which is named first.
+        compiled: whether a compiler (or a library of fused kernels) joins elementwise kernels.
+        fused_loss: whether the loss is one kernel; None: as ``compiled``.
+        fused_optimizer: whether the update is one kernel; None: as ``compiled``.
+        causal: whether attention masks half of the scores.
+    """
+
+    attention: AttentionKind | None = None
+    compiled: bool = False
+    fused_loss: bool | None = None
+    fused_optimizer: bool | None = None
+    causal: bool = True
+
+    def attention_on(self, hardware: Hardware) -> str:
+        """Return the kind of attention on some hardware."""
+        if self.attention is not None or hardware.kernels is None:
+            return self.attention or "flash"
+        return hardware.kernels.attention[0][0]
+
+    @property
+    def loss_bytes(self) -> float:
+        """Return the bytes per logit of the loss."""
+        return FUSED_LOSS_BYTES if self._is_fused(self.fused_loss) else LOSS_BYTES
+
+    @property
+    def update_bytes(self) -> float:
+        """Return the bytes per parameter of an update that would take as long at the memory's rate."""
+        return UPDATE_BYTES * (1.0 if self._is_fused(self.fused_optimizer) else FOREACH)
+
+    def _is_fused(self, choice: bool | None) -> bool:
+        return self.compiled if choice is None else choice
+
+
+class Share(NamedTuple):
+    """A worker's share of a micro-batch.
+
+    Attributes:
+        sequences: b, sequences of a micro-batch on the workers of one data-parallel rank.
+        tensor: t.
+        context: c.
+        expert: e.
+        precision: number format of products.
+    """
+
+    sequences: float
+    tensor: int = 1
+    context: int = 1
+    expert: int = 1
+    precision: str = "bf16"
+
+
+class Passes(NamedTuple):
+    """The operations of a forward and a backward pass."""
+
+    forward: list[Operation]
+    backward: list[Operation]
+
+
+def layer_operations(model: ModelShape, share: Share, software: Software, dense: bool = False) -> Passes:
+    """Return the operations of one layer and micro-batch, without recomputation.
+
+    Args:
+        model: shape of the model.
+        share: the worker's share.
+        software: kernels that run.
+        dense: whether the layer has no experts, as the first ones of some models.
+    """
+    passes = Passes([], [])
+    tokens = share.sequences * model.sequence / share.context
+    has_experts = model.experts > 1 and not dense
+    for tensor in model.dense_layer if dense else model.layer:
+        group, _, name = tensor.name.rpartition(".")
+        if tensor.is_matrix and not group.startswith("expert_"):
+            _add_product(passes, tensor, _split(name), tokens, share)
+        elif tensor.name.endswith("_bias") and not group.startswith("expert_"):
+            passes.backward.append(memory(bytes_per_activation(share.precision) * tokens * tensor.elements))
+    if has_experts:
+        _add_experts(passes, model, tokens, share, software)
+    _add_attention(passes, model, tokens, share, software)
+    _add_elementwise(passes, model, tokens, share, software, dense=not has_experts)
+    return passes
+
+
+Split = Literal["rows", "columns", "none"]
+
+
+def _split(name: str) -> Split:
+    """Return which side of a matrix tensor parallelism splits: outputs are rows, inputs are columns."""
+    if name in ("out", "down"):
+        return "columns"
+    return "none" if name in ("router", "query_down", "key_value_down") else "rows"
+
+
+def _add_product(
+    passes: Passes, tensor: TensorShape, split: Split, tokens: float, share: Share, groups: float = 1.0
+) -> None:
+    """Append the three products of a matrix, and the casts of their operands to 8 bits."""
+    outputs, inputs = (float(side) for side in tensor.shape)
+    outputs, inputs = (
+        outputs / (share.tensor if split == "rows" else 1),
+        inputs / (share.tensor if split == "columns" else 1),
+    )
+    w = bytes_per_activation(share.precision)
+    stored = 1 if share.precision in EIGHT_BITS else w
+    passes.forward.append(product(tokens, outputs, inputs, share.precision, stored, groups))
+    passes.backward.append(product(tokens, inputs, outputs, share.precision, stored, groups))
+    passes.backward.append(product(outputs, inputs, tokens, share.precision, stored, groups))
+    if share.precision in EIGHT_BITS:  # each operand is cast, and its transposed, too
+        passes.forward.append(memory((w + 2) * groups * (tokens * inputs + outputs * inputs)))
+        passes.backward.append(memory((w + 2) * groups * tokens * outputs))
+
+
+def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
+    """Append the grouped products of the experts of a worker, and the sorting of tokens."""
+    w = bytes_per_activation(share.precision)
+    groups = model.experts / share.expert
+    routed = tokens * model.experts_per_token / share.tensor / groups
+    for tensor in model.layer:
+        if tensor.is_matrix and tensor.name.startswith("expert_0."):
+            _add_product(passes, tensor, "none", routed, share, groups)
+    moved = 2 * w * routed * groups * model.width
+    router = 4.0 * tokens * model.experts  # fp32 scores
+    passes.forward.extend((memory(moved, 2), memory(3 * router, 4)))
+    passes.backward.extend((memory(moved, 2), memory(3 * router, 3)))
+    hidden = model.expert_width
+    _add_activation(passes, model.gated, w * routed * groups * hidden, software.compiled)
+
+
+def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
+    heads = model.heads / share.tensor
+    head = model.scores_width / model.heads
+    queries = tokens / share.sequences
+    shape = (share.sequences, heads, queries, float(model.sequence), head)
+    if software.attention != "eager":
+        passes.forward.append(Operation("attention", shape, causal=software.causal))
+        passes.backward.append(Operation("attention backward", shape, causal=software.causal))
+        return
+    w, groups = bytes_per_activation(share.precision), share.sequences * heads
+    precision = "bf16" if share.precision in EIGHT_BITS else share.precision
+    first = product(queries, model.sequence, head, precision, w, groups)
+    second = product(queries, head, model.sequence, precision, w, groups)
+    scores = groups * queries * model.sequence
+    passes.forward.extend((first, second, memory(SCORE_BYTES * scores / 3, 3)))
+    passes.backward.extend((first, first, second, second, memory(2 * SCORE_BYTES * scores / 4, 4)))
+
+
+def _add_elementwise(
+    passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software, dense: bool
+) -> None:
+    """Append the kernels of a layer that memory bounds; tensor parallelism also splits norms and sums by tokens."""
+    w, t = bytes_per_activation(share.precision), share.tensor
+    width = w * tokens * model.width / t
+    norms = max(model.norms_per_layer, 2)
+    if software.compiled:
+        passes.forward.extend([memory(4 * width)] * norms)
+        passes.backward.extend([memory(4 * width)] * norms)
+    else:
+        passes.forward.extend([memory(2 * width)] * norms + [memory(3 * width)] * 2)
+        passes.backward.extend([memory(5 * width)] * norms + [memory(3 * width)] * 2)
+    heads = w * tokens * (model.query_width + model.key_width) / t
+    rotated = 0.0 if model.position_embedding else heads
+    if rotated:
+        kernels = 1 if software.compiled else 5
+        for operations in passes:
+            operations.append(memory(2 * rotated, kernels))
+    if model.head_norms:
+        passes.forward.append(memory(2 * heads))
+        passes.backward.append(memory(5 * heads))
+    if not software.compiled:
+        passes.backward.append(memory(2 * (heads + w * tokens * model.key_width / t)))
+    if dense:
+        _add_activation(passes, model.gated, w * tokens * model.hidden_width / t, software.compiled)
+    elif model.shared_experts:
+        shared = model.shared_experts * model.expert_width
+        _add_activation(passes, model.gated, w * tokens * shared / t, software.compiled)
+
+
+def _add_activation(passes: Passes, gated: bool, hidden_bytes: float, compiled: bool) -> None:
+    if not gated:
+        passes.forward.append(memory(2 * hidden_bytes))
+        passes.backward.append(memory(3 * hidden_bytes))
+    elif compiled:
+        passes.forward.append(memory(3 * hidden_bytes))
+        passes.backward.append(memory(5 * hidden_bytes))
+    else:
+        passes.forward.extend((memory(2 * hidden_bytes), memory(3 * hidden_bytes)))
+        passes.backward.extend([memory(3 * hidden_bytes)] * 3)
+
+
+def end_operations(model: ModelShape, share: Share, software: Software) -> Passes:
+    """Return the operations of the embedding, the last norm, the output layer and the loss of one micro-batch."""
+    passes = Passes([], [])
+    tokens = share.sequences * model.sequence / share.context
+    w, vocabulary = bytes_per_activation(share.precision), model.vocabulary / share.tensor
+    width = w * tokens * model.width
+    table = w * vocabulary * model.width
+    passes.forward.extend((memory(2 * width), memory(2 * width / share.tensor)))
+    passes.backward.extend((memory(width + 2 * table, 2), memory(5 * width / share.tensor)))
+    precision = "bf16" if share.precision in EIGHT_BITS else share.precision
+    head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
+    _add_product(passes, head, "rows", tokens, share._replace(precision=precision))
+    logits = software.loss_bytes * tokens * vocabulary
+    kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3
+    passes.forward.append(memory(logits / 2 / kernels, kernels))
+    passes.backward.append(memory(logits / 2 / kernels, kernels))
+    return passes
+
+
+class MicroBatch(NamedTuple):
+    """The seconds of one micro-batch of a layer, and of all that is not a layer.
+
+    Attributes:
+        forward: forward pass of one layer.
+        backward: backward pass of one layer.
+        dense_forward: forward pass of one of the first layers without experts.
+        dense_backward: its backward pass.
+        ends: embedding, last norm, output layer and loss, both ways.
+    """
+
+    forward: Seconds
+    backward: Seconds
+    dense_forward: Seconds
+    dense_backward: Seconds
+    ends: Seconds
+
+
+@lru_cache(maxsize=4096)
+def micro_batch(model: ModelShape, share: Share, software: Software, hardware: Hardware) -> MicroBatch:
+    """Return the seconds of the parts of a micro-batch."""
+    attention = software.attention_on(hardware)
+
+    def timed(operations: list[Operation]) -> Seconds:
+        return operations_s(operations, hardware, attention, eager=not software.compiled)
+
+    layer = layer_operations(model, share, software)
+    dense = layer_operations(model, share, software, dense=True) if model.dense_layers else layer
+    ends = end_operations(model, share, software)
+    forward, backward, dense_forward, dense_backward = (timed(operations) for operations in (*layer, *dense))
+    return MicroBatch(forward, backward, dense_forward, dense_backward, timed([*ends.forward, *ends.backward]))
+
+
+class Work(NamedTuple):
+    """The work of one worker in a step.
+
+    Attributes:
+        share: its share of a micro-batch.
+        micro_batches: M.
+        stages: K, pipeline stages, over which layers and ends are spread evenly.
+        parameters: parameters of the worker's stage and part.
+        updated: parameters that it updates.
+        recomputed: whether the backward pass runs each layer's forward pass again.
+        sharded: whether weights are gathered before their use.
+    """
+
+    share: Share
+    micro_batches: float
+    stages: int
+    parameters: float
+    updated: float
+    recomputed: bool = False
+    sharded: bool = False
+
+
+def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Hardware) -> dict[str, float]:
+    """Return the computing seconds of a worker's step by part; they sum to the step.
+
+    The parts are ``layers``, ``recomputation``, ``ends`` (embedding, output layer, loss), ``copies`` (sharded weights,
+    sums of gradients), ``update``, and ``launches``, the time in which the device waits for the host.
+    """
+    times = micro_batch(model, work.share, software, hardware)
+    layers = model.layers - model.dense_layers, model.dense_layers
+    forward = _total(layers, times.forward, times.dense_forward)
+    backward = _total(layers, times.backward, times.dense_backward)
+    m, k = work.micro_batches, work.stages
+    w = bytes_per_activation(work.share.precision)
+    copied = SHARD_COPY_BYTES * m * work.parameters if work.sharded else 0.0
+    summed = 3 * w * (m - 1) * work.parameters
+    copies = operations_s([memory(copied + summed, 1 if copied + summed else 0)], hardware)
+    update = operations_s([memory(software.update_bytes * work.updated)], hardware)
+    again = forward if work.recomputed else Seconds(0.0, 0.0)
+    device = {
+        "layers": m / k * (forward.device_s + backward.device_s),
+        "recomputation": m / k * again.device_s,
+        "ends": m / k * times.ends.device_s,
+        "copies": copies.device_s,
+        "update": update.device_s,
+    }
+    launched = (forward, backward, again, times.ends)
+    launch_s = m / k * sum(part.launch_s for part in launched)
+    return device | {"launches": max(0.0, launch_s - sum(device.values()))}
+
+
+def _total(layers: tuple[int, int], each: Seconds, dense: Seconds) -> Seconds:
+    counts = zip(layers, (each, dense), strict=True)
+    pairs = [(count * part.device_s, count * part.launch_s) for count, part in counts]
+    return Seconds(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))

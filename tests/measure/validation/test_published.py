@@ -1,0 +1,83 @@
+"""Published trainings against the ordinary projection, and tables of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from syncline.errors import SynclineError
+from syncline.measure.validation.cluster_files import predicted_rows
+from syncline.measure.validation.published import TRAININGS, training_spec
+from syncline.measure.validation.residuals import bases_of, covered_by_others
+
+MEDIANS = {
+    ("llm-foundry", "a100-40gb"): (78, 0.05),
+    ("llm-foundry", "h100"): (24, 0.18),
+    ("NeMo", "h100"): (21, 0.07),
+    ("NeMo", "b200"): (6, 0.04),
+    ("Megatron-Bridge", "gb200"): (4, 0.05),
+    ("Megatron-Bridge", "h100"): (2, 0.05),
+    ("Narayanan et al.", "a100"): (10, 0.03),
+}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, object]]:
+    return predicted_rows(TRAININGS)
+
+
+@pytest.mark.parametrize(("group", "expected"), MEDIANS.items())
+def test_published_trainings(rows, group, expected) -> None:  # type: ignore[no-untyped-def]
+    """Median errors by source and GPU; no constant comes from a training."""
+    errors = [abs(row["error"]) for row in rows if (row["source"], row["hardware"]) == group]
+    assert (len(errors), np.median(errors) < expected[1]) == (expected[0], True), np.median(errors)
+
+
+def test_llm_foundry_as_a_whole(rows) -> None:  # type: ignore[no-untyped-def]
+    errors = [abs(row["error"]) for row in rows if row["source"] == "llm-foundry"]
+    assert np.median(errors) < 0.08 and np.quantile(errors, 0.98) < 0.30
+
+
+def test_bounds_come_from_other_sources(rows) -> None:  # type: ignore[no-untyped-def]
+    covered = covered_by_others(rows)
+    dense = [inside for row, inside in zip(rows, covered, strict=True) if "experts" not in bases_of(row)[0]]
+    assert 0.75 < np.mean([bool(inside) for inside in dense]) <= 1
+
+
+def test_a_row_is_the_projection_of_its_settings() -> None:
+    row = {
+        "model": "llama-3-8b", "hardware": "{preset: h100, power_w: 500}", "network": "dgx-h100", "gpus": "16",
+        "micro_batch": "1", "global_batch": "32", "tensor": "2", "sequence": "4096", "precision": "fp8",
+        "kernels": "{compiled: true}",
+    }  # fmt: skip
+    spec = training_spec(row)
+    assert (spec.workers, spec.batch_tokens, spec.product_format) == (16, 32 * 4096, "fp8")
+    assert (spec.layout.tensor, spec.layout.data, spec.memory.micro_batches) == (2, 8, 4)
+    assert spec.compute.kernels.compiled and spec.compute.machine.power_w == 500
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"global_batch": "33"},
+            r"line 2: global_batch: got 33; expected a multiple of the 8 replicas times the micro",
+        ),
+        ({"hardware": "h99"}, r"line 2: compute.hardware: got 'h99'"),
+        ({"precision": "nvfp4"}, r"line 2: precision: got 'nvfp4'; expected one of 'bf16'"),
+        ({"tensor": "x"}, r"line 2: tensor: got 'x'; expected a whole number"),
+        ({"kernels": "{fused: 1}"}, r"line 2: compute.kernels.fused: got 1; expected no such field here"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    row = {
+        "model": "llama-3-8b", "hardware": "h100", "network": "dgx-h100", "gpus": "8", "micro_batch": "1",
+        "global_batch": "32", "tensor": "1", "precision": "bf16", "kernels": "{}", "step_ms": "5000",
+    } | change  # fmt: skip
+    path = tmp_path / "mine.csv"
+    quoted = (f'"{text}"' for text in row.values())
+    path.write_text(",".join(row) + "\n" + ",".join(quoted) + "\n")
+    with pytest.raises(SynclineError, match=message):
+        predicted_rows(path)
