@@ -17,6 +17,7 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+
+from syncline.errors import SpecError
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -268,10 +271,24 @@ def children_without_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
+"""Bytes of the longest path of a socket, of which multiprocessing makes one in the temporary folder."""
+
+
 def fork_server(modules: Sequence[str]) -> ForkServerContext:
-    """Return multiprocessing's context whose server imports these modules first and then forks the processes."""
+    """Return multiprocessing's context whose server imports these modules first and then forks the processes.
+
+    Raises:
+        SpecError: the path of the temporary folder is too long for a socket.
+    """
     from multiprocessing import get_context, util
 
+    too_long = len(os.fsencode(util.get_temp_dir())) + len("/listener-12345678") - LONGEST_SOCKET_PATH
+    if too_long > 0:
+        folder = tempfile.gettempdir()
+        raise SpecError(
+            "TMPDIR", folder, f"a folder whose path has at most {len(os.fsencode(folder)) - too_long} bytes"
+        )
     for listener in _listeners:
         listener.temporary.append(Path(util.get_temp_dir()))
     context = get_context("forkserver")

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from syncline.interrupts import SIGNALS, end_with_parent
+from syncline.errors import SpecError
+from syncline.interrupts import SIGNALS, end_with_parent, fork_server
 from syncline.runs.processes import shared_progress as processes
 from syncline.runs.processes.shared_progress import run_stoppable, shared_progress
 
@@ -139,3 +140,11 @@ def test_a_command_that_is_interrupted_says_so_in_one_line(command: Callable, mo
     done = command("project")
     assert (done.code, done.out) == (130, "")
     assert done.err == "interrupted; what was finished until then is in a folder\n"
+
+
+def test_a_temporary_folder_with_a_long_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket's path has few bytes; multiprocessing would end in a traceback."""
+    monkeypatch.setattr("multiprocessing.util.get_temp_dir", lambda: f"/{'x' * 120}/pymp-12345678")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: f"/{'x' * 120}")
+    with pytest.raises(SpecError, match=r"TMPDIR: got '/x+'; expected a folder whose path has at most 75 bytes"):
+        fork_server([])

@@ -221,9 +221,9 @@ def _kernels(spec: ProjectSpec) -> Assumption:
     """Return the kernels of which a step of a transformer is made."""
     machine, software = spec.compute.machine, spec.compute.kernels.build()
     assert machine.kernels is not None
-    made = "compiled" if software.compiled else "eager"
+    execution = "compiled" if software.compiled else "eager"
     attention = software.attention_on(machine)
-    text = f"the kernels of {machine.name}: {spec.product_format} products by shape, {attention} attention, {made}"
+    text = f"the kernels of {machine.name}: {spec.product_format} products by shape, {attention} attention, {execution}"
     if machine.power_w is not None:
         text += f", {machine.power_w:g} W"
     set_fields = spec.compute.kernels.model_fields_set

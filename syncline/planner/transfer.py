@@ -60,8 +60,8 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
     joined: dict[tuple[str, str], Uncertainty] = {}
     for part, bounds in parts:
         if bounds.reasons:
-            known = joined.get((part, bounds.basis))
-            joined[part, bounds.basis] = bounds if known is None else known.outside(bounds.reasons)
+            bounds_before = joined.get((part, bounds.basis))
+            joined[part, bounds.basis] = bounds if bounds_before is None else bounds_before.outside(bounds.reasons)
     return tuple(Transfer(part, bounds) for (part, _), bounds in joined.items())
 
 
@@ -89,27 +89,28 @@ def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertai
     """
     rates = () if failures is None else failures.failure_rates()
     mtbfs_s = {
-        name: known.node * group_mtbf_s(known.rates, known.node, known.node) for name, known in FAILURE_RATES.items()
+        name: published.node * group_mtbf_s(published.rates, published.node, published.node)
+        for name, published in FAILURE_RATES.items()
     }
-    for name, known in FAILURE_RATES.items():
-        if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in known.rates]:
+    for name, published in FAILURE_RATES.items():
+        if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in published.rates]:
             others = [mtbfs_s[name] / mtbf_s - 1 for other, mtbf_s in mtbfs_s.items() if other != name]
             bounds = uncertainty_of(others, "published failure rates of other clusters", sorted({*mtbfs_s} - {name}))
             yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 
 
-def refuse_transfers(found: Sequence[Transfer], strict: bool) -> None:
+def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:
     """Refuse an answer outside of what was measured if a question is strict.
 
     Raises:
         SpecError: names the reasons.
     """
-    if strict and found:
-        reasons = "; ".join(dict.fromkeys(reason for transfer in found for reason in transfer.uncertainty.reasons))
+    if strict and transfers:
+        reasons = "; ".join(dict.fromkeys(reason for transfer in transfers for reason in transfer.uncertainty.reasons))
         raise SpecError("--strict", reasons, "what was measured, or a file of 'syncline calibrate'")
 
 
-def tables_after(found: Sequence[Transfer], tables: Callable[[], Sequence[Group]]) -> list[Group]:
+def tables_after(transfers: Sequence[Transfer], tables: Callable[[], Sequence[Group]]) -> list[Group]:
     """Return tables after a line for each transferred part."""
-    lines = [Constrain(Text(transfer.line), NOTE_WIDTH) for transfer in found]
+    lines = [Constrain(Text(transfer.line), NOTE_WIDTH) for transfer in transfers]
     return [*([Group(*lines, Text(""))] if lines else []), *tables()]

@@ -280,10 +280,10 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
 def _placement_tables(rows: list[Record]) -> list[Group]:
     """Return a table of the placements that were timed, if there are several, and the place of each rank."""
     lines = [
-        {"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / given["makespan_s"]}
+        {"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / first["makespan_s"]}
         for row in rows
-        for given in row["placements"]
-        if given["placement"] == "given"
+        for first in row["placements"]
+        if first["placement"] == "given"
         for timed in row["placements"]
         if len(row["placements"]) > 1
     ]

@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -119,9 +121,9 @@ class Place:
     """A folder in which the commands run, with the files that they read."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.temporary = folder, folder.with_name(f"{folder.name}-tmp")
-        for path in (self.folder, self.temporary):
-            path.mkdir(parents=True)
+        self.folder, self.temporary = folder, Path(tempfile.mkdtemp(prefix="t-"))  # short: it will have sockets
+        weakref.finalize(self, shutil.rmtree, self.temporary, ignore_errors=True)
+        self.folder.mkdir(parents=True)
         tiny_file(self.folder)
         for name, text in FILES.items():
             (self.folder / name).write_text(text)

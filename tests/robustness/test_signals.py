@@ -60,7 +60,7 @@ def test_ctrl_c_while_processes_start_is_one_line(command: str, tmp_path: Path) 
     place = Place(tmp_path / "here")
     process = begun(place, command, lambda here: "forkserver" in "".join(here.processes()))
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(HANG_S) == 130
+    assert process.wait(HANG_S) == 130, place.stderr()
     lines = [line for line in place.stderr().splitlines() if "warning: " not in line and "% after" not in line]
     assert lines == ["interrupted"]
     await_none(place)

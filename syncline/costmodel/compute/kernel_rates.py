@@ -82,9 +82,9 @@ class ProductRate:
         """Return e, the FLOP/s of ``groups`` products over the format's peak; ``power`` is W / W_0."""
         area = groups * m * n
         shaped = self.largest * k / (k + self.half_depth) * area / (area + self.half_area)
-        whole = min(shaped, self.sustained * min(1.0, power))
+        full = min(shaped, self.sustained * min(1.0, power))
         side = min(m, n)
-        return whole if groups == 1 else whole * side / (side + self.half_width)
+        return full if groups == 1 else full * side / (side + self.half_width)
 
 
 @dataclass(frozen=True)

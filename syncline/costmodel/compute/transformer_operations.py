@@ -343,20 +343,20 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     summed = 3 * w * (m - 1) * work.parameters
     copies = operations_s([memory(copied + summed, 1 if copied + summed else 0)], hardware)
     update = operations_s([memory(software.update_bytes * work.updated)], hardware)
-    again = forward if work.recomputed else Seconds(0.0, 0.0)
+    recomputation = forward if work.recomputed else Seconds(0.0, 0.0)
     device = {
         "layers": m / k * (forward.device_s + backward.device_s),
-        "recomputation": m / k * again.device_s,
+        "recomputation": m / k * recomputation.device_s,
         "ends": m / k * times.ends.device_s,
         "copies": copies.device_s,
         "update": update.device_s,
     }
-    launched = (forward, backward, again, times.ends)
+    launched = (forward, backward, recomputation, times.ends)
     launch_s = m / k * sum(part.launch_s for part in launched)
     return device | {"launches": max(0.0, launch_s - sum(device.values()))}
 
 
-def _total(layers: tuple[int, int], each: Seconds, dense: Seconds) -> Seconds:
-    counts = zip(layers, (each, dense), strict=True)
+def _total(layers: tuple[int, int], layer: Seconds, dense: Seconds) -> Seconds:
+    counts = zip(layers, (layer, dense), strict=True)
     pairs = [(count * part.device_s, count * part.launch_s) for count, part in counts]
     return Seconds(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))

@@ -1,4 +1,4 @@
-"""What was measured: families of machines, and ranges of sizes and scales; an answer outside of it is transferred."""
+"""Scopes of measurements: families of machines, ranges of sizes and scales. An answer outside is transferred."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNITS = {"workers": "{:,.0f} workers", "nbytes": "{:,.0f} bytes", "width": "a wi
 
 @dataclass(frozen=True)
 class Scope:
-    """What the measurements of a basis cover.
+    """The machines, sizes and scales that the measurements of a basis cover.
 
     Args:
         families: machine families that were measured; empty: any.
@@ -72,7 +72,7 @@ class Scope:
         return cls(families, **ranges)
 
     @classmethod
-    def of(cls, families: Iterable[str] = (), **values: Iterable[float]) -> Scope:
+    def of_values(cls, families: Iterable[str] = (), **values: Iterable[float]) -> Scope:
         """Return the scope of measurements from all values of each quantity."""
         ranges: dict[str, Any] = {
             name: (min(numbers), max(numbers)) for name, column in values.items() if (numbers := list(column))

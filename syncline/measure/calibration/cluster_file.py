@@ -128,7 +128,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         | _bounds(
             fit.errors,
             f"{facts['backend']}'s collectives of the calibration",
-            Scope.of(
+            Scope.of_values(
                 workers=[row["workers"] for row in rows if row["workers"] is not None],
                 nbytes=[float(row["nbytes"]) for row in rows],
             ),

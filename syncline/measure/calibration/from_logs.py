@@ -69,7 +69,7 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     fits = [_fit(logged, parts) for parts in _candidates(logged)]
     network, predicted_s = min(fits, key=lambda fit: float(np.square(np.log(fit[1] / _seconds(logged))).sum()))
     errors = predicted_s / _seconds(logged) - 1
-    scope = Scope.of(
+    scope = Scope.of_values(
         workers=[float(entry.setting["workers"]) for entry in logged],
         nbytes=[float(entry.setting["nbytes"]) for entry in logged],
     )
@@ -77,6 +77,7 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     fitted = uncertainty_of(errors)
     bounds = bounds_fields(Uncertainty(fitted.low, fitted.high, len(logged), f"{kinds} in the logs", 0, scope))
     section = network_fields(network)
+    assert isinstance(section, dict), "candidates are described by fields"
     (section if isinstance(network, Link) else section["between"])["bounds"] = bounds
     rows = [
         {"collective": entry.setting["kind"], "workers": entry.setting["workers"], "nbytes": entry.setting["nbytes"],
@@ -159,7 +160,7 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     A line without measurements has that of its other direction. All places have one worker, which a user changes.
     """
     by_ends = lines_by_ends(logged)
-    laws = {ends: StreamLaw.of(line) for ends, line in by_ends.items()}
+    laws = {ends: StreamLaw.from_line(line) for ends, line in by_ends.items()}
     places = list(dict.fromkeys(place for ends in laws for place in ends))
     missing = [
         f"{a} to {b}" for i, a in enumerate(places) for b in places[:i] if (a, b) not in laws and (b, a) not in laws

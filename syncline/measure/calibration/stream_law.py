@@ -77,7 +77,7 @@ class StreamLaw(NamedTuple):
     bounds: Uncertainty = UNKNOWN
 
     @classmethod
-    def of(cls, line: Line) -> StreamLaw:
+    def from_line(cls, line: Line) -> StreamLaw:
         """Return the law of a line's measurements."""
         rtt_s = float(np.median(line.round_trips_s))
         streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
@@ -89,8 +89,8 @@ class StreamLaw(NamedTuple):
         law = cls(window, rtt_s, cap, bool(held_back.any()))
         errors = [
             law.rate_bytes_per_s(count) / rate - 1
-            for count, rate, known in zip(streams, rates, fewest, strict=True)
-            if not known
+            for count, rate, is_fewest in zip(streams, rates, fewest, strict=True)
+            if not is_fewest
         ]
         if len(errors) < 2:
             return law

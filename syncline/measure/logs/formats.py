@@ -62,7 +62,7 @@ def read_text(file: Path, path: str = "measurements") -> str:
 
 def format_of(text: str) -> Format | None:
     """Return the format of a text; None if it has none of them."""
-    return next((known for known in FORMATS if known.matches(text)), None)
+    return next((log_format for log_format in FORMATS if log_format.matches(text)), None)
 
 
 def read_log(file: Path, path: str = "measurements") -> list[Logged]:
@@ -77,10 +77,10 @@ def read_log(file: Path, path: str = "measurements") -> list[Logged]:
         SynclineError: a line cannot be read; the error names file and line.
     """
     text = read_text(file, path)
-    known = format_of(text)
-    if known is None:
-        raise SpecError(path, str(file), " or ".join(known.name for known in FORMATS))
-    logged = list(known.read(text, file))
+    log_format = format_of(text)
+    if log_format is None:
+        raise SpecError(path, str(file), " or ".join(log_format.name for log_format in FORMATS))
+    logged = list(log_format.read(text, file))
     if not logged:
-        raise SpecError(path, str(file), f"{known.name} with a measurement")
+        raise SpecError(path, str(file), f"{log_format.name} with a measurement")
     return logged

@@ -80,19 +80,19 @@ def ping_log(text: str, file: Path) -> Iterator[Logged]:
     Raises:
         SynclineError: a ping has no line of round trips, because nothing came back.
     """
-    host, begun = "", 0
+    host, begin = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if pinged := PINGED.match(line):
             if host:
-                raise log_error(file, begun, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
-            host, begun = pinged[1], number
-        elif (found := ROUND_TRIP.search(line)) and host:
+                raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
+            host, begin = pinged[1], number
+        elif (match := ROUND_TRIP.search(line)) and host:
             source, target = _ends(file, "here", host)
-            rtt_s = 1e-3 * number_of(found[1], "rtt", file, number)
+            rtt_s = 1e-3 * number_of(match[1], "rtt", file, number)
             yield Logged("round trip", rtt_s, {"source": source, "target": target}, file, number)
             host = ""
     if host:
-        raise log_error(file, begun, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
+        raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
 
 
 def is_region_table(header: set[str]) -> bool:

@@ -13,7 +13,7 @@ Quantity = Literal["collective", "rate", "round trip"]
 
 
 class Logged(NamedTuple):
-    """One measurement.
+    """A measurement, in the shape that all formats of logs return.
 
     | quantity     | value                           | setting                                                        |
     |--------------|---------------------------------|----------------------------------------------------------------|

@@ -80,7 +80,9 @@ class Table(NamedTuple):
 
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
     """Return the rows of files, see `predicted_rows`; those of lines between places belong together."""
-    of_lines = [path for path in paths if path.is_file() and (known := format_of(read_text(path))) and known.of_lines]
+    of_lines = [
+        path for path in paths if path.is_file() and (log_format := format_of(read_text(path))) and log_format.of_lines
+    ]
     rows = [row for path in paths if path not in of_lines for row in predicted_rows(path, network)]
     return rows + (predicted_streams(of_lines) if of_lines else [])
 
@@ -142,7 +144,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
             return name, rows
     tables = (*(kind.columns for kind in TABLES.values()), (*NEEDED, f"and one of {', '.join(TIMES)}"))
     headers = "; or ".join(map(", ".join, tables))
-    logs = "; or ".join(known.name for known in FORMATS)
+    logs = "; or ".join(log_format.name for log_format in FORMATS)
     raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}; or {logs}")
 
 

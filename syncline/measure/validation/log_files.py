@@ -106,7 +106,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
     logged = [entry for path in paths for entry in read_log(path)]
     rows = []
     for (source, target), line in lines_by_ends(logged).items():
-        law, counts = StreamLaw.of(line), {entry.setting["streams"] for entry in line.rates}
+        law, counts = StreamLaw.from_line(line), {entry.setting["streams"] for entry in line.rates}
         for entry in line.rates:
             streams = entry.setting["streams"]
             if len(counts) > 1:

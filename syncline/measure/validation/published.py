@@ -43,7 +43,7 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
         SpecError: no model has this name.
     """
     text = row.get("sequence")
-    sequence = {"sequence": _whole(text, "sequence")} if text else {}
+    sequence = {"sequence": _count(text, "sequence")} if text else {}
     described = _fields(row["model"])
     shape = model((described if isinstance(described, dict) else {"kind": described}) | sequence, "model")
     assert isinstance(shape, ModelShape)
@@ -62,8 +62,8 @@ def training_spec(row: Mapping[str, str]) -> ProjectSpec:
         SpecError: a value that a projection does not accept.
     """
     values = OPTIONAL | {name: text for name, text in row.items() if text}
-    gpus, micro_batch, batch = (_whole(values[name], name) for name in ("gpus", "micro_batch", "global_batch"))
-    sizes = {name: _whole(values[name], name) for name in LAYOUT}
+    gpus, micro_batch, batch = (_count(values[name], name) for name in ("gpus", "micro_batch", "global_batch"))
+    sizes = {name: _count(values[name], name) for name in LAYOUT}
     model_parallel = sizes["tensor"] * sizes["context"] * sizes["pipeline"]
     data = gpus // model_parallel
     if data < 1 or batch % (data * micro_batch):
@@ -101,7 +101,7 @@ def _fields(text: str) -> Any:
     return parse_yaml(text)
 
 
-def _whole(text: str, name: str) -> int:
+def _count(text: str, name: str) -> int:
     if not str(text).isdecimal() or int(text) < 1:
         raise SpecError(name, text, "a whole number, at least 1")
     return int(text)

@@ -29,7 +29,7 @@ def computing_s(
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
     """
-    known: dict[tuple[int, int, int, int, int, bool, int], float] = {}
+    seconds_by_key: dict[tuple[int, int, int, int, int, bool, int], float] = {}
     seconds = np.empty(len(specs))
     columns = zip(
         specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.recomputed.tolist(), replicas.tolist(),
@@ -38,9 +38,9 @@ def computing_s(
     for index, (spec, micro, sharding, recomputed, count) in enumerate(columns):
         sharers = (layout.sharers if layout.sharers > 1 else count) if sharding else 1
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, recomputed, sharers
-        if key not in known:
-            known[key] = _computing_s(spec, layout, elements, micro, SHARDINGS[sharding], recomputed, sharers)
-        seconds[index] = known[key]
+        if key not in seconds_by_key:
+            seconds_by_key[key] = _computing_s(spec, layout, elements, micro, SHARDINGS[sharding], recomputed, sharers)
+        seconds[index] = seconds_by_key[key]
     return seconds
 
 

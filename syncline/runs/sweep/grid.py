@@ -104,7 +104,7 @@ class SweptSpec:
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
         chosen = [Override(grid.path, value, grid.origin, value) for grid, value in ordered]
         paths = [grid.path for grid, _ in settings]
-        inside_grids = [over for over in self.overrides if any(is_below(over.path, path) for path in paths)]
+        inside_grids = [change for change in self.overrides if any(is_below(change.path, path) for path in paths)]
         outside_grids = [override for override in self.overrides if override not in inside_grids]
         of_seeds = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
         try:

@@ -23,8 +23,8 @@ def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
     """
     if isinstance(value, Uncertainty):
         return value
-    known = {*NEEDED, *RANGES, "families"}
-    if not isinstance(value, Mapping) or not {*NEEDED} <= {*value} <= known:
+    fields = {*NEEDED, *RANGES, "families"}
+    if not isinstance(value, Mapping) or not {*NEEDED} <= {*value} <= fields:
         raise SpecError(path, dict(value) if isinstance(value, Mapping) else value, EXPECTED)
     try:
         ranges: dict[str, Any] = {name: tuple(map(float, value[name])) for name in RANGES if name in value}

@@ -74,7 +74,7 @@ def test_a_row_of_iperf_gives_the_window_and_the_others_follow_within_2_percent(
         }, Path("rows.csv"), number)
         for number, row in enumerate(rows, start=2)
     ]  # fmt: skip
-    law = StreamLaw.of(lines_by_ends(logged)["eu", "us"])
+    law = StreamLaw.from_line(lines_by_ends(logged)["eu", "us"])
     assert law.window_bytes == pytest.approx(2.7e6, rel=0.01)
     errors = [law.rate_bytes_per_s(row.setting["streams"]) / row.value - 1 for row in logged]
     assert len(errors) == 6 and np.abs(errors).max() < 0.02
@@ -83,7 +83,7 @@ def test_a_row_of_iperf_gives_the_window_and_the_others_follow_within_2_percent(
 
 def test_without_a_cap_the_largest_rate_stands_for_it() -> None:
     line = lines_by_ends([row for file in STREAMS[:2] for row in read_log(file)])["us", "eu"]
-    law = StreamLaw.of(line)
+    law = StreamLaw.from_line(line)
     assert not law.is_capped and law.cap_bytes_per_s == pytest.approx(2.086e9 / 8)
 
 

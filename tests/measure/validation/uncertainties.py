@@ -114,7 +114,7 @@ def measured_uncertainties(by_source: Residuals) -> dict[str, Uncertainty]:
     for basis in FITTED_PRESETS.values():
         library = basis.partition(",")[0]
         of_library = [row for row in rows if row.get("backend") == library]
-        scope = Scope.of(
+        scope = Scope.of_values(
             workers=[float(row["nodes"]) for row in of_library],
             nbytes=[float(row["megabytes"]) * MIB for row in of_library],
         )
@@ -126,7 +126,7 @@ def bounds_of(basis: str, rows: Sequence[Residual]) -> Uncertainty:
     """Return the uncertainty of a source that is not among those of the residuals, with the scope of these."""
     bounds = uncertainty_of([row.error for row in rows], basis, [row.source for row in rows])
     columns = {name: [value for row in rows if (value := getattr(row, name)) is not None] for name in RANGES}
-    scope = Scope.of(filter(None, (row.family for row in rows)), **columns)
+    scope = Scope.of_values(filter(None, (row.family for row in rows)), **columns)
     return Uncertainty(bounds.low, bounds.high, bounds.points, basis, bounds.sources, scope)
 
 
