@@ -30,6 +30,7 @@ from syncline.costmodel.bases import (
     WIDE_LINES,
     WIDE_MODELS,
     any_library_basis,
+    kernels_basis,
     nccl_nvlink_basis,
     nvlink_basis,
 )
@@ -52,6 +53,9 @@ from syncline.measure.validation.cluster_files import (
 )
 from syncline.measure.validation.measured_steps import read_points, recomputes
 from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
+from syncline.measure.validation.published import TRAININGS as PUBLISHED
+from syncline.measure.validation.published import source_of
+from syncline.measure.validation.published import training_spec as published_spec
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, least_of, residuals
 from syncline.measure.validation.trainings import TRAININGS, measured_step_s, predicted_training, training_spec
 from syncline.measure.validation.vtrain import errors_by_cell
@@ -148,7 +152,18 @@ def sources_left_out(rows: Sequence[Residual]) -> dict[str, tuple[int, float, Un
 
 def residuals_by_source() -> dict[str, list[Residual]]:
     """Return the residuals of each basis of several sources."""
-    return _over_nvlink() | _over_links() | training_residuals()
+    return _over_nvlink() | _over_links() | training_residuals() | kernel_residuals()
+
+
+def kernel_residuals() -> dict[str, list[Residual]]:
+    """Return the errors of published trainings whose kernels are added up."""
+    errors: dict[str, list[Residual]] = defaultdict(list)
+    for row in predicted_rows(PUBLISHED):
+        spec = published_spec(row)
+        family, width = FAMILIES[spec.compute.machine.name], float(spec.width or 0)
+        residual = Residual(row["error"], source_of(row), family, spec.workers, None, width)
+        errors[kernels_basis(spec.kernel_experts or 1)].append(residual)
+    return dict(errors)
 
 
 def shape_uncertainty() -> Uncertainty:
