@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.command import parser_of, show
-from syncline.measure.processes.messages import ServerSocket, WorkerKeys, WorkerSocket, make_keys, unpack_tensors
+from syncline.measure.processes.messages import CurveKeys, ServerSocket, WorkerSocket, make_keys, unpack_tensors
 from syncline.measure.processes.rendezvous import LOOPBACK, open_listener
 
 TIMEOUT_S = 120.0
@@ -82,7 +82,7 @@ def encrypted(nbytes: int) -> Iterator[Server]:
     server.close()
 
 
-def encrypted_worker(port: int, keys: WorkerKeys, tensor: Tensor) -> None:
+def encrypted_worker(port: int, keys: CurveKeys, tensor: Tensor) -> None:
     """Send each tensor back."""
     worker = WorkerSocket(port, keys, TIMEOUT_S)
     worker.send({"pid": 1})
