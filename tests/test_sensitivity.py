@@ -104,6 +104,7 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "tcp": Checked("test_windows_that_open_take_longer_after_idling"),
         "measured": Checked("test_measured_times_of_a_node_are_taken"),
         "nvlink": Checked("test_nccl_on_nvlink_is_taken"),
+        "bounds": FOR_PEOPLE,
     },
     NcclCosts: {
         **dict.fromkeys(
@@ -417,7 +418,7 @@ def test_hardware(field: str, hardware: Hardware, flops: float, factor: float) -
         assert compute_s(flops, entry.turn(hardware, factor)) < before_s
     else:
         texts = {name: f"not {getattr(hardware, name)}" for name in ("name", "source")}
-        other = {**texts, "collectives": (MEASURED,)}.get(field, factor)
+        other = {**texts, "collectives": (MEASURED,), "precision": "tf32"}.get(field, factor)
         assert compute_s(flops, replace(hardware, **{field: other})) == before_s
 
 

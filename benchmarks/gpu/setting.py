@@ -12,6 +12,7 @@ from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.models import MODELS
 
 PRESETS = (
+    (r"\bGB200\b", "gb200"),
     (r"\bB200\b", "b200"),
     (r"\bH200\b(?! NVL)", "h200"),
     (r"\bH100 80GB HBM3", "h100"),

@@ -282,7 +282,7 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
     lines = [
         {"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / first["makespan_s"]}
         for row in rows
-        for first in row["placements"]
+        for first in row.get("placements", ())
         if first["placement"] == "given"
         for timed in row["placements"]
         if len(row["placements"]) > 1

@@ -328,7 +328,7 @@ def test_presets_are_of_the_same_board():
         "NVIDIA H200": "h200",
         "NVIDIA H200 NVL": None,
         "NVIDIA B200": "b200",
-        "NVIDIA GB200": None,
+        "NVIDIA GB200": "gb200",
         "NVIDIA A100-SXM4-80GB": "a100",
         "NVIDIA A100-SXM4-40GB": "a100-40gb",
         "NVIDIA A100 80GB PCIe": None,

@@ -74,7 +74,7 @@ def test_a_projection_as_json_and_as_tables(command):
     told, shown = command("project", "--json"), command("project")
     result = json.loads(told.out)
     assert (told.code, told.err, shown.code, shown.out) == (0, "", 0, "")
-    assert result.keys() == {"spec", "assumptions", "rows"} and result["spec"] == "project-gpt-160m"
+    assert result.keys() == {"spec", "assumptions", "transferred", "rows"} and result["spec"] == "project-gpt-160m"
     assert len(result["rows"]) == 32 and all(row.keys() >= CLOCK | {"speedup"} for row in result["rows"])
     assert all(f"{row['speedup']:.{2 - (row['speedup'] >= 10)}f}x" in shown.err for row in result["rows"])
 

@@ -77,7 +77,7 @@ def test_rows_are_plain_and_have_the_fields(advice: Advice) -> None:
     assert set(FIELDS) <= set(rows[0]) and {row["list"] for row in rows} == {"ranked", "loss unknown", "infeasible"}
     assert record["question"]["batch_tokens"] == advice.question.batch_tokens
     names = [assumption["name"] for assumption in record["assumptions"]]
-    assert {"batch", "sequence", "tokens", "period", "wire format", "overlap", "sharding", "utilisation"} <= {*names}
+    assert {"batch", "sequence", "tokens", "period", "wire format", "overlap", "sharding", "computing"} <= {*names}
     assert all(assumption["origin"] for assumption in record["assumptions"])
     assert len(record["verdict"]) == 3
 
