@@ -91,6 +91,9 @@ HARDWARE_FIELDS: dict[str, Turned | Inert | Checked] = {
     "name": FOR_PEOPLE,
     "precision": Checked("test_gradients_are_as_wide_as_what_hardware_computes_in"),
     "source": Inert("where the numbers come from"),
+    "bounds": Inert("errors of predictions"),
+    "kernels": Inert("prices of operations, not of FLOPs: tests/costmodel/compute/test_operations.py"),
+    "power_w": Inert("a limit of kernels, likewise"),
 }
 
 OF_LINKS = Checked("test_links_inside_networks")
