@@ -8,8 +8,10 @@ lines. On equal lines between K equal stages a direction takes, with X = F or B,
 
 where d messages travel with the message before them on a busy line (`nccl_costs.messages_ahead`; 0 without NCCL). The
 forward direction ends where the backward one begins, so their sum is the flush. On different lines `gpipe_ends_s`
-follows the messages hop by hop; both equal the event simulation of one pipeline. The flushes before an update follow
-one another: the first stage, which ends last, begins the next.
+follows the messages hop by hop; both equal the event simulation of one pipeline. A message that is ready just as the
+one before it has left (X = m) is not queued behind it, so d adds nothing; where times are not exact, rounding can
+decide such ties otherwise in the events. The flushes before an update follow one another: the first stage, which ends
+last, begins the next.
 
 Source: Y. Huang et al., "GPipe" (2019), section 2.3, for m = 0; the lines are our derivation.
 """
@@ -23,7 +25,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError
 
 TIE = 1e-9
-"""Part of a message's time within which a message counts as ready when the one before it leaves."""
+"""Part of a message's time within which a message counts as ready only when the one before it has left: not queued."""
 
 
 def gpipe_s(
@@ -119,11 +121,11 @@ def _arrivals(
 ) -> NDArray[np.float64]:
     """Return the arrivals of messages that are ready at these times, ``(..., M)``, on a line.
 
-    A message that has left arrives with the last of up to ``ahead`` messages that follow it without a gap.
+    A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
     """
     count = np.arange(ready_s.shape[-1], dtype=np.float64)
     left_s = np.maximum.accumulate(ready_s - count * message_s, axis=-1) + (count + 1) * message_s
-    follows = ready_s[..., 1:] <= left_s[..., :-1] + TIE * message_s
+    follows = ready_s[..., 1:] < left_s[..., :-1] - TIE * message_s
     arrived_s, together = left_s.copy(), np.ones_like(follows)
     for distance in range(1, min(ahead, ready_s.shape[-1] - 1) + 1):
         together = together[..., : follows.shape[-1] - distance + 1] & follows[..., distance - 1 :]

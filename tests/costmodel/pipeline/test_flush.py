@@ -68,6 +68,19 @@ def test_different_stages_and_lines(data, stages, microbatches, flushes, costs):
     np.testing.assert_allclose(played(stages, microbatches, flushes, forward_s, backward_s, network), ends_s, rtol=1e-9)
 
 
+@pytest.mark.parametrize("costs", [None, NcclCosts(buffer_bytes=0.3), NcclCosts(buffer_bytes=1.0)])
+@pytest.mark.parametrize("stages", [2, 3, 5])
+@pytest.mark.parametrize(("forward_s", "backward_s", "message_s"), [(1.0, 1.0, 1.0), (1.0, 2.0, 2.0), (2.0, 1.0, 2.0)])
+def test_a_message_ready_as_another_leaves_is_not_queued(stages, forward_s, backward_s, message_s, costs):
+    line = Link(0.5, 1 / message_s, nccl=costs)
+    ahead = messages_ahead(topology(line, stages), 1.0)
+    lines = np.full((2, stages - 1), message_s)
+    stage = np.ones(stages)
+    ends_s = gpipe_ends_s(forward_s * stage, backward_s * stage, lines, np.full_like(lines, 0.5), 6, ahead)
+    np.testing.assert_array_equal(played(stages, 6, 1, forward_s * stage, backward_s * stage, line), ends_s)
+    assert gpipe_s(stages, 6, forward_s, backward_s, message_s, 0.5, ahead) == ends_s[0]
+
+
 def test_without_lines_it_is_the_form_of_the_schedule():
     assert gpipe_s(4, 8, 1.0, 2.0) == pipeline_s("gpipe", 4, 8, 1.0, 2.0)
 

@@ -105,7 +105,7 @@ def test_a_link_at_the_answer_meets_the_target_and_beyond_it_does_not(
 def test_its_bounds_are_what_suffices_at_the_clocks_own(method: str, target: dict[str, Any]) -> None:
     (row,) = sl.solve("bandwidth", **ASKED, methods=method, networks="wan", **target).rows
     link = NETWORKS["wan"].network
-    upward = row["holds"] == "from"
+    upward = row["holds"] != "up to"  # "never" may still hold at the fast bound, from a bandwidth
     ends = ("_low", "_high") if upward else ("_high", "_low")
     for name, end in zip(("low", "high"), ends, strict=True):
         if row[name] is None:
@@ -188,7 +188,7 @@ def test_where_the_clock_is_not_even_every_crossing_is_told() -> None:
     asked = {"model": "llama-7b", "cluster": "two-sites-a100", "tokens": "140B", "tokens_per_worker": 32768}
     (row,) = sl.solve("workers", **asked, methods="ddp-adam", deadline="30d").rows
     assert row["holds"] == "in parts" and row["now_holds"] is False
-    assert row["spans"][0] == [24.0, 32.0] and row["spans"][-1][1] is None and row["spans"][-1][0] > 64
+    assert row["spans"][0] == [16.0, 32.0] and row["spans"][-1][1] is None and row["spans"][-1][0] > 64
 
 
 def test_a_faster_clock_never_asks_for_more() -> None:
