@@ -200,6 +200,8 @@ def replayed(workers: int = 112, model: Mapping[str, int] | None = None, **compu
         "model": replace(spec.model, **(model or {})),
         "compute": {"hardware": "h100", **compute},
     }
+    if "mfu" in compute:  # which counts no FLOPs of recomputation
+        changes["memory"] = spec.memory.model_copy(update={"activations": None})
     rows: list[list[Mapping[str, Any]]] = []
     for period in (PERIOD, 2 * PERIOD):
         rows.append(

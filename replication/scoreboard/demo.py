@@ -189,7 +189,7 @@ def hybrid_step_times() -> dict[str, float]:
         "tokens_per_worker": 32768,
         "workers": 16,
         "networks": ["two-sites"],
-        "compute": {"hardware": "h100"},
+        "compute": {"hardware": "h100", "mfu": 0.4},
     }
     spec = {"kind": "project", "name": "hybrid", **fields, "methods": [*methods.values()]}
     rows = project(ProjectSpec.model_validate(spec))

@@ -226,8 +226,8 @@ def _kernels(spec: ProjectSpec) -> Assumption:
     text = f"the kernels of {machine.name}: {spec.product_format} products by shape, {attention} attention, {execution}"
     if machine.power_w is not None:
         text += f", {machine.power_w:g} W"
-    set_fields = spec.compute.kernels.model_fields_set
-    return Assumption("computing", text, "", text, GIVEN if set_fields else PRESET, machine.kernels.source)
+    origin = PRESET if spec.compute.kernels == type(spec.compute.kernels)() else GIVEN
+    return Assumption("computing", text, "", text, origin, machine.kernels.source)
 
 
 def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:

@@ -100,7 +100,12 @@ def test_hardware_from_the_command_line(cluster: Path) -> None:
     spec = load_spec("project-gpt-160m", ["methods=[ddp-adam]", "networks=[wan]"], ProjectSpec)
     rows = projection_rows(variants(spec, Options(hardware=[f"h100,{cluster}"])))
     assert [row["hardware"] for row in rows] == ["h100", "lab"]
-    assert rows[1]["compute_s"] / rows[0]["compute_s"] == pytest.approx(0.4 * 989e12 / (0.3 * 4e10))
+    at_utilisation = load_spec(
+        "project-gpt-160m", ["methods=[ddp-adam]", "networks=[wan]", "compute.mfu=0.4"], ProjectSpec
+    )
+    (h100,) = projection_rows(variants(at_utilisation, Options(hardware=["h100"])))
+    assert rows[1]["compute_s"] / h100["compute_s"] == pytest.approx(0.4 * 989e12 / (0.3 * 4e10))
+    assert rows[0]["compute_s"] > h100["compute_s"]  # kernels, by default
     with pytest.raises(SpecError, match=r"^--hardware: got 'none\.yaml'; expected a file that can be read"):
         variants(spec, Options(hardware=["none.yaml"]))
 

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.measure.recording import measured
 from syncline.measure.recording.measured import SegmentClock, share_medians
-from syncline.measure.recording.record import RankRecord, Stepped
+from syncline.measure.recording.record import Counted, RankRecord, Stepped
 from syncline.measure.recording.recorder import RankRecorder
 
 
@@ -34,7 +34,7 @@ def test_what_is_not_the_script_s_does_not_count(now: list[float]) -> None:
     recorder.clock.begin(0.0)
     now[0] += 50.0  # imports
     recorder.note(Stepped())
-    recorder.operation(1.0, 1.0)
+    recorder.operation(Counted(1.0, 1.0))
     now[0] += 2.0
     with recorder.silence():
         now[0] += 7.0
@@ -45,10 +45,10 @@ def test_what_is_not_the_script_s_does_not_count(now: list[float]) -> None:
     recorder.note(Stepped())
     now[0] += 4.0  # nothing counted: it belongs to what is computed next
     recorder.note(Stepped())
-    recorder.operation(2.0, 1.0)
+    recorder.operation(Counted(2.0, 1.0))
     recorder.queue_on(1)
     now[0] += 0.5
-    recorder.operation(3.0, 1.0)
+    recorder.operation(Counted(3.0, 1.0))
     recorder.flush()
     assert recorder.clock.medians_s() == [3.0, 4.0, 0.5]
 

@@ -37,10 +37,12 @@ def calls_of_record(record: RankRecord) -> Counter[tuple[str, int]]:
 def closed_form(recompute: bool) -> float:
     """6 N + 12 layers width context per token (PaLM), and 2 more as attention makes its scores a second time.
 
+    A causal mask leaves half of the attention.
+
     A checkpoint makes the forward pass of a layer again, but for its last product, of which nothing is kept.
     """
     multiplying = sum(p.numel() for p in Model().parameters() if p.ndim == 2) - VOCABULARY * WIDTH
-    attention = LAYERS * WIDTH * CONTEXT
+    attention = LAYERS * WIDTH * CONTEXT / 2
     again = 2 * 8 * WIDTH**2 * LAYERS + 4 * attention if recompute else 0
     return float(TOKENS * (6 * multiplying + 14 * attention + again))
 
