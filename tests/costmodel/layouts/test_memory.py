@@ -108,8 +108,8 @@ def test_impossible_words_are_refused() -> None:
 
 
 def test_known_memories_are_powers_of_two_of_their_data_sheets() -> None:
-    sheets = {"gb200": 186, "b200": 180, "h200": 141, "h100": 80, "a100": 80, "a100-40gb": 40, "v100": 16, "v100-32gb": 32,
-              "rtx-4090": 24, "rtx-3090": 24}  # fmt: skip
+    sheets = {"gb200": 186, "b200": 180, "h200": 141, "h100": 80, "a100": 80, "a100-40gb": 40, "v100": 16,
+              "v100-32gb": 32, "rtx-4090": 24, "rtx-3090": 24}  # fmt: skip
     known = {name: one.memory_bytes / 2**30 for name, one in HARDWARE.items() if one.memory_bytes is not None}
     assert known == sheets
     assert all(one.memory_bytes_per_s for one in HARDWARE.values())
