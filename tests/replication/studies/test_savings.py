@@ -23,8 +23,14 @@ COLUMNS = (AS_THE_PAPER, AS_THE_PAPER | {"overlap": "ddp"}, {})
 def saved_percent(model: str, bandwidth: str, how: dict[str, Any]) -> float:
     net = {"name": "between", "latency": "50us", "bandwidth": bandwidth}
     methods = ["ddp-adam", "mt-dao"]
-    fields = {"workers": 4, "tokens_per_worker": TOKENS[model], "steps": 4096, "thresholds": False, "period": "preset"}
-    how = {"compute": COMPUTE} | how
+    fields: dict[str, Any] = {
+        "workers": 4,
+        "tokens_per_worker": TOKENS[model],
+        "steps": 4096,
+        "thresholds": False,
+        "period": "preset",
+        "compute": COMPUTE,
+    }
     ddp, mt_dao = sl.project(model=model, methods=methods, networks=[net], **fields, **how).rows
     return 100 * (1 - mt_dao["step_time_s"] / ddp["step_time_s"])
 
