@@ -17,7 +17,7 @@ AS_THE_PAPER = {"overlap": "none", "algorithm": "ring", "precision": "fp32"}
 TOKENS = {"mt-dao-125m": 131_072, "mt-dao-720m": 262_144, "mt-dao-1.3b": 524_288}
 """Of a worker and step: a fourth of Table 2's batches."""
 
-COLUMNS = (AS_THE_PAPER, AS_THE_PAPER | {"overlap": "ddp"}, {})
+COLUMNS: tuple[dict[str, Any], ...] = (AS_THE_PAPER, AS_THE_PAPER | {"overlap": "ddp"}, {})
 
 
 def saved_percent(model: str, bandwidth: str, how: dict[str, Any]) -> float:
