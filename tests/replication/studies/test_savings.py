@@ -17,14 +17,20 @@ AS_THE_PAPER = {"overlap": "none", "algorithm": "ring", "precision": "fp32"}
 TOKENS = {"mt-dao-125m": 131_072, "mt-dao-720m": 262_144, "mt-dao-1.3b": 524_288}
 """Of a worker and step: a fourth of Table 2's batches."""
 
-COLUMNS = (AS_THE_PAPER, AS_THE_PAPER | {"overlap": "ddp"}, {})
+COLUMNS: tuple[dict[str, Any], ...] = (AS_THE_PAPER, AS_THE_PAPER | {"overlap": "ddp"}, {})
 
 
 def saved_percent(model: str, bandwidth: str, how: dict[str, Any]) -> float:
     net = {"name": "between", "latency": "50us", "bandwidth": bandwidth}
     methods = ["ddp-adam", "mt-dao"]
-    fields = {"workers": 4, "tokens_per_worker": TOKENS[model], "steps": 4096, "thresholds": False, "period": "preset"}
-    how = {"compute": COMPUTE} | how
+    fields: dict[str, Any] = {
+        "workers": 4,
+        "tokens_per_worker": TOKENS[model],
+        "steps": 4096,
+        "thresholds": False,
+        "period": "preset",
+        "compute": COMPUTE,
+    }
     ddp, mt_dao = sl.project(model=model, methods=methods, networks=[net], **fields, **how).rows
     return 100 * (1 - mt_dao["step_time_s"] / ddp["step_time_s"])
 
