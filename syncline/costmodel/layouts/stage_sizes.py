@@ -71,7 +71,7 @@ def stage_activation_bytes(
     """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(K,)``.
 
     `layer_bytes` counts them under ``selective``, without attention scores, as fused kernels do. The last stage keeps
-    the logits.
+    the logits, or what a layer adds in its backward pass if that is more.
 
     Args:
         model: shape of the model.
@@ -83,7 +83,7 @@ def stage_activation_bytes(
     parts = layer_bytes(model, tokens / model.sequence, "selective", bytes_per_number)
     counts = stage_blocks(model, stages, chunks)
     blocks = [count * parts.layers / model.layers for count in counts]
-    return _of_stages(blocks, first=parts.mask, last=parts.ends - parts.mask + parts.logits)
+    return _of_stages(blocks, first=parts.mask, last=parts.ends - parts.mask + max(parts.logits, parts.working))
 
 
 def _of_stages(blocks: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
