@@ -13,12 +13,12 @@ from syncline.units import format_bytes
 def seconds(value: float) -> str:
     """Three digits.
 
-    >>> seconds(1.2345), seconds(61.24), seconds(1234.5), seconds(math.inf)
-    ('1.23 s', '61.2 s', '1234 s', 'never')
+    >>> seconds(1.2345), seconds(61.24), seconds(1234.5), seconds(math.inf), seconds(0.9996)
+    ('1.23 s', '61.2 s', '1234 s', 'never', '1.00 s')
     """
     if not math.isfinite(value):
         return "never"
-    if value < 1:
+    if value < 0.9995:  # what rounds to 1000 ms is told in seconds
         return f"{value * 1e3:.3g} ms"
     return f"{value:.{max(0, 2 - int(math.log10(value)))}f} s"
 
