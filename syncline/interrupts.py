@@ -17,7 +17,6 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -283,14 +282,12 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     """
     from multiprocessing import get_context, util
 
-    too_long = len(os.fsencode(util.get_temp_dir())) + len("/listener-12345678") - LONGEST_SOCKET_PATH
-    if too_long > 0:
-        folder = tempfile.gettempdir()
-        raise SpecError(
-            "TMPDIR", folder, f"a folder whose path has at most {len(os.fsencode(folder)) - too_long} bytes"
-        )
+    own_folder = Path(util.get_temp_dir())
+    longest = LONGEST_SOCKET_PATH - len("/pymp-12345678/listener-12345678")
+    if len(os.fsencode(own_folder.parent)) > longest:
+        raise SpecError("TMPDIR", str(own_folder.parent), f"a folder whose path has at most {longest} bytes")
     for listener in _listeners:
-        listener.temporary.append(Path(util.get_temp_dir()))
+        listener.temporary.append(own_folder)
     context = get_context("forkserver")
     # Not in a process that does not listen, such as a notebook: the server would end with the thread that started it.
     context.set_forkserver_preload([*(["syncline.server_end"] if _listeners else []), *modules])

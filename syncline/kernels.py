@@ -11,7 +11,12 @@ from types import ModuleType
 from typing import Any
 
 SECONDS = 10
-"""Processor seconds that compiling a module of functions takes, about."""
+"""Processor seconds that compiling the event engine, or a module of functions, takes, about."""
+
+
+def announce_compiling(name: str) -> None:
+    """Print a line on standard error before something is compiled that this machine will keep."""
+    print(f"compiling {name}, once on this machine: about {SECONDS} s", file=sys.stderr, flush=True)
 
 
 class Kernels:
@@ -41,8 +46,7 @@ class Kernels:
         if self._loaded is None:
             self._loaded = import_module(self._name)
             if not _is_kept(self._loaded):
-                line = f"compiling {self._name}, once on this machine: about {SECONDS} s"
-                print(line, file=sys.stderr, flush=True)
+                announce_compiling(self._name)
         return self._loaded
 
 

@@ -14,10 +14,10 @@ from syncline.questions.advise import Advise
 
 def answer_advise(question: Advise) -> Result:
     """Return the plans of a question, ranked."""
-    asked = advice_question(question)
-    found = transfers_of([first_spec(asked)])
-    refuse_transfers(found, question.strict)
-    advice = compute_advice(asked)
+    resolved = advice_question(question)
+    transfers = transfers_of([first_spec(resolved)])
+    refuse_transfers(transfers, question.strict)
+    advice = compute_advice(resolved)
     tables = later("syncline.planner.advice.tables:advice_tables", advice, question.every_plan)
-    told = {"transferred": [transfer.record() for transfer in found]} | advice.record()
-    return Result("advise", told, tables=partial(tables_after, found, tables))
+    record = {"transferred": [transfer.record() for transfer in transfers]} | advice.record()
+    return Result("advise", record, tables=partial(tables_after, transfers, tables))

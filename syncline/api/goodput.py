@@ -14,11 +14,11 @@ from syncline.questions.goodput import Goodput
 def answer_goodput(question: Goodput) -> Result:
     """Return the goodput in each combination of a question's values."""
     resolved = goodput_question(question)
-    found = transfers(failure_parts(resolved.failures))
-    refuse_transfers(found, question.strict)
+    parts = transfers(failure_parts(resolved.failures))
+    refuse_transfers(parts, question.strict)
     rows = goodput_rows(resolved)
-    transferred = [transfer.record() for transfer in found]
+    transferred = [transfer.record() for transfer in parts]
     answer = {"transferred": transferred, "rows": rows, "notes": notes(resolved, rows)}
     tables = later("syncline.planner.goodput.tables:goodput_tables", rows, answer["notes"])
     failures = resolved.failures.model_dump(mode="json")
-    return Result("goodput", answer, tables=partial(tables_after, found, tables), asked=lambda: {"failures": failures})
+    return Result("goodput", answer, tables=partial(tables_after, parts, tables), asked=lambda: {"failures": failures})

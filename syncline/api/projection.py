@@ -94,19 +94,19 @@ def projection_result(
         rows.distinct(OF_ROWS) if isinstance(rows, ColumnRows) else rows,
         origins,
     )
-    found = transfers_of(specs)
-    told = {
+    transfers = transfers_of(specs)
+    record = {
         "spec": specs[0].name,
-        "transferred": [transfer.record() for transfer in found],
+        "transferred": [transfer.record() for transfer in transfers],
         "assumptions": [assumption.record() for assumption in assumptions],
         "rows": rows,
     }
     tables = later("syncline.planner.projection.tables:project_tables", rows, *specs, assumptions=assumptions)
     return Result(
         "project",
-        told,
+        record,
         specs[0],
-        tables=partial(tables_after, found, tables),
+        tables=partial(tables_after, transfers, tables),
         figure=partial(projections.projection_figure, specs, rows),
         asked=lambda: {"specs": [spec.model_dump(mode="json") for spec in specs], "origins": dict(origins or {})},
     )

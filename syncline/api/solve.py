@@ -33,13 +33,13 @@ def answer_solve(question: Solve) -> Result:
     if specs is not question.spec:
         timed = with_steps_of_tokens(problem.specs, question)
         problem = replace(problem, specs=[spec for spec in timed if isinstance(spec, ProjectSpec)])
-    found = transfers_of(problem.specs)
-    refuse_transfers(found, question.strict)
+    transfers = transfers_of(problem.specs)
+    refuse_transfers(transfers, question.strict)
     rows = solve_rows(problem)
     methods = names_of(question.methods or ()) or (METHODS_ASKED if question.spec == Solve.spec else ())
     assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
     records = [assumption.record() for assumption in assumptions]
-    transferred = [transfer.record() for transfer in found]
+    transferred = [transfer.record() for transfer in transfers]
     answer = {"sought": problem.variable, "transferred": transferred, "assumptions": records, "rows": rows}
     tables = later("syncline.planner.solving.tables:solve_tables", rows, problem, assumptions)
-    return Result("solve", answer, problem.specs[0], tables=partial(tables_after, found, tables))
+    return Result("solve", answer, problem.specs[0], tables=partial(tables_after, transfers, tables))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syncline.errors import SpecError
-from syncline.measure.logs.lines import iperf_log, is_iperf, is_ping, is_region_table, ping_log, region_table
+from syncline.measure.logs.line_logs import iperf_log, is_iperf, is_ping, is_region_table, ping_log, region_table
 from syncline.measure.logs.logged import Logged
 from syncline.measure.logs.nccl_tests import is_nccl_tests, nccl_tests_log
 from syncline.measure.logs.torch_comms import is_torch_comms, torch_comms_log
@@ -31,7 +31,8 @@ class Format(NamedTuple):
     of_lines: bool = False
 
 
-def _header(text: str) -> set[str]:
+def header_of(text: str) -> set[str]:
+    """Return the columns that the first line of a CSV file names."""
     return set(next(csv.reader(io.StringIO(text)), ()))
 
 
@@ -41,7 +42,10 @@ FORMATS = (
     Format("output of DeepSpeed's communication benchmarks", is_torch_comms, torch_comms_log),
     Format("output of ping", is_ping, ping_log, True),
     Format(
-        "a table of regions (from, to, gbit_s, rtt_ms)", lambda text: is_region_table(_header(text)), region_table, True
+        "a table of regions (from, to, gbit_s, rtt_ms)",
+        lambda text: is_region_table(header_of(text)),
+        region_table,
+        True,
     ),
 )
 """The formats, in the order in which a file is compared with them."""

@@ -37,7 +37,7 @@ from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.logs.formats import FORMATS, format_of, read_text
+from syncline.measure.logs.formats import FORMATS, format_of, header_of, read_text
 from syncline.measure.validation.log_files import predicted_log, predicted_streams, predicted_trainings
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
 from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
@@ -100,7 +100,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     """
     if path.is_file():
         text = read_text(path)
-        if is_throughput_table(set(next(csv.reader(text.splitlines()[:1]), ()))):
+        if is_throughput_table(header_of(text)):
             return predicted_trainings(path)
         if format_of(text) is not None:
             return predicted_log(path, network)

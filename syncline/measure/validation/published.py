@@ -44,7 +44,7 @@ def model_of(row: Mapping[str, str]) -> ModelShape:
     """
     text = row.get("sequence")
     sequence = {"sequence": _count(text, "sequence")} if text else {}
-    described = _fields(row["model"])
+    described = parse_yaml(row["model"])
     shape = model((described if isinstance(described, dict) else {"kind": described}) | sequence, "model")
     assert isinstance(shape, ModelShape)
     return shape
@@ -76,8 +76,8 @@ def training_spec(row: Mapping[str, str]) -> ProjectSpec:
         {
             "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,
             "tokens_per_worker": batch // data * shape.sequence // model_parallel,
-            "methods": ["ddp-adam"], "networks": [_fields(values["network"])], "layout": layout,
-            "compute": {"hardware": _fields(values["hardware"]), "kernels": _fields(values["kernels"])},
+            "methods": ["ddp-adam"], "networks": [parse_yaml(values["network"])], "layout": layout,
+            "compute": {"hardware": parse_yaml(values["hardware"]), "kernels": parse_yaml(values["kernels"])},
             "memory": {
                 "micro_batches": batch // data // micro_batch, "sharding": values["sharding"],
                 "activations": values["activations"],
@@ -94,11 +94,6 @@ def training_s(row: Mapping[str, str]) -> float:
     spec = training_spec(row)
     plan = ProjectionPlan([spec])
     return float(np.ravel(plan.step(0, spec.networks[0]).step_time_s)[0])
-
-
-def _fields(text: str) -> Any:
-    """Return a name, or the mapping that a text in YAML has."""
-    return parse_yaml(text)
 
 
 def _count(text: str, name: str) -> int:

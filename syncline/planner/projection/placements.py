@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from syncline.costmodel import Network
-from syncline.costmodel.layouts.placements import placed_network, placements_of
+from syncline.costmodel.layouts.placements import GIVEN, placed_network, placements_of
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.specs import ProjectSpec
 
@@ -20,7 +20,7 @@ def placed_spec(spec: ProjectSpec) -> ProjectSpec:
 
     A search becomes the rule that it finds, unless it finds different rules for several networks.
     """
-    if spec.placement == "given":
+    if spec.placement == GIVEN:
         return spec
     layout = spec.layout.build()
     rules = [

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
@@ -26,10 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.files import atomic_path
+from syncline.kernels import announce_compiling
 from syncline.sim.events.entries import ENTRIES, FOLDER, SOURCES
-
-SECONDS = 10
-"""Processor seconds that compiling takes, about."""
 
 Entry = Callable[..., int]
 
@@ -73,8 +70,7 @@ def kept_object() -> bytes | None:
 
 def make_object() -> bytes:
     """Compile the core, keep its object where this process may write, and return it."""
-    line = f"compiling the event engine, once on this machine: about {SECONDS} s"
-    print(line, file=sys.stderr, flush=True)
+    announce_compiling("the event engine")
     compile_core = import_module("syncline.sim.events.core.compiling").compile_core
     for folder in object_folders():
         try:

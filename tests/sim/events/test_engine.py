@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from syncline import kernels
 from syncline.sim.events import engine
 from syncline.sim.events.core import compiling
 
@@ -68,6 +69,7 @@ def test_a_changed_body_is_translated_alone(sources: Path) -> None:
 
 
 ALONE = """
+from syncline import kernels
 from syncline.sim.events import engine
 import tempfile
 engine.object_folders = lambda: iter([engine.Path({folder!r})])
@@ -84,7 +86,7 @@ def test_what_is_compiled_is_kept_and_said_in_one_line(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", ALONE.format(folder=str(folder))], capture_output=True, text=True, check=True
         )
-        assert done.stderr == f"compiling the event engine, once on this machine: about {engine.SECONDS} s\n"
+        assert done.stderr == f"compiling the event engine, once on this machine: about {kernels.SECONDS} s\n"
         assert not done.stdout
         (made,) = folder.glob("*.o")
         objects.append(made.read_bytes())
