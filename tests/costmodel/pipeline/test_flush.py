@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link, Matrix, NcclCosts
 from syncline.costmodel.network.nccl_costs import MESSAGES_AHEAD, messages_ahead
 from syncline.costmodel.network.topology import topology
+from syncline.costmodel.pipeline import flush
 from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.costmodel.pipeline.flush import gpipe_ends_s, gpipe_s
 from syncline.errors import SpecError
@@ -30,6 +33,16 @@ def played(stages, microbatches, flushes, forward_s, backward_s, network):
     return [timeline.end_s[(timeline.worker == stage) & timeline.computes].max() for stage in range(stages)]
 
 
+def is_decided_by_rounding(*arguments):
+    """Return whether a message is ready just as the one before it leaves, up to rounding: both answers are right then.
+
+    Exact ties are in `test_a_message_ready_as_another_leaves_is_not_queued`.
+    """
+    with patch.object(flush, "TIE", -flush.TIE):
+        as_queued = gpipe_ends_s(*arguments)
+    return not np.array_equal(as_queued, gpipe_ends_s(*arguments))
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 6), st.integers(1, 24), st.integers(1, 3), seconds, seconds, seconds, st.floats(0, 2), COSTS)
 def test_equal_lines(stages, microbatches, flushes, forward_s, backward_s, message_s, latency_s, costs):
@@ -38,10 +51,12 @@ def test_equal_lines(stages, microbatches, flushes, forward_s, backward_s, messa
     assert ahead == (0 if costs is None else MESSAGES_AHEAD)
     closed_s = flushes * gpipe_s(stages, microbatches, forward_s, backward_s, message_s, latency_s, ahead)
     lines = np.ones((2, stages - 1))
-    ends_s = gpipe_ends_s(
+    arguments = (
         np.full(stages, forward_s), np.full(stages, backward_s), message_s * lines, latency_s * lines, microbatches,
         ahead, flushes,
     )  # fmt: skip
+    assume(not is_decided_by_rounding(*arguments))
+    ends_s = gpipe_ends_s(*arguments)
     assert closed_s == pytest.approx(ends_s[0], rel=1e-9) and ends_s[0] == ends_s.max()
     events_s = played(stages, microbatches, flushes, forward_s, backward_s, line)
     np.testing.assert_allclose(events_s, ends_s, rtol=1e-9)
@@ -62,9 +77,10 @@ def test_different_stages_and_lines(data, stages, microbatches, flushes, costs):
         lines[hop][hop + 1] = Link(latencies_s[0, hop], 1 / messages_s[0, hop], nccl=costs)
         lines[hop + 1][hop] = Link(latencies_s[1, hop], 1 / messages_s[1, hop], nccl=costs)
     network = Matrix(tuple(map(str, range(stages))), tuple(map(tuple, lines)), tuple(range(stages)))
-    ends_s = gpipe_ends_s(
-        forward_s, backward_s, messages_s, latencies_s, microbatches, messages_ahead(network, 1.0), flushes
-    )
+    ahead = messages_ahead(network, 1.0)
+    arguments = forward_s, backward_s, messages_s, latencies_s, microbatches, ahead, flushes
+    assume(not is_decided_by_rounding(*arguments))
+    ends_s = gpipe_ends_s(*arguments)
     np.testing.assert_allclose(played(stages, microbatches, flushes, forward_s, backward_s, network), ends_s, rtol=1e-9)
 
 

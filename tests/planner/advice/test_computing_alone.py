@@ -15,7 +15,7 @@ NETWORK = {
     "levels": [
         {"name": "node", "units": 8, "link": "nvlink3"},
         {"name": "site", "units": 4, "link": "ib-hdr"},
-        {"name": "both", "units": 2, "link": {"latency": "20 ms", "bandwidth": "10 Gbit/s"}, "rails": 1},
+        {"name": "both", "units": 2, "link": {"latency": "20 ms", "bandwidth": "100 Gbit/s"}, "rails": 1},
     ]
 }
 
