@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import COLLECTIVES, OF_NCCL, Link, NcclCosts, Sites, collective_s, wire_bytes
+from syncline.costmodel import OF_NCCL, Link, NcclCosts, Sites, collective_s, wire_bytes
+from syncline.costmodel.collectives.nccl.sockets import NCCL_KINDS
 from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
@@ -28,7 +29,7 @@ costs = st.builds(
     st.sampled_from([0.0, 0.1]),
 )
 links = st.builds(Link, st.floats(1e-4, 10.0), st.floats(1e2, 1e5), overhead_s=st.sampled_from([0.0, 1e-2]), nccl=costs)
-kinds = st.sampled_from(COLLECTIVES)
+kinds = st.sampled_from(NCCL_KINDS)
 
 
 def finish_s(kind, workers, nbytes, network, starts_s=None, by="events", rule="eager"):
@@ -136,7 +137,7 @@ def test_workers_that_share_a_channel_are_left_to_the_events():
     assert collective_finish_s("all_to_all", 4, 1e8, sites, "nccl-posted").max() > 2e8 / 4 / 1e8
 
 
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", NCCL_KINDS)
 def test_rounds_carry_the_bytes_that_are_told(kind):
     for workers in (1, 2, 5, 6):
         played = sent_bytes(rounds(kind, workers, 4e6, OF_NCCL[kind][0]), workers)
