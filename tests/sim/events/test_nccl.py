@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -76,22 +77,18 @@ def recurrence(kind, nbytes, links_, starts_s, cut):
         for at, size in enumerate(sizes):
             for i in range(p):
                 send(i, (i + 1) % p, size, at - cut.slices)
-    elif kind == "broadcast":
-        while sum_left(nbytes, arrived, cut) > 0:
-            piece = min(cut.chain_piece_bytes, sum_left(nbytes, arrived, cut))
-            at = len(arrived[1])
-            for i in range(p - 1):
-                send(i, i + 1, piece, at if i else None)
+    elif kind in ("broadcast", "reduce"):  # along the chain, or back
+        chain = list(range(p)) if kind == "broadcast" else list(range(p))[::-1]
+        while (left := nbytes - len(arrived[chain[1]]) * cut.chain_piece_bytes) > 0:
+            piece, at = min(cut.chain_piece_bytes, left), len(arrived[chain[1]])
+            for i, j in itertools.pairwise(chain):
+                send(i, j, piece, None if i == chain[0] else at)
     else:
         for k in range(p - 1):
             for i in range(p) if kind == "all_to_all" else (k + 1,):
                 j = (i + k + 1) % p if kind == "all_to_all" else 0
                 send(i, j, nbytes / p if kind == "all_to_all" else nbytes, None)
     return [max([out[i], *arrived[i]]) for i in range(p)]
-
-
-def sum_left(nbytes, arrived, cut):
-    return nbytes - len(arrived[1]) * cut.chain_piece_bytes
 
 
 @given(kinds, st.integers(2, 6), st.floats(1, 2e4), costs, st.integers(0, 2**31))
