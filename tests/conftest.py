@@ -84,10 +84,14 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def command(capsys, monkeypatch, tmp_path):
-    """``command("project", "--json")``: the command line in this process, in an empty folder."""
+    """``command("project", "--json")``: the command line in this process, in an empty folder.
+
+    It prints no lines of progress, which come after 10 seconds: on a busy machine that is what a small training takes.
+    """
     from syncline.cli.application import main  # after the import hook
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("syncline.runs.processes.progress.FIRST_LINE_S", 1e6)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def run(*arguments: str) -> Done:

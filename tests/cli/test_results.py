@@ -197,7 +197,7 @@ def test_a_name_that_no_file_can_have_is_a_mistake(name, command):
 def trained(tmp_path_factory) -> Path:
     """Return the folder of a run."""
     folder = tmp_path_factory.mktemp("trained") / "it"
-    run("rosenbrock-mt-dao", workers=2, steps=8, seeds=[0, 1], out=folder)
+    run("rosenbrock-local-adam", workers=2, steps=8, seeds=[0, 1], out=folder)
     return folder
 
 
