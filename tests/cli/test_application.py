@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -18,13 +17,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.cli.application import main
 from syncline.costmodel import COLLECTIVES
 from syncline.runs.catalogue import CATALOGUES
 from syncline.runs.folders import streams
 from syncline.runs.training import limits
 from syncline.specs import bundled
 from syncline.version import __version__, git_commit
+from tests.forked import Forked
 
 SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "methods=[ddp-adam, local-adam]",
          "--set", "methods.1.period=4", "--jobs", "1")  # fmt: skip
@@ -133,7 +132,6 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 def test_a_quick_command_loads_only_what_it_needs(arguments, heavy):
     code = f"""
 import atexit, os, sys
-from syncline.cli.application import main
 atexit.register(lambda: os._exit(not {heavy}.isdisjoint(sys.modules)))
 sys.argv[1:] = {arguments}
 main()
@@ -382,35 +380,6 @@ def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool], afr
     while not ready(folder) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return process
-
-
-class Forked(multiprocessing.get_context("fork").Process):
-    """A command in a child of this process, which has imported already what a command imports for seconds.
-
-    It has the methods of ``subprocess.Popen`` that these tests use.
-    """
-
-    def __init__(self, arguments: list[str], folder: Path) -> None:
-        super().__init__()
-        self.arguments, self.folder = arguments, folder
-
-    def run(self) -> None:
-        os.setsid()
-        os.chdir(self.folder)
-        sys.stderr = (self.folder.parent / f"{self.folder.name}.err").open("w", encoding="utf-8")
-        sys.argv = ["syncline", *self.arguments]
-        main()
-
-    def poll(self) -> int | None:
-        return self.exitcode
-
-    def communicate(self, timeout: float) -> tuple[None, str]:
-        self.join(timeout)
-        return None, (self.folder.parent / f"{self.folder.name}.err").read_text(encoding="utf-8")
-
-    @property
-    def returncode(self) -> int | None:
-        return self.exitcode
 
 
 def interrupted(
