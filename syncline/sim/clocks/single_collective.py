@@ -1,4 +1,4 @@
-"""The time at which each worker is through with one collective by itself."""
+"""The time at which each worker finishes one collective that runs alone on the network."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def rounds_finish_s(
     evaluator: str = "auto",
     rule: Rule = "eager",
 ) -> Floats:
-    """Return the time at which each worker is done with a collective whose rounds are given.
+    """Return the time at which each worker is done with a collective that consists of these rounds.
 
     Args:
         rounds: rounds, with the senders and receivers of each.
-        workers: P, at least 1.
+        workers: P, number of workers, at least 1.
         network: the network of the workers.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: ``lockstep``, ``events``, or ``auto``.
@@ -107,6 +107,7 @@ def rounds_finish_s(
 def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, routed: Callable[[], RoutedRounds]
 ) -> Floats:
+    """Return the time at which each worker is done with a collective, ``(P,)`` seconds, from the evaluator."""
     if evaluator not in EVALUATORS:
         raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
