@@ -15,7 +15,7 @@ from syncline.planner.goodput.expected import reformed_goodput, restarted_goodpu
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
 from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import MOST_IN_VAIN
+from syncline.sim.failures.outcome import MAX_FAILURES_IN_A_ROW
 from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.specs.failures import FailuresSpec, Recovery, check_workers, fault_tolerant_group, has_closed_form
@@ -83,7 +83,7 @@ def simulated_goodput(
             group = failures.model_copy(update={"min_workers": -(-failures.min_workers // copy_workers)}).failing_group(
                 training.copies
             )
-            endless = SavedSteps(steps * training.copies + MOST_IN_VAIN, equal_step_ends(training.step_s), saving)
+            endless = SavedSteps(steps * training.copies + MAX_FAILURES_IN_A_ROW, equal_step_ends(training.step_s), saving)
             hit = copy_outages(outages, copy_workers)
             period = training.exchanges_every
             played = ElasticTraining(group, steps, lambda _, work=endless: work, hit, period=period).simulate()  # type: ignore[misc]
@@ -131,7 +131,7 @@ def _never(
             failures.detection_timeout + failures.regroup_time + training.step_s,
             "forming a group and a step",
         )
-    if needed_s <= mtbf_s * math.log(MOST_IN_VAIN):
+    if needed_s <= mtbf_s * math.log(MAX_FAILURES_IN_A_ROW):
         return None
     needed, mtbf = format_seconds(needed_s), format_seconds(mtbf_s)
     return f"no progress possible: {phase} take {needed}, and something fails every {mtbf}"

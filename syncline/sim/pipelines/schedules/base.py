@@ -95,7 +95,7 @@ def usual_limits(stages: int) -> range:
 
 
 def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
-    """Return the numbers of ``ahead`` forwards, then of a forward and a backward in turn, then of the other backwards."""
+    """Return task numbers: ``ahead`` forwards, then a forward and a backward in turn, then the remaining backwards."""
     count = len(forwards)
     ahead = min(ahead, count)
     pairs = np.stack([forwards[ahead:], backwards[: count - ahead]], axis=1)
