@@ -19,7 +19,7 @@ from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import events_finish_s
 from syncline.sim.lockstep.maps import run_collective
 from syncline.sim.lockstep.recurrences import Ports, Rule
-from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
+from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds
 from syncline.sim.program.instructions import Collective, start_times
 
 EVALUATORS = ("auto", "lockstep", "events")
@@ -67,7 +67,7 @@ def collective_finish_s(
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
-    routed = partial(routed_rounds, (kind, nbytes, algorithm), joined)
+    routed = partial(routed_rounds, Key(kind, nbytes, algorithm), joined)
     return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
 
 
@@ -113,7 +113,7 @@ def _finish_s(
     if evaluator != "events":
         try:
             ports = Ports.at_entry(starts_s, len(joined.bandwidth_bytes_per_s))
-            key = join.kind, join.nbytes, join.algorithm
+            key = Key(join.kind, join.nbytes, join.algorithm)
             run_collective(key, join.rounds or (), routed, joined, ports, rule)
             return ports.done_s
         except Contention:
