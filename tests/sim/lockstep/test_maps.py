@@ -56,7 +56,7 @@ def test_the_matrix_is_the_rounds(kind, network, rule):
 def test_an_early_worker_waits_for_a_port_that_the_collective_before_still_uses():
     # Two gathers of messages of 4 s, that arrive 10 s later. 1 sends to 0 from 0 to 4, and 2, for 0's port in, from 4
     # to 8. 1 is done at 4, and can begin the next when that port is free: 8 to 12, then 2 from 12 to 16.
-    key, link = ("gather", 4.0, None), Link(10.0, 1.0)
+    key, link = Key("gather", 4.0, None), Link(10.0, 1.0)
     maps = CollectiveMaps(topology(link, 3), {key: 2})
     first_s = maps.done_s(key, np.zeros(3))
     second_s = maps.done_s(key, first_s)
