@@ -50,7 +50,6 @@ def simulate_training(
 
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
-    """Return the row of one configuration."""
     check_workers(failures, workers)
     saving = failures.checkpoint_costs(question.step_s, workers)
     results = [simulate_training(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]

@@ -111,7 +111,6 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
 
 
 def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
-    """Return the rows of the best plans on one network."""
     advice = as_advice_question(question, spec, network, question.own_methods)
     variable = question.decision_variable(spec, network, spec.methods[0])
     search_network = network

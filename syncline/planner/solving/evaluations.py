@@ -142,7 +142,6 @@ def _loss_over_ddp(
 
 
 def _why_unknown(row: dict[str, Any], target: str) -> str:
-    """Return the reason why a target's quantity is unknown."""
     if row.get("loss_unknown") and row.get("training_s") is None:
         return str(row["loss_unknown"])
     reasons = {

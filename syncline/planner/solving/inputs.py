@@ -134,7 +134,6 @@ class InverseInputs:
 
 
 def _memory_known(spec: ProjectSpec) -> bool:
-    """Return whether the memory of the spec's machine is known."""
     machine = spec.memory_machine
     return machine is not None and machine.memory_bytes is not None
 

@@ -120,7 +120,6 @@ def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
 
 
 def _level_place(network: MultiLevel, number: int) -> LinkPlace:
-    """Return the place of the link of the level at index ``number``."""
     level = network.levels[number]
 
     def with_link(link: Link) -> Network:

@@ -78,7 +78,6 @@ def _has_levels(row: Record) -> bool:
 
 
 def _title(row: Record, question: InverseProblem) -> str:
-    """Return the title of the table of a row: the variable, the target, and the setting."""
     heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
     machine = f" on {row['hardware']}" if row["hardware"] else ""
     heading_has_network = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
@@ -91,7 +90,6 @@ def _title(row: Record, question: InverseProblem) -> str:
 
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
-    """Return the columns of a table, with the predicted loss if ``losses``."""
     variable = rows[0]["sought"]
     columns: list[Column] = [("method", _method)]
     if "list" in rows[0]:
@@ -171,21 +169,18 @@ def _interval(row: Record) -> str:
 
 
 def _now(row: Record) -> str:
-    """Return whether the present value meets the target, as text."""
     if row["now_holds"] is None:
         return "-"
     return "yes" if row["now_holds"] else "no"
 
 
 def _waiting(row: Record) -> str:
-    """Return the share of a step that waits for the network, as text."""
     if not row["step_time_s"]:
         return "-"
     return f"{row['exposed_communication_s'] / row['step_time_s']:.0%}"
 
 
 def _memory(row: Record) -> str:
-    """Return a worker's memory as text, with a mark if it is too large."""
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
 
 
@@ -217,12 +212,10 @@ def _shows_losses(rows: Sequence[Record], question: InverseProblem) -> bool:
 
 
 def _asks_loss(question: InverseProblem) -> bool:
-    """Return whether a target of the question is a loss."""
     return question.targets.loss_penalty is not None or question.training.target_loss is not None
 
 
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
-    """Return the note that explains the columns of all tables."""
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
     now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""

@@ -54,13 +54,11 @@ def few_columns(rows: list[Record]) -> list[Column]:
 
 
 def _waiting(row: Record) -> str:
-    """Return the share of a step that waits for the network, as text."""
     share = _exposed_share(row)
     return "-" if share is None else f"{share:.0%}"
 
 
 def _bounded_step(row: Record) -> str:
-    """Return a step time with its bounds, as text."""
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     text = seconds_of("step_time_s")(row)
     return f"{text} {around(step_s, low_s, high_s)}" if step_s else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,8 @@ def phased_clock(
     triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
     end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
-    for begin, end in _phase_steps(present):
+    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first
+    for begin, end in itertools.pairwise([0, *changes.tolist(), steps]):
         is_present = present[begin]
         members, joining = np.flatnonzero(is_present), is_present & ~was_present
         if joining.any():
@@ -127,12 +128,6 @@ def _delay_among(members: Ints, delay: Delay) -> Delay:
     """Return the delay of messages between members, as a function of their numbers within the group."""
     workers = members.tolist()
     return lambda sender, receiver: delay(workers[sender], workers[receiver])
-
-
-def _phase_steps(present: Bools) -> Iterator[tuple[int, int]]:
-    """Yield the first step of each run of steps with the same workers, and the step after its last."""
-    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1
-    yield from itertools.pairwise([0, *changes.tolist(), len(present)])
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,8 @@ def clock(
     calls = list(calls)
     CallsByStep(calls, steps)  # checks the calls before they are split
     sent_calls = _with_algorithms(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
-    nbytes = sum(call.payload_bytes * (_num_members(call, workers) / workers) for call in calls)
+    num_members = [len(group_ranks(call.group, workers) or range(workers)) for call in calls]
+    nbytes = sum(call.payload_bytes * (count / workers) for call, count in zip(calls, num_members, strict=True))
     if evaluator != "events":
         try:
             spans = lockstep_spans(times, sent_calls, network, starts_s, rule)
@@ -172,11 +173,6 @@ def _with_algorithms(
                 choices[key] = _algorithm(algorithms, kind, nbytes, len(ranks or range(workers)), network)
         named_calls.append(call if call.algorithm else call._replace(algorithm=choices[key]))
     return named_calls
-
-
-def _num_members(call: Call, workers: int) -> int:
-    """Return the number of workers in a call."""
-    return len(group_ranks(call.group, workers) or range(workers))
 
 
 def _group_algorithm(

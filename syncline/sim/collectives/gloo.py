@@ -92,7 +92,6 @@ def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _gather(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield a round for each worker's message to worker 0."""
     for worker in range(1, workers):
         yield Round(np.array([worker]), np.array([0]), nbytes)
 

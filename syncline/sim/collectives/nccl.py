@@ -39,7 +39,10 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return _chain(workers, nbytes, costs.chain_piece_bytes)
     if kind == "reduce":  # the same chain, from the last worker to the first
         rounds = tuple(_chain(workers, nbytes, costs.chain_piece_bytes))
-        mirrored = {id(round_): _mirrored(round_, workers) for round_ in rounds}  # an object for each object
+        mirrored = {
+            id(round_): Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
+            for round_ in rounds
+        }  # an object for each object
         return (mirrored[id(round_)] for round_ in rounds)
     if kind == "gather":
         return (Round(np.array([worker]), np.array([0]), nbytes) for worker in range(1, workers))
@@ -69,11 +72,6 @@ def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[R
             slices = [parts[part] for part in costs.slice_parts]
             for _ in range(int(loops) * laps * (workers - 1)):
                 yield from slices
-
-
-def _mirrored(round_: Round, workers: int) -> Round:
-    """Return a round with the workers numbered from the last to the first."""
-    return Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
 
 
 def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:

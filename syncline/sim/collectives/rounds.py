@@ -43,7 +43,6 @@ def rounds_bytes(schedule: Iterable[Round]) -> float:
 
 
 def _distinct(schedule: Iterable[Round]) -> Iterable[Round]:
-    """Return each object of the rounds once."""
     return {id(round_): round_ for round_ in schedule}.values()
 
 

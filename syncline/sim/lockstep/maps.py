@@ -193,7 +193,6 @@ class CollectiveMaps:
         return np.full(len(self._shared) + 1, -np.inf)
 
     def _routed(self, key: Key) -> RoutedRounds:
-        """Return the rounds of a collective on the topology."""
         if key not in self._routed_rounds:
             self._routed_rounds[key] = routed_rounds(key, self._topology, self._shared)
         return self._routed_rounds[key]

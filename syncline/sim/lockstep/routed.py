@@ -216,7 +216,6 @@ def _routed_round(
 
 
 def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
-    """Return messages one after another on a topology."""
     paths = topology.paths(messages.senders, messages.receivers)
     rate = narrowest(paths, np.append(topology.bandwidth_bytes_per_s, np.inf))
     return RoutedSequence(messages, paths.overhead_s, messages.nbytes / rate, paths.latency_s)

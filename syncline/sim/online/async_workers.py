@@ -245,7 +245,6 @@ class _AsyncSimulation:
         self.arrivals.append(worker)
 
     def _take_arrivals(self, _: object) -> None:
-        """Let the servers take the updates that have arrived at this instant."""
         arrivals, self.arrivals = sorted(self.arrivals), []
         self.policy.take(arrivals)
 

@@ -139,7 +139,6 @@ class UpperServerPrograms:
         return [gate(lambda: None), First([None], take)]
 
     def _note_arrival(self, number: int) -> None:
-        """Add a local server's update to the arrivals of this instant."""
         if not self._arrivals:
             self.simulation.env.later(0.0, self._take_arrivals, UPPER_ARRIVALS)
         self._arrivals.append(number)

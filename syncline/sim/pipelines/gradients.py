@@ -153,7 +153,6 @@ class PipelineMath:
                 self._accumulate(stage, part, microbatch, gradients[1 if part else 0 :])
 
     def _weight(self, stage: int, part: int, microbatch: int) -> None:
-        """Compute the gradient of a part's weights, as a task of its own."""
         variables = list(self._forward_states[microbatch, part].weights.values())
         gradients = self._differentiate(stage, part, microbatch, variables, retain_graph=False)
         self._accumulate(stage, part, microbatch, gradients)

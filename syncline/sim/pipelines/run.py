@@ -16,12 +16,10 @@ from syncline.sim.events.run import run_events
 from syncline.sim.pipelines.array_pipeline import array_timeline
 from syncline.sim.pipelines.deadlocks import check_orders, deadlock, tag_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline
-from syncline.sim.pipelines.report import UPDATE, PipelineReport, StageReport, TaskSpan, report, task_spans
+from syncline.sim.pipelines.report import UPDATE
 from syncline.sim.pipelines.schedules import TASK_KINDS, Kind, Order, PipelineTask, Schedule, source_stage, target_stage
 from syncline.sim.program.instructions import Collective, Compute, First, Instruction, Recv, Send, Stuck, Wait
 from syncline.sim.program.timeline import Timeline
-
-__all__ = ["PipelineReport", "StageReport", "TaskSpan", "pipeline_programs", "report", "run_pipeline", "task_spans"]
 
 
 def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:

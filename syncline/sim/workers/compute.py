@@ -256,6 +256,5 @@ def check_at_least_0(path: str, value: float, expected: str = "a finite number, 
 
 
 def _check_index(path: str, index: int, length: int) -> None:
-    """Raise a SpecError for an index outside an axis of this length."""
     if not 0 <= index < length:
         raise SpecError(path, index, f"a number from 0 to {length - 1}")
