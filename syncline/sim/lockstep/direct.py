@@ -46,14 +46,12 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     return received_s, sent_s
 
 
-def _messages(rounds: Sequence[Round]) -> Round:
-    """Return all messages of these rounds as one round, with the bytes of each message."""
+def _messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
+    """Return the senders, the receivers and the bytes of all messages of these rounds, each ``(M,)``."""
+    senders = np.concatenate([round_.senders for round_ in rounds])
+    receivers = np.concatenate([round_.receivers for round_ in rounds])
     sizes = [np.broadcast_to(np.float64(round_.nbytes), round_.senders.shape) for round_ in rounds]
-    return Round(
-        np.concatenate([round_.senders for round_ in rounds]),
-        np.concatenate([round_.receivers for round_ in rounds]),
-        np.concatenate(sizes),
-    )
+    return senders, receivers, np.concatenate(sizes)
 
 
 def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
