@@ -21,8 +21,10 @@ from typing import Any
 import pandas as pd
 
 import syncline as sl
-from replication.lottery.resampling import save_figure, summary
+from replication.lottery.figure import lottery_figure
+from replication.lottery.resampling import summary
 from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting, with_knobs
+from syncline.analysis.figures.axes import save
 from syncline.units import parse_seconds
 
 
@@ -70,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     setting = lottery_setting()
     if options.figure:
-        save_figure(pd.read_parquet(RESULTS / "trials.parquet"), setting, options.figure)
+        save(lottery_figure(pd.read_parquet(RESULTS / "trials.parquet"), setting), options.figure)
     if options.lines is None:
         return 0
     options.lines.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from replication.lottery.setting import labels
-from syncline.analysis.figures.axes import new_figure
 
 STABLE = 0.95
 """Probability of the reference order from which a pair is stable."""
@@ -173,29 +171,3 @@ def summary(table: pd.DataFrame, setting: Mapping[str, Any]) -> dict[str, Any]:
             )
     reference = {trials.methods[method]: float(trials.reference[method]) for method in order}
     return {"reference_losses": reference, "searches": rows}
-
-
-def save_figure(table: pd.DataFrame, setting: Mapping[str, Any], file: Path) -> None:
-    """Draw the result of searches over their number of trials, and the probability of an order over the difference."""
-    trials = Trials.of_table(table, setting)
-    figure, (left, right) = new_figure(1, 2, figsize=(10.0, 4.2))
-    scores = trials.scores()
-    sizes = setting["sizes"]
-    for method in np.argsort(trials.reference, kind="stable").tolist():
-        bands = np.array([trials.spread(scores["three seeds"][0], n, method) for n in sizes])
-        (line,) = left.plot(sizes, bands[:, 1], label=trials.methods[method])
-        left.fill_between(sizes, bands[:, 0], bands[:, 2], color=line.get_color(), alpha=0.12)
-    left.set(xscale="log", yscale="log", xlabel="trials of a search", ylabel="validation loss of its choice (nats)")
-    left.set_xticks(sizes, [str(n) for n in sizes])
-    left.legend(fontsize=7, ncols=2)
-    for searched, marker in ((5, "o"), (16, "s"), (64, "^")):
-        pairs = pair_orders(trials, scores["one seed"], searched)
-        right.plot(
-            [100 * pair.difference for pair in pairs], [pair.probability for pair in pairs], marker, ms=4,
-            label=f"{searched} trials",
-        )  # fmt: skip
-    right.axhline(STABLE, linewidth=0.8, color="0.5")
-    right.set(xscale="log", xlabel="difference of the reference losses (%)", ylabel="probability of their order")
-    right.legend()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
