@@ -42,7 +42,14 @@ def lottery_figure(table: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
         for size, color in SEARCHES.items():
             pairs = pair_orders(trials, scores, size)
             differences = [100 * pair.difference for pair in pairs]
-            right.plot(differences, [pair.probability for pair in pairs], "o", color=color, markersize=4, label=f"{size} trials")
+            right.plot(
+                differences,
+                [pair.probability for pair in pairs],
+                "o",
+                color=color,
+                markersize=4,
+                label=f"{size} trials",
+            )
         right.axhline(STABLE, color="0.5", linewidth=0.8)
         right.set(xscale="log", xlabel="difference of two methods' reference losses (%)")
         right.set(ylabel="probability that a search tells their order")

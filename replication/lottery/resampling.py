@@ -59,13 +59,18 @@ class Trials:
         by_method = np.stack([losses.loc[name].to_numpy(dtype=np.float64) for name in names])
         by_method = np.where(np.isfinite(by_method), by_method, np.inf)
         seeds = losses.columns.tolist()
-        parts = [by_method[..., [seeds.index(seed) for seed in setting[name]]] for name in ("search_seeds", "judge_seeds")]
+        parts = [
+            by_method[..., [seeds.index(seed) for seed in setting[name]]] for name in ("search_seeds", "judge_seeds")
+        ]
         return cls(names, *parts)
 
     def scores(self) -> dict[str, list[Floats]]:
         """Return the scores by which searches choose, ``(M, N)`` each: at one search seed, and the median over all."""
         seeds = self.search.shape[-1]
-        return {"one seed": [self.search[..., s] for s in range(seeds)], "three seeds": [np.median(self.search, axis=-1)]}
+        return {
+            "one seed": [self.search[..., s] for s in range(seeds)],
+            "three seeds": [np.median(self.search, axis=-1)],
+        }
 
     @property
     def results(self) -> Floats:
