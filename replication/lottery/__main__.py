@@ -71,10 +71,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--figure", type=Path, help="picture to draw from the kept table")
     options = parser.parse_args(arguments)
     setting = lottery_setting()
+    if options.lines is not None:
+        train_and_keep(options, setting, parser)
     if options.figure:
-        save(lottery_figure(pd.read_parquet(RESULTS / "trials.parquet"), setting), options.figure)
-    if options.lines is None:
-        return 0
+        figure = lottery_figure(pd.read_parquet(RESULTS / "trials.parquet"), setting)
+        save(figure, options.figure)
+    return 0
+
+
+def train_and_keep(options: argparse.Namespace, setting: Mapping[str, Any], parser: argparse.ArgumentParser) -> None:
+    """Train the missing trials of a process's share within the time, and keep the table if it is asked for."""
     options.lines.parent.mkdir(parents=True, exist_ok=True)
     lines = options.lines.read_text().splitlines() if options.lines.exists() else []
     finished = {(trial["method"], trial["trial"]) for trial in map(json.loads, lines)}
@@ -98,7 +104,6 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"--keep: {missing:,} losses are missing; train them first, with --for")
         trials.to_parquet(RESULTS / "trials.parquet", index=False)
         (RESULTS / "summary.json").write_text(json.dumps(summary(trials, setting), indent=1) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
