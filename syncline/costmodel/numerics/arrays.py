@@ -21,7 +21,13 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
-    """Refuse a value, or the first element of an array, for which ``holds`` (of the same shape) is false.
+    """Refuse a value, or the first element of an array, for which a condition is false.
+
+    Args:
+        holds: the condition, of the shape of the value.
+        path: name of the value's field.
+        value: number or array.
+        expected: the accepted values in words.
 
     Raises:
         SpecError: names the field, the element and the accepted values.

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
-from syncline.costmodel.collectives.algorithms.base import backwards
+from syncline.costmodel.collectives.algorithms.base import reversed_rounds
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.by_places import PlacedAlgorithm
@@ -160,7 +160,7 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
         firsts = _first_ranks(workers, size, stride, leaders)
         part = part if leaders else part / size
         inside = tuple(broadcast_rounds(size, part)) if leaders else tuple(ring_rounds(size, part))
-        up += _at_level(backwards(inside) if leaders else inside, firsts, stride)
+        up += _at_level(reversed_rounds(inside) if leaders else inside, firsts, stride)
         down.append(list(_at_level(inside, firsts, stride)))
         stride *= size
     among = FLAT["all_reduce"][hierarchy.between].rounds(last, part)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
-from syncline.costmodel.collectives.tcp_slow_start import opening_of
+from syncline.costmodel.collectives.tcp_slow_start import collective_opening
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.places import Places
 from syncline.costmodel.network.tcp import TOGETHER
@@ -201,7 +201,7 @@ class CollectiveKinds:
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that connections take to open their windows after idling."""
         topology = self._topology if collective.group is None else among(self._topology, collective.group)
-        opening = opening_of(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
+        opening = collective_opening(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
         if opening is not None:
             record = self._state["plans"][kind]
             record["opening0"] = self._state.append("openings", opening.seconds)
