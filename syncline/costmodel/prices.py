@@ -86,7 +86,7 @@ class Usage(NamedTuple):
 
 
 def energy_j(prices: Prices, usage: Usage, power_w: float, idle_power_w: float) -> float:
-    """Return the energy at the site's meter: ``pue x accelerators x (power_w busy_s + idle_power_w (seconds - busy_s))``.
+    """Return the energy at the site's meter in joules, while accelerators compute and while they wait.
 
     >>> energy_j(Prices(pue=1.5), Usage(2, 10.0, 6.0), 400.0, 100.0)
     8400.0

@@ -40,8 +40,8 @@ def channel_links(topology: Topology) -> list[str]:
     if isinstance(topology, LevelTopology):
         names = [""] * count
         for number, level in enumerate(topology.network.levels):
-            for first, last, shared in topology.channels_of(number):
-                names[first:last] = [link_name(level.link) + (", all together" if shared else "")] * (last - first)
+            for begin, end, is_pool in topology.channels_of(number):
+                names[begin:end] = [link_name(level.link) + (", all together" if is_pool else "")] * (end - begin)
         return names
     if isinstance(topology, MatrixTopology | Routed):
         return topology.channel_names()

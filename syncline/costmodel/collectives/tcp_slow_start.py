@@ -28,7 +28,7 @@ from syncline.costmodel.collectives.cost import rounds_and_block, wire_bytes
 from syncline.costmodel.collectives.table import ALGORITHMS, default_algorithm, is_direct, is_library_algorithm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Star
-from syncline.costmodel.network.tcp import TOGETHER, Tcp
+from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE, Tcp
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
 
@@ -65,7 +65,7 @@ class Opening(NamedTuple):
 
     def after_s(self, idle_s: Floats) -> Floats:
         """Return the seconds that each worker waits after its idle seconds."""
-        timeouts = np.floor(idle_s / self.timeout_s + TOGETHER).astype(np.int64)
+        timeouts = np.floor(idle_s / self.timeout_s + TIMEOUT_TOLERANCE).astype(np.int64)
         return np.append(0.0, self.seconds)[np.minimum(timeouts, len(self.seconds))]
 
 
@@ -131,7 +131,7 @@ def after_idling(
     if not isinstance(network, Link) or network.tcp is None:
         return None
     link, tcp, used = network, network.tcp, np.unique(name_index).tolist()
-    shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TOGETHER)
+    shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
         """Return the extra seconds after ``idle_s``, with each setting's algorithm."""

@@ -2,7 +2,7 @@
 
 A *basis* is a set of n comparable measurements that the prediction does not use. Their residuals
 ``r = log(measured / predicted)`` have mean c and standard deviation s. One more residual is expected in Student's
-interval, where t is the quantile of Student's distribution,
+interval (t is the quantile of Student's distribution)
 
     c +- t(0.95, n - 1) s sqrt(1 + 1/n).
 
@@ -12,8 +12,8 @@ deviation is 1.4826 times the median of the absolute deviations.) A tenth of all
 and single outliers must not widen the interval of all others.
 
 Measurements of one *source* (a publication, a machine, a cluster) err alike, so that many rows of one source say little
-about another source. With K sources of means m_k, whose residuals vary around them by the mean variance v, one more residual
-*of a source that is not among them* is expected in
+about another source. With K sources of means m_k, whose residuals vary around them by the mean variance v, one more
+residual *of a source that is not among them* is expected in
 
     mean(m) +- t(0.95, K - 1) sqrt(var(m) (1 + 1/K) + v).
 
@@ -141,7 +141,7 @@ def _student(count: int) -> float:
 
 
 def _around(centre: float, reach: float) -> tuple[float, float]:
-    """Return the factors at the ends of the interval ``centre +- reach`` of logarithms, which is widened to contain 0."""
+    """Return the factors at the ends of an interval of logarithms, ``centre +- reach``, widened to contain 0."""
     return float(np.exp(min(centre - reach, 0.0))), float(np.exp(max(centre + reach, 0.0)))
 
 

@@ -37,7 +37,7 @@ def gpipe_s(
     latency_s: FloatOrArray = 0.0,
     ahead: IntOrArray = 0,
 ) -> FloatOrArray:
-    """Return the seconds of a flush of equal stages on equal lines, by the closed form of this module; numbers broadcast.
+    """Return the seconds of a flush of equal stages on equal lines, by this module's formula; all numbers broadcast.
 
     Args:
         stages: K, number of stages.

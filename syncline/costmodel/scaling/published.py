@@ -16,8 +16,8 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange
 from syncline.costmodel.scaling.hyperparameters import DDP_BATCH, DILOCO_BATCH
-from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw, fitted_power_law
-from syncline.costmodel.scaling.losses import MeasuredLoss, left_out_errors, printed_losses
+from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw
+from syncline.costmodel.scaling.losses import MeasuredLoss, left_out_errors, power_law_of, printed_losses
 from syncline.errors import SpecError, one_of
 
 CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"
@@ -56,15 +56,8 @@ TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-e
 
 def token_shifts(parameters: float, tokens: float, reference: float) -> Floats:
     """Return the logarithm of the loss on ``tokens`` over that on ``reference`` tokens by each law of `TOKEN_LAWS`."""
-    return np.array(
-        [
-            np.log(
-                law.value({"parameters": parameters, "tokens": tokens})
-                / law.value({"parameters": parameters, "tokens": reference})
-            )
-            for law in TOKEN_LAWS.values()
-        ]
-    )
+    setting, reference_setting = ({"parameters": parameters, "tokens": count} for count in (tokens, reference))
+    return np.array([np.log(law.value(setting) / law.value(reference_setting)) for law in TOKEN_LAWS.values()])
 
 
 TOKENS_PER_PARAMETER = SeenRange(19.5, 20.5)
@@ -89,34 +82,31 @@ def per_efold(law: PowerLaw, losses: Sequence[MeasuredLoss], folds: Sequence[flo
     return uncertainty_of(errors, basis)
 
 
-def _larger() -> Drift:
+def _size_drift() -> Drift:
+    """Return the drift beyond the largest model, from the losses of 4B and 10B."""
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
-            fold = float(np.log(CHARLES_SIZES.beyond(row.parameters)))
+            fold = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
             errors.append((law.value(row.setting) / row.loss) ** (1 / fold) - 1)
     return Drift(0.0, uncertainty_of(errors, "8 losses of 4B and 10B (Table 5), which the fits say too low"))
 
 
-def _more_replicas() -> Drift:
+def _replicas_drift() -> Drift:
+    """Return the drift with the number of replicas, from losses of 8 replicas and a law of fewer."""
     losses = printed_losses("charles-2025", "diloco")
-    few = [row for row in losses if row.replicas < 8]
-    law = fitted_power_law([row.setting for row in few], [row.loss for row in few], ["parameters", "replicas"])
+    law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
     eight = [row for row in losses if row.replicas == 8]
-    return Drift(
-        0.0, per_efold(law, eight, [float(np.log(2))] * len(eight), "8 replicas left out (7 losses of Table 4)")
-    )
+    folds = [float(np.log(2))] * len(eight)
+    return Drift(0.0, per_efold(law, eight, folds, "8 replicas left out (7 losses of Table 4)"))
 
 
-def _longer() -> Drift:
+def _period_drift() -> Drift:
     """Return the drift with the period: Streaming DiLoCo's losses at 100 steps over those at 30 of the same setting."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
     short = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
-    exponents = [
-        float(np.log(row.loss / short[row.parameters, row.replicas]) / np.log(100 / 30))
-        for row in losses
-        if row.period == 100
-    ]
+    ratios = [row.loss / short[row.parameters, row.replicas] for row in losses if row.period == 100]
+    exponents = [float(np.log(ratio) / np.log(100 / 30)) for ratio in ratios]
     exponent = float(np.mean(exponents))
     errors = np.expm1(exponent - np.array(exponents))
     basis = "12 pairs of Streaming DiLoCo at 30 and 100 steps (Table 6 of Douillard et al.)"
@@ -124,18 +114,20 @@ def _longer() -> Drift:
 
 
 def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
+    """Return the uncertainty of a power law by cross-validation, each size left out in turn."""
     return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {label}")
 
 
 def _charles() -> list[LossFit]:
-    beyond = {"parameters": _larger()}
+    """Return the fits of Charles et al."""
+    drifts = {"parameters": _size_drift()}
     seen = {
         "parameters": CHARLES_SIZES,
         "tokens_per_parameter": TOKENS_PER_PARAMETER,
         "batch_over_best": SeenRange(0.5, 2.0),
     }
-    diloco = seen | {"replicas": SeenRange(1.0, 8.0), "period": SeenRange(30.0, 30.0)}
-    further = beyond | {"replicas": _more_replicas(), "period": _longer()}
+    diloco_seen = seen | {"replicas": SeenRange(1.0, 8.0), "period": SeenRange(30.0, 30.0)}
+    diloco_drifts = drifts | {"replicas": _replicas_drift(), "period": _period_drift()}
     outer = f"{_TUNED}; outer Nesterov 0.9, its learning rate by the number of replicas"
     losses = "losses of Table 4"
     fits = [
@@ -149,7 +141,7 @@ def _charles() -> list[LossFit]:
             _C4,
             f"{CHARLES}, Table 7; read in the paper's text",
             _TUNED,
-            beyond,
+            drifts,
             DDP_BATCH,
         ),
         LossFit(
@@ -157,32 +149,29 @@ def _charles() -> list[LossFit]:
             ("diloco",),
             "charles-2025",
             CHARLES_DILOCO,
-            diloco,
+            diloco_seen,
             _left_out(printed_losses("charles-2025", "diloco"), ["parameters", "replicas"], losses),
             _C4,
             f"{CHARLES}, Table 10; read in the paper's text",
             outer,
-            further,
+            diloco_drifts,
             DILOCO_BATCH,
         ),
     ]
     for replicas, law in CHARLES_BY_REPLICAS.items():
         rows = [row for row in printed_losses("charles-2025", "diloco") if row.replicas == replicas]
-        within = uncertainty_of(
-            left_out_errors(rows, ["parameters"], "parameters"), f"each size left out, {len(rows)} {losses}"
-        )
         fits.append(
             LossFit(
                 f"diloco-{replicas}",
                 ("diloco",),
                 "charles-2025",
                 law,
-                diloco | {"replicas": SeenRange(replicas, replicas)},
-                within,
+                diloco_seen | {"replicas": SeenRange(replicas, replicas)},
+                _left_out(rows, ["parameters"], losses),
                 _C4,
                 f"{CHARLES}, Table 7; read in the paper's text",
                 outer,
-                beyond | {"period": _longer()},
+                drifts | {"period": _period_drift()},
                 DILOCO_BATCH,
             )
         )
@@ -200,7 +189,7 @@ def _douillard() -> list[LossFit]:
         ("streaming-diloco", "streaming-diloco", ["parameters", "replicas", "period"]),
     ):
         losses = [_on_full_tokens(row) for row in printed_losses("douillard-2025", method)]
-        law = fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
+        law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
         seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}
         if method != "ddp-adam":
@@ -219,19 +208,20 @@ def _douillard() -> list[LossFit]:
                 "C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
                 f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
                 f"as of Charles et al., but sequences of 1,024{setup}",
-                {"parameters": _larger()},
+                {"parameters": _size_drift()},
             )
         )
     return fits
 
 
 def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
-    """Return a loss as it would be on 20 tokens per parameter, with the fewer tokens that it was measured on."""
+    """Return a loss that was measured on fewer tokens, shifted by the laws of tokens to 20 tokens per parameter."""
     shift = np.mean(token_shifts(row.parameters, FULL_TOKENS * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))
 
 
 def _hoffmann() -> list[LossFit]:
+    """Return the two fits to the losses of Hoffmann et al."""
     figure = (
         "241 losses read from the vector graphic of Figure 4 (public repository epoch-research/analyzing-chinchilla)"
     )

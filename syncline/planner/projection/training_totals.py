@@ -201,7 +201,7 @@ def _losses(
             prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
             equal = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
-            prediction = equal[0].at
+            prediction = equal[0].prediction
     except SpecError as error:
         unknown = str(error)
     fields = {

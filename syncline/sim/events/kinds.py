@@ -20,7 +20,7 @@ from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nc
 from syncline.costmodel.collectives.tcp_slow_start import collective_opening
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.places import Places
-from syncline.costmodel.network.tcp import TOGETHER
+from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
@@ -206,7 +206,7 @@ class CollectiveKinds:
             record = self._state["plans"][kind]
             record["opening0"] = self._state.append("openings", opening.seconds)
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
-            record["near"] = TOGETHER  # as data: the cached core depends on its own sources alone
+            record["near"] = TIMEOUT_TOLERANCE  # as data: the cached core depends on its own sources alone
 
     def _plan_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
