@@ -180,14 +180,7 @@ def group_price(
 ) -> CollectivePrices:
     """Return the price of a collective that all groups of workers call at once on a network of levels.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        group: ranks of the first group.
-        workers: number of all workers.
-        nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
-        network: network of all workers.
-        algorithms: an algorithm's or a policy's name, see `algorithm_for`.
-        rule: the start rule of messages.
+    ``group`` has the ranks of the first group, ``workers`` is the number of all workers.
 
     Raises:
         NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
@@ -223,7 +216,7 @@ def hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
 def closed_form_price(
     kind: str, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
 ) -> CollectivePrices:
-    """Return the price of one setting by a closed form; the arguments are those of `group_price`."""
+    """Return the price of one setting by a closed form."""
     if isinstance(network, Link):
         return link_prices(kind, workers, nbytes, network, algorithms, rule)
     names = hierarchical_names(kind, algorithms)

@@ -58,12 +58,6 @@ def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owne
 
     One worker takes no time. Equal links have no places, so that every worker is an owner unless there is one server.
 
-    Args:
-        workers: P, number of workers.
-        nbytes: n, bytes of the tensor.
-        link: link of each worker.
-        owners: owners of the parts of the tensor.
-
     >>> f"{direct_s(4, 1e9, Link(10e-3, 125e6)):.2f}, {direct_s(4, 1e9, Link(10e-3, 125e6), 'server'):.2f}"
     '12.02, 48.02'
     """

@@ -74,11 +74,7 @@ def opening_connections(
 ) -> tuple[IntOrArray, FloatOrArray]:
     """Return the number of connections that open one after another, and the bytes on each of them.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers.
-        nbytes: bytes of the collective.
-        algorithm: name of an algorithm of flat networks, of gloo or of NCCL.
+    The arguments are those of `collective_s`; the algorithm is one of flat networks, of gloo or of NCCL.
     """
     if algorithm in ON_ONE_CONNECTION:
         return 1, wire_bytes(kind, workers, nbytes, algorithm)
@@ -92,22 +88,12 @@ def opening_connections(
 
 
 def collective_opening_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    algorithm: str | None,
-    idle_s: FloatOrArray,
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: str | None, idle_s: FloatOrArray
 ) -> FloatOrArray:
     """Return the extra seconds of a collective after idling, 0 on a link without ``tcp``; all numbers broadcast.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers.
-        nbytes: bytes of the collective.
-        link: the link of every worker.
-        algorithm: name of the collective's algorithm; None for ``default_algorithm``.
-        idle_s: seconds since the end of the last collective.
+    The arguments are those of `collective_s`, with the link of every worker, and ``idle_s``, the seconds since the end
+    of the last collective.
     """
     if link.tcp is None:
         return 0.0
@@ -120,13 +106,8 @@ def after_idling(
 ) -> AfterIdling | None:
     """Return the extra seconds after idling, with an algorithm for each setting; None if windows never close.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers; it broadcasts with ``nbytes`` and the fields of a link.
-        nbytes: bytes of the collective.
-        network: a link; other networks open no windows.
-        names: names of algorithms.
-        name_index: index into ``names`` of each setting's algorithm.
+    The arguments are those of `collective_s`; ``name_index`` is the index into ``names`` of each setting's algorithm.
+    Networks other than links open no windows.
     """
     if not isinstance(network, Link) or network.tcp is None:
         return None
@@ -152,12 +133,7 @@ def collective_opening(
 ) -> Opening | None:
     """Return the opening seconds of a collective's connections on a link or a star; None if they open at once.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers.
-        nbytes: bytes of the collective.
-        network: network or topology that joins the workers.
-        algorithm: name of the collective's algorithm; None for ``default_algorithm``.
+    The arguments are those of `collective_s`.
     """
     tcp: Tcp | None = getattr(network, "tcp", None)
     if tcp is None or workers < 2 or not nbytes or not isinstance(network, Link | Star):

@@ -25,17 +25,8 @@ from syncline.costmodel.collectives.closed_prices import (
 )
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.hierarchical import first_group_like
-from syncline.costmodel.collectives.policies import (
-    Algorithms,
-    algorithm_for,
-    algorithm_of,
-)
-from syncline.costmodel.collectives.table import (
-    HIERARCHICAL,
-    TABLE,
-    candidates_on,
-    default_algorithm,
-)
+from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.table import HIERARCHICAL, TABLE, candidates_on, default_algorithm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.topology import Network
@@ -73,7 +64,7 @@ def collective_prices(
             `candidates_on`. With this function, a number of workers that the network cannot join has the time NaN, and
             its entry of ``sources`` gives the reason.
         groups: the first of the groups of each setting, see `group_peers`; None: one group of all workers. A group on
-            several levels goes level by level; on one level, by ``algorithms`` (a hierarchical one means ``auto``).
+            several levels goes level by level; on one level it uses ``algorithms`` (hierarchical ones mean ``auto``).
 
     Raises:
         SpecError: no such algorithm, or, without ``timer``, a number of workers that the network cannot join.
@@ -118,7 +109,7 @@ def group_algorithm(
 
     Args:
         kind: one of ``COLLECTIVES``.
-        ranks: the workers that take part.
+        ranks: ranks of the group among all workers.
         workers: number of all workers.
         nbytes: bytes of the collective.
         network: network of all workers.

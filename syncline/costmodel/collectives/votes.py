@@ -69,13 +69,7 @@ def _check_vote(vote: str, workers: IntOrArray) -> None:
 def vote_bits_per_parameter(vote: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
     """Return the bits per parameter on a worker's (or the server's) link in a vote, by the paper's table.
 
-    Args:
-        vote: one of ``VOTES``.
-        workers: P, at least 1.
-        word_bits: b, the width of a word of the parameter servers.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
 
     >>> [float(vote_bits_per_parameter(vote, 8)) for vote in VOTES]
     [512.0, 84.0, 7.0, 1.875]
@@ -91,7 +85,7 @@ def vote_s(
 
     Args:
         vote: one of ``VOTES``.
-        workers: P, at least 1.
+        workers: number of workers P, at least 1.
         parameters: N, the number of parameters that the workers vote on.
         link: the link of each worker, with latency alpha and B bytes per second.
         word_bits: b, the width of a word of the parameter servers.
@@ -114,14 +108,7 @@ class VotePart(NamedTuple):
 def vote_parts(vote: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
     """Return the collectives of a vote in their order, by the table of our collectives.
 
-    Args:
-        vote: one of ``VOTES``.
-        workers: P, at least 1.
-        parameters: N, the number of parameters that the workers vote on.
-        word_bits: b, the width of a word of the parameter servers.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
     """
     _check_vote(vote, workers)
     sign_bytes = parameters / 8
@@ -138,18 +125,9 @@ def vote_parts(vote: str, workers: int, parameters: int, word_bits: int = 32) ->
 def vote_by_collectives_s(
     vote: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
 ) -> float:
-    """Return the seconds of the collectives in `vote_parts`, in closed form.
+    """Return the seconds of the collectives in `vote_parts`, in closed form under a start rule of messages.
 
-    Args:
-        vote: one of ``VOTES``.
-        workers: P, at least 1.
-        parameters: N, the number of parameters that the workers vote on.
-        link: the link of each worker.
-        word_bits: b, the width of a word of the parameter servers.
-        rule: the start rule of messages.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
     """
     parts = vote_parts(vote, workers, parameters, word_bits)
     return sum(
@@ -162,11 +140,6 @@ def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_laten
 
     Here N is the number of parameters, beta the seconds per bit and alpha the latency of the link. The ratio is
     infinite if the vote with fewer bits is never faster, and 0 if this vote is always faster.
-
-    Args:
-        workers: number of workers.
-        fewer_bits: one of ``VOTES``.
-        fewer_latencies: one of ``VOTES``.
 
     Raises:
         SpecError: an unknown vote, or no worker.

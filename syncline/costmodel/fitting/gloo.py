@@ -1,9 +1,9 @@
 """A fit of gloo's software costs to measurements, with latency and bandwidth as configured.
 
-The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, where T is the closed form on a link of latency alpha and N the
-bytes of a worker's largest tensor. One m (``GlooCosts.message_s``) holds for all messages, one g (``call_s``) for each
-number of workers P, and one e (``byte_s``) for each collective. A second fit keeps m and gives each collective its own
-g for each P, because above the largest measured P the collectives grow at different rates. The fit minimises the
+The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, where T is the closed form on a link of latency alpha, and N
+the bytes of a worker's largest tensor. One m (``GlooCosts.message_s``) holds for all messages, one g (``call_s``) for
+each number of workers P, and one e (``byte_s``) for each collective. A second fit keeps m and gives each collective its
+own g for each P, because above the largest measured P the collectives grow at different rates. The fit minimises the
 absolute values of the relative residuals ``1 - model / measured`` by iteratively reweighted least squares, so that a
 few disturbed measurements count little. All costs are at least 0.
 """

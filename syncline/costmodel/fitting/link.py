@@ -127,7 +127,7 @@ def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: s
 
 
 def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
-    """Return initial (latency, bandwidth) pairs, from the smallest and largest messages and from those of broadcasts."""
+    """Return initial (latency, bandwidth) pairs, from the smallest and largest messages and from broadcasts."""
     starts = []
     for kind in BARE:
         seconds_by_size: dict[float, list[float]] = {}

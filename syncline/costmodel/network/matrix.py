@@ -130,12 +130,7 @@ class Matrix(CostsOfLinks):
 
 
 class _LineChannels(NamedTuple):
-    """The channels of the lines.
-
-    Attributes:
-        bytes_per_s: rate of each channel.
-        first_inside: first channel of the lines inside places; 0 if these lines have no channels of their own.
-    """
+    """The rate of each channel of the lines, and the first channel of those inside places (0 without own channels)."""
 
     bytes_per_s: Floats
     first_inside: int

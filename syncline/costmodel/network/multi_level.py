@@ -231,13 +231,7 @@ def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
 
 
 class LevelChannels(NamedTuple):
-    """A range of channels of a level.
-
-    Attributes:
-        begin: number of the first channel.
-        end: number of the last channel plus 1.
-        is_pool: whether all rails of a unit share each channel, because of oversubscription.
-    """
+    """The channels of a level from ``begin`` to before ``end``; all rails of a unit share a channel of a pool."""
 
     begin: int
     end: int

@@ -21,13 +21,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
-    """Refuse a value, or the first element of an array, for which a condition is false.
-
-    Args:
-        holds: the condition, of the shape of the value.
-        path: name of the value's field.
-        value: number or array.
-        expected: the accepted values in words.
+    """Refuse a value, or the first element of an array, for which the condition ``holds`` of equal shape is false.
 
     Raises:
         SpecError: names the field, the element and the accepted values.

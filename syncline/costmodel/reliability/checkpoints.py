@@ -50,11 +50,7 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
     """Return the checkpoint interval with the least expected time, in seconds of work.
 
     The interval tau solves ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``, where the derivative of `expected_wall_s`
-    vanishes. The interval does not depend on restarts and is at most M.
-
-    Args:
-        stop_s: delta, seconds for which a checkpoint stops the training.
-        mtbf_s: M, mean seconds between failures.
+    vanishes; its arguments define the symbols. The interval does not depend on restarts and is at most M.
 
     >>> round(best_interval_s(60, 3600 * 24)), round(young_interval_s(60, 3600 * 24))
     (3180, 3220)

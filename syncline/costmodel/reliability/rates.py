@@ -69,12 +69,6 @@ class FailureRate:
 def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
     """Return the mean seconds between failures of any unit, under all rates; infinite without rates.
 
-    Args:
-        rates: rates of independent kinds of failures.
-        workers: number of workers.
-        node: number of workers in a node.
-        sites: number of sites.
-
     >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
     2.0
     """

@@ -234,7 +234,7 @@ TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', 
 
 
 class _Shift(NamedTuple):
-    """The shift of the loss outside a field's range and its bounds, all logarithms; ``basis`` is None without bounds."""
+    """The shift of the loss outside a field's range and its bounds, all logarithms; without bounds no ``basis``."""
 
     mean: float
     low: float

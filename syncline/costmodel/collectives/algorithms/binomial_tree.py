@@ -26,17 +26,11 @@ from syncline.costmodel.numerics.bounded_cache import frozen
 
 
 class Halving(NamedTuple):
-    """A round in which ranges of workers are cut in two halves, the upper one the larger.
+    """A round in which ranges of workers are cut in two halves, the upper one the larger if they differ."""
 
-    Attributes:
-        senders: first worker of each range.
-        receivers: first worker of the upper half of each range.
-        lengths: number of workers in each upper half.
-    """
-
-    senders: RankArray
-    receivers: RankArray
-    lengths: RankArray
+    senders: RankArray  # first worker of each range
+    receivers: RankArray  # first worker of each upper half
+    lengths: RankArray  # number of workers in each upper half
 
 
 @lru_cache(maxsize=64)

@@ -19,12 +19,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 class ScatterBlocks(NamedTuple):
-    """The number of a worker's blocks in the messages of a scatter.
-
-    Attributes:
-        in_sequence: blocks that pass one after another on the longest path, ``c = sum_k ceil(P / 2^k)``.
-        total: blocks of all messages together.
-    """
+    """The blocks of a scatter's messages: one after another, ``c = sum_k ceil(P / 2^k)``, and of all messages, P H."""
 
     in_sequence: IntOrArray
     total: IntOrArray

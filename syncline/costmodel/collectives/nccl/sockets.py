@@ -67,11 +67,7 @@ class NcclAlgorithm(NamedTuple):
 
 
 def nccl_sockets_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    costs: NcclCosts | None = None,
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts | None = None
 ) -> FloatOrArray:
     """Return the seconds that NCCL takes over sockets for a collective of workers that start together.
 
