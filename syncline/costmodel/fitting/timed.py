@@ -64,7 +64,5 @@ def costs_of(
 ) -> GlooCosts:
     """Return the software costs from the unknowns of `cost_columns`: seconds per call, then seconds per byte."""
     return GlooCosts(
-        message_s,
-        tuple(zip(workers, values, strict=False)),
-        tuple(zip(kinds, values[len(workers) :], strict=True)),
+        message_s, tuple(zip(workers, values, strict=False)), tuple(zip(kinds, values[len(workers) :], strict=True))
     )

@@ -103,11 +103,7 @@ NETWORKS: dict[str, Preset] = {
         "Bandwidth: CurvaDion, Appendix E (10 Gb/s). Latency: assumed, of the order of TCP through two kernels and a "
         "switch; CurvaDion's Table 3 lists 10 ms.",
     ),
-    "1gbe": Preset(
-        Link(50e-6, 125e6, "1gbe"),
-        "1 Gbit/s Ethernet",
-        f"Bandwidth: IEEE 802.3ab (1000BASE-T). {_TCP_S}",
-    ),
+    "1gbe": Preset(Link(50e-6, 125e6, "1gbe"), "1 Gbit/s Ethernet", f"Bandwidth: IEEE 802.3ab (1000BASE-T). {_TCP_S}"),
     "wan": Preset(
         _WAN,
         "1 Gbit/s between data centres, 50 ms round trip",
