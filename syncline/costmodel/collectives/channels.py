@@ -39,8 +39,8 @@ def channel_links(topology: Topology) -> list[str]:
         return [link_name(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
     if isinstance(topology, LevelTopology):
         names = [""] * count
-        for number, level in enumerate(topology.network.levels):
-            for begin, end, is_pool in topology.channels_of(number):
+        for level, level_channels in zip(topology.network.levels, topology.channels, strict=True):
+            for begin, end, is_pool in level_channels:
                 names[begin:end] = [link_name(level.link) + (", all together" if is_pool else "")] * (end - begin)
         return names
     if isinstance(topology, MatrixTopology | Routed):

@@ -97,11 +97,7 @@ def rounds_and_block(
 ) -> tuple[IntOrArray, FloatOrArray]:
     """Return the number of messages on a collective's longest path and the mean bytes of one message.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers P, at least 1.
-        nbytes: bytes n of the collective, at least 0, by the table of this module.
-        algorithm: one of ``ALGORITHMS[kind]``; the first by default.
+    The arguments are those of `collective_s`, with an algorithm for flat networks, the first by default.
 
     Raises:
         SpecError: an unknown collective, an algorithm that is not for flat networks, no worker, or a negative size.
@@ -240,16 +236,15 @@ def hierarchy_s(
             total_s = total_s + _on_link_s(kind, entry.between, level.size, part_bytes, link, rule)
         return total_s
     *inner, outermost = levels
+    last_size = outermost.size
     if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
         _directions("all_reduce", name, FLAT["all_reduce"][entry.between], outermost.size)
     if entry.leaders:
         if any(level.is_shared_half_duplex and np.any(np.greater(level.size, 1)) for level in inner):
             raise NoClosedForm("all_reduce.algorithm", name, "an algorithm whose messages go both ways on these links")
-        trees_s = sum(
-            _on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule) for level in inner
-        )
-        link = outermost.leader_link
-        return 2 * trees_s + _on_link_s("all_reduce", entry.between, outermost.size, nbytes, link, rule)
+        trees = (_on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule) for level in inner)
+        leaders_s = _on_link_s("all_reduce", entry.between, last_size, nbytes, outermost.leader_link, rule)
+        return 2 * sum(trees) + leaders_s
     seconds: FloatOrArray = 0.0
     part_bytes = nbytes
     inner_parts = []  # each inner level with the bytes of a worker's part after its reduce-scatter
@@ -322,12 +317,7 @@ def wire_bytes(
     of worker i travel one hop for each digit 1 of i in binary, so the mean is n times the mean number of digits 1 in
     0, ..., P - 1 (the root sends nothing).
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers P, at least 1.
-        nbytes: bytes n of the collective, at least 0, by the table of this module.
-        algorithm: one of ``ALGORITHMS[kind]``, the first by default, or of ``HIERARCHICAL[kind]``.
-        group: number of workers in a node for a hierarchical algorithm, or the sizes of all levels but the outermost.
+    The arguments are those of `collective_s`; the collective's first algorithm is the default.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or a group that does not divide P.

@@ -160,9 +160,6 @@ def algorithm_for(
         workers: number of workers.
         nbytes: bytes of the collective.
         network: a link or another network that joins the workers.
-
-    Raises:
-        SpecError: no such algorithm or policy.
     """
     name = algorithm_of(algorithms, kind) or None
     if name in ALGORITHMS[kind] or (name is None and not knows_library(network)):

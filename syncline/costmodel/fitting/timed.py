@@ -46,11 +46,7 @@ def check_times(calls: Sequence[TimedCall]) -> None:
 
 
 def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
-    """Return the coefficients of gloo's costs in the time of each call, ``(calls, workers + kinds)``.
-
-    They are 1 for the cost per call of the call's number of workers, the bytes of the largest tensor for the cost per
-    byte of its collective, and else 0.
-    """
+    """Return the coefficients in each call's time of the costs per call, by workers, then of those per byte, by kind."""
     rows = []
     for call in calls:
         per_call = [float(call.kind != SEND and call.workers == count) for count in workers]

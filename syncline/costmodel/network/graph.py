@@ -127,14 +127,12 @@ class Graph(CostsOfLinks):
 
 
 class _Step(NamedTuple):
-    """A hop from a node to the next: the channel, its link, and the link's latency.
-
-    The latency is a whole number, so that two routes of equal latency compare equal in any order of summation.
-    """
+    """A hop from a node to the next."""
 
     channel: int
     link: Link
     femtoseconds: int
+    """The link's latency as a whole number, so that sums are exact: routes of equal latency compare equal."""
 
 
 @dataclass(frozen=True, eq=False)

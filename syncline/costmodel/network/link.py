@@ -196,9 +196,10 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
-    gloo_costs, nccl_costs, windows, measured, nvlink = (
-        {getattr(link, name) for link in worker_links} for name in ("gloo", "nccl", "tcp", "measured", "nvlink")
-    )
+    def common(name: str) -> Any:
+        """Return the value of a field that all links have, or None."""
+        values = {getattr(link, name) for link in worker_links}
+        return values.pop() if len(values) == 1 else None
 
     def column(values: list[Any], dtype: type = np.float64) -> NDArray[Any]:
         """Return the values of all workers, from one for each link."""
@@ -213,9 +214,5 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
             column([link.down_bytes_per_s for link in worker_links]),
         ]),
         column([link.duplex == "half" for link in worker_links], np.bool_),
-        gloo_costs.pop() if len(gloo_costs) == 1 else None,
-        nccl_costs.pop() if len(nccl_costs) == 1 else None,
-        windows.pop() if len(windows) == 1 else None,
-        measured.pop() if len(measured) == 1 else None,
-        nvlink.pop() if len(nvlink) == 1 else None,
+        *(common(name) for name in ("gloo", "nccl", "tcp", "measured", "nvlink")),
     )  # fmt: skip

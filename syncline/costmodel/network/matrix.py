@@ -234,10 +234,8 @@ class MatrixTopology(ByValue, CostsOfNetwork):
             card = np.array([network.card.up_bytes_per_s, network.card.down_bytes_per_s], dtype=np.float64)
             rates["cards"] = np.repeat(card, self.workers)
         if self._uplinks:
-            up, down = (
-                [getattr(link, rate) for link in self._uplinks] for rate in ("up_bytes_per_s", "down_bytes_per_s")
-            )
-            rates["uplinks"] = np.array(up + down, dtype=np.float64)
+            up_and_down = [(link.up_bytes_per_s, link.down_bytes_per_s) for link in self._uplinks]
+            rates["uplinks"] = np.array(up_and_down, dtype=np.float64).T.ravel()
         if network.hivemind is not None and network.per != "connection":
             rates["connections"] = np.full(self.workers**2, network.hivemind.connection_bytes_per_s)
         firsts = np.cumsum([0, *(len(block) for block in rates.values())]).tolist()

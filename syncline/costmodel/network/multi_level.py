@@ -291,7 +291,7 @@ class LevelTopology(ByValue, CostsOfNetwork):
         return self.workers // self.shape.members[number]
 
     @cached_property
-    def _channels(self) -> list[list[LevelChannels]]:
+    def channels(self) -> list[list[LevelChannels]]:
         """Return the channels of each level: those of the rails, then those of the pools if there are any."""
         levels, begin = [], 0
         for number, rails in enumerate(self.shape.rails):
@@ -304,10 +304,6 @@ class LevelTopology(ByValue, CostsOfNetwork):
                 levels[number].append(LevelChannels(begin, end, is_pool=True))
                 begin = end
         return levels
-
-    def channels_of(self, number: int) -> list[LevelChannels]:
-        """Return the channels of a level: those of the rails, then those of the pools if there are any."""
-        return self._channels[number]
 
     def _rail_owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
         """Return the unit (or switch) whose rails each worker uses, and the worker's number among the unit's users."""
@@ -334,7 +330,7 @@ class LevelTopology(ByValue, CostsOfNetwork):
         unit, local = self._rail_owner(number, workers)
         is_second_half = down and self.network.levels[number].link.duplex != "half"
         rail = unit * rails + local * rails // self.shape.members[number]
-        rail_channels, *pool_channels = self._channels[number]
+        rail_channels, *pool_channels = self.channels[number]
         channels: list[Ints] = [rail_channels.begin + is_second_half * owners * rails + rail]
         return channels + [pools.begin + is_second_half * owners + unit for pools in pool_channels]
 

@@ -105,10 +105,7 @@ class NcclCosts:
         return pieces, np.maximum(block_bytes - pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
-        """Return the number of rounds d that a worker may run ahead, or None without a limit.
-
-        A worker starts round r once all messages of rounds up to r - d have arrived.
-        """
+        """Return d: a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
         return {"nccl-ring": self.slices, "nccl-chain": 1}.get(algorithm)
 
 

@@ -22,11 +22,7 @@ __all__ = [
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
-    """Return the topology of a number of workers on a network, or the network itself if it is a topology.
-
-    Args:
-        network: one link for all workers, a link per worker, nodes, sites, levels, a graph, or a topology.
-        workers: number of workers.
+    """Return the topology of workers on a network, or on a link for each worker; a topology is returned as it is.
 
     Raises:
         SpecError: a number of workers that the network cannot join.

@@ -62,10 +62,8 @@ class FaultTolerantGroup:
     @property
     def useful_share(self) -> float:
         """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
-        without_pauses = math.exp(-self.pause_s / self.any_mtbf_s)
-        in_whole_steps = without_pauses * _completed_fraction(self.step_s / self.any_mtbf_s)
-        exchanged = _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
-        return self.availability * in_whole_steps * exchanged
+        in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
+        return self.availability * in_steps * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
 
     @property
     def lost_mtbf_s(self) -> float:
@@ -74,10 +72,8 @@ class FaultTolerantGroup:
         Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` losses per second, besides failures of all
         copies at once.
         """
-        independent_per_s = (
-            self.copies * self.availability / self.copy_mtbf_s * (1 - self.availability) ** (self.copies - 1)
-        )
-        losses_per_s = independent_per_s + 1 / self.all_mtbf_s
+        failures_per_s = self.copies * self.availability / self.copy_mtbf_s
+        losses_per_s = failures_per_s * (1 - self.availability) ** (self.copies - 1) + 1 / self.all_mtbf_s
         return 1 / losses_per_s if losses_per_s else math.inf
 
 

@@ -116,11 +116,6 @@ def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
     The number of sequences is the same for each worker, and even from eight sequences per worker on. With fewer
     sequences than workers, the batch is a multiple of the least common multiple of workers and tokens of a sequence.
 
-    Args:
-        batch_tokens: any batch in tokens.
-        workers: number of workers.
-        sequence: tokens of a sequence.
-
     Raises:
         SpecError: a batch that is not positive and finite.
 

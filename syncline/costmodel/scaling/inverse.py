@@ -98,10 +98,7 @@ def _loss_reached(
 
 
 def _crossing(target: float, loss: Callable[[float], float | None]) -> float | None:
-    """Return the argument between `LEAST` and `MOST` at which a falling loss equals the target, or None.
-
-    The function bisects the logarithm of the argument.
-    """
+    """Return the argument from `LEAST` to `MOST` at which a falling loss equals the target, or None, by bisection."""
     low, high = np.log(LEAST), np.log(MOST)
     first, last = loss(LEAST), loss(MOST)
     if first is None or last is None or not last <= target <= first:

@@ -24,7 +24,7 @@ CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"
 DOUILLARD = "A. Douillard et al., Streaming DiLoCo (arXiv 2501.18512, 2025)"
 HOFFMANN = "J. Hoffmann et al., Training Compute-Optimal Large Language Models (arXiv 2203.15556, 2022)"
 BESIROGLU = "T. Besiroglu et al., Chinchilla Scaling: A replication attempt (arXiv 2404.10102, 2024)"
-MUENNIGHOFF = "N. Muennighoff et al., Scaling Data-Constrained Language Models (arXiv 2305.16264, 2023)"
+
 
 _C4 = "C4, evaluation loss in nats per token, 32,768 tokens in the vocabulary"
 _TUNED = (
@@ -48,7 +48,8 @@ CHARLES_BY_REPLICAS = {
 CHINCHILLA = AdditiveLaw(1.6934, 406.4, 0.3392, 410.7, 0.2849)
 EPOCH = AdditiveLaw(1.8172, 482.01, 0.3478, 2085.43, 0.3658)
 C4 = AdditiveLaw(float(np.exp(0.6254804)), float(np.exp(6.255414)), 0.3526596, float(np.exp(7.3049974)), 0.3526596)
-"""The law of Muennighoff et al., Appendix, on C4, with one exponent for both terms; 54 trainings."""
+"""The law of N. Muennighoff et al., Scaling Data-Constrained Language Models (arXiv 2305.16264, 2023), Appendix, on C4,
+with one exponent for both terms; 54 trainings."""
 
 TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-epoch": EPOCH, "c4-muennighoff": C4}
 """Laws of parameters and tokens, which extrapolate to more tokens than a fit has seen."""
@@ -69,21 +70,8 @@ FULL_TOKENS = 20.0
 CHARLES_SIZES = SeenRange(35e6, 2.4e9)
 
 
-def per_efold(law: PowerLaw, losses: Sequence[MeasuredLoss], folds: Sequence[float], basis: str) -> Uncertainty:
-    """Return the uncertainty of a law per e-fold outside its range, from losses outside.
-
-    Args:
-        law: law fitted without these losses.
-        losses: losses outside the range of the law.
-        folds: distance of each loss from the range, in e-folds.
-        basis: description of the losses.
-    """
-    errors = [(law.value(row.setting) / row.loss) ** (1 / fold) - 1 for row, fold in zip(losses, folds, strict=True)]
-    return uncertainty_of(errors, basis)
-
-
 def _size_drift() -> Drift:
-    """Return the drift beyond the largest model, from the losses of 4B and 10B."""
+    """Return the drift per e-fold beyond the largest model, from the losses of 4B and 10B."""
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
@@ -93,12 +81,11 @@ def _size_drift() -> Drift:
 
 
 def _replicas_drift() -> Drift:
-    """Return the drift with the number of replicas, from losses of 8 replicas and a law of fewer."""
+    """Return the drift per e-fold of replicas, from losses of 8 replicas and a law of at most 4, log 2 e-folds away."""
     losses = printed_losses("charles-2025", "diloco")
     law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
-    eight = [row for row in losses if row.replicas == 8]
-    folds = [float(np.log(2))] * len(eight)
-    return Drift(0.0, per_efold(law, eight, folds, "8 replicas left out (7 losses of Table 4)"))
+    errors = [(law.value(row.setting) / row.loss) ** (1 / np.log(2)) - 1 for row in losses if row.replicas == 8]
+    return Drift(0.0, uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
 
 
 def _period_drift() -> Drift:

@@ -48,13 +48,7 @@ class RelativeLoss:
 def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> RelativeLoss:
     """Return the ratio of a loss to that of data parallelism by a fit of the same paper, each at its best batch.
 
-    Args:
-        training: the training.
-        fit: see `predicted_loss`.
-        extrapolate: see `predicted_loss`.
-
-    Raises:
-        SpecError: see `predicted_loss`.
+    The arguments and errors are those of `predicted_loss`.
 
     >>> estimate = relative_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
     >>> f"{estimate.ratio:.3f}, {estimate.low:.3f} to {estimate.high:.3f}"

@@ -181,13 +181,9 @@ def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) 
 def window_s(
     messages: IntOrArray, message_s: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray
 ) -> FloatOrArray:
-    """Return W, the seconds of a number of messages through one hop of a ring, with two messages posted ahead.
+    """Return W, the seconds of K messages of x seconds each through one hop of a ring, with two messages posted ahead.
 
-    Args:
-        messages: K, number of messages.
-        message_s: x, seconds in which a message leaves.
-        alpha: latency of a message or notice, in seconds.
-        one_socket: whether notices and data share a connection, as with two workers.
+    ``one_socket`` tells whether notices and data share a connection, as with two workers.
     """
     shared_s = np.where(np.greater_equal(message_s, alpha), 2 * alpha + 2 * message_s, 2 * alpha + message_s)
     pair_s = np.where(one_socket, shared_s, np.maximum(2 * message_s, 2 * alpha + message_s))

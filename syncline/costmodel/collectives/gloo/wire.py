@@ -96,15 +96,8 @@ def gloo_wire(
 ) -> WireBytes:
     """Return the bytes that a worker's device counts as sent in a call, mean over workers.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers, at least 1.
-        nbytes: bytes of the collective, as the closed form counts them.
-        segment_bytes: MSS, payload bytes of a segment; if the device receives several at once, their payload together.
-        element_bytes: bytes of an element.
-
-    Raises:
-        SpecError: an argument out of range.
+    The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, the payload bytes of a segment,
+    or of several segments together if the device receives them at once.
 
     >>> wire = gloo_wire("all_reduce", 4, 64 * 2**20)
     >>> f"{wire.total_bytes / wire.payload_bytes:.3f}"
