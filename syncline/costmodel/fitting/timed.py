@@ -46,7 +46,7 @@ def check_times(calls: Sequence[TimedCall]) -> None:
 
 
 def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
-    """Return the coefficients in each call's time of the costs per call, by workers, then of those per byte, by kind."""
+    """Return the coefficients of each cost per call, by workers, then per byte, by kind, in the time of each call."""
     rows = []
     for call in calls:
         per_call = [float(call.kind != SEND and call.workers == count) for count in workers]
