@@ -54,11 +54,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 
 
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Return the number of workers of each site of a network.
-
-    Args:
-        network: network of all workers.
-        workers: number of all workers.
+    """Return the number of workers of each site of a network of so many workers.
 
     Returns:
         The sizes of the sites or places, or of the units of the outermost of several levels. On a network with one link

@@ -23,14 +23,8 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
     """Return an upper bound on the number of messages of a collective.
 
     An algorithm with few messages, such as a tree, has at most 4 per worker on average. In any other flat algorithm
-    every worker counts as a sender in each round.
-
-    Args:
-        kind: one of ``COLLECTIVES``.
-        algorithm: name of one of the collective's algorithms.
-        workers: number of workers.
-        network: network of the workers; a hierarchical algorithm uses its levels.
-        nbytes: bytes of the collective, which gloo and NCCL cut into pieces.
+    every worker counts as a sender in each round. A hierarchical algorithm uses the network's levels. The size
+    ``nbytes`` matters for gloo and NCCL, which cut it into pieces. The arguments are those of `collective_s`.
     """
     if algorithm in HIERARCHIES[kind]:
         sizes = level_sizes(network, workers) or (workers, 1)

@@ -66,15 +66,9 @@ class LinkFit(NamedTuple):
 def predicted_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, library: str = "gloo"
 ) -> FloatOrArray:
-    """Return the seconds of a collective or of a message.
+    """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
 
-    Args:
-        kind: one of ``COLLECTIVES``, or ``send``.
-        workers: number of workers; it broadcasts with ``nbytes`` and the fields of the link.
-        nbytes: payload bytes, by the table of `syncline.costmodel.collectives.cost`.
-        link: each worker's link.
-        costs: costs of gloo's software.
-        library: ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
+    The library is ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
     """
     if library == "gloo":
         return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)

@@ -235,10 +235,7 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
 
 
 def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
-    """Return the rate of the narrowest line of a ring except lines i, j and k, for each of N triples, ``(N,)``.
-
-    It is the first of the four narrowest lines that is none of the three.
-    """
+    """Return the rate of the narrowest line of a ring except lines i, j and k, for each of N triples, ``(N,)``."""
     ascending = np.argsort(line_rate, kind="stable")[:4]
     result = line_rate[ascending[-1]] * np.ones(len(i))
     for index in ascending[::-1]:

@@ -13,12 +13,7 @@ T = TypeVar("T")
 
 
 def with_links(network: T, change: Callable[[Link], Link]) -> T:
-    """Return the network with each link replaced by ``change(link)``.
-
-    Args:
-        network: a link, or anything made of dataclasses that has links.
-        change: function from a link to its replacement.
-    """
+    """Return a network, or anything made of dataclasses that has links, with each link replaced by ``change(link)``."""
     result: T = _with_links(network, change)
     return result
 

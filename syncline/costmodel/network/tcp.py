@@ -155,12 +155,7 @@ class Tcp:
     ) -> FloatOrArray:
         """Return the seconds until all bytes have left, if windows begin small and double in every round trip.
 
-        Without ``slow_start`` the seconds are ``nbytes / rate``.
-
-        Args:
-            nbytes: bytes of the transfer.
-            line_bytes_per_s: R, bytes per second of the line.
-            round_trip_s: r, seconds.
+        Without ``slow_start`` the seconds are ``nbytes / rate``. For the line's arguments see `rate_bytes_per_s`.
 
         >>> mib = 2**20
         >>> tcp = Tcp(segment_bytes=8949)  # 64 MiB over 20 ms there and back: 6 round trips, then 3 MiB in each
@@ -176,11 +171,8 @@ class Tcp:
     ) -> FloatOrArray:
         """Return the extra seconds of a transfer after open windows have idled, over those with open windows.
 
-        Args:
-            nbytes: bytes of the transfer.
-            line_bytes_per_s: R, bytes per second of the line.
-            round_trip_s: r, seconds.
-            idle_s: seconds without a transfer; less than a retransmission timeout costs nothing.
+        An idle time of less than a retransmission timeout costs nothing. For the line's arguments see
+        `rate_bytes_per_s`.
 
         >>> tcp = Tcp(segment_bytes=8949)
         >>> [f"{tcp.opening_s(64 * 2**20, 620e6, 20e-3, idle_s):.3f}" for idle_s in (0.1, 0.5, 60.0)]

@@ -91,12 +91,7 @@ class TokenFactor:
 def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenFactor | None:
     """Return the token factor of a training, or None if by some law no number of tokens makes up for its loss.
 
-    Args:
-        training: the training, with the tokens of data parallelism.
-        extrapolate: see `predicted_loss`.
-
-    Raises:
-        SpecError: see `predicted_loss`.
+    The training has the tokens of data parallelism; arguments and errors are those of `predicted_loss`.
 
     >>> estimate = token_factor(TrainingAtScale("diloco", 10e9, 200e9, replicas=2), extrapolate=True)
     >>> f"{estimate.factor:.2f}, {estimate.low:.2f} to {estimate.high:.2f}"

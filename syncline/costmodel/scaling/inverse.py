@@ -57,16 +57,8 @@ def parameters_for_loss(
 ) -> LossReached:
     """Return the parameters of a model that reaches a loss, at the fit's tokens per parameter.
 
-    A law of parameters and tokens uses 20 tokens per parameter.
-
-    Args:
-        target_loss: target in nats per token.
-        training: the training; its parameters and tokens are ignored.
-        fit: see `predicted_loss`.
-        extrapolate: see `predicted_loss`.
-
-    Raises:
-        SpecError: see `tokens_for_loss`.
+    A law of parameters and tokens uses 20 tokens per parameter. The parameters and tokens of the training are ignored;
+    arguments and errors are those of `tokens_for_loss`.
 
     >>> reached = parameters_for_loss(2.4, TrainingAtScale("diloco", 1e9, replicas=2))
     >>> f"{reached.value:.3g} parameters on {reached.prediction.training.tokens:.3g} tokens"

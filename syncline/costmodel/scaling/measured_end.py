@@ -186,9 +186,7 @@ class GrownError(NamedTuple):
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
     """Return the errors of ratios beyond fits to the sizes up to each size in turn, at all larger measured sizes.
 
-    Args:
-        largest: largest size that is used at all.
-        capped: whether the measured end limits the predicted gain.
+    Sizes above ``largest`` are not used. ``capped`` tells whether the measured end limits the predicted gain.
     """
     errors = []
     for family, method in CURVES:
@@ -231,11 +229,7 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
 
 @cache
 def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
-    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit.
-
-    Args:
-        largest: largest size that is used.
-        capped: whether the measured end limits the predicted gain.
+    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit, from `grown_errors`.
 
     >>> growth = ratio_growth()
     >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"

@@ -60,11 +60,7 @@ class WireBytes(NamedTuple):
 def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
     """Return the number of messages that a worker sends in a call, mean over workers, and a message's payload bytes.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: number of workers, at least 1.
-        nbytes: bytes of the collective, at least 0, as the closed form counts them.
-        element_bytes: bytes of an element.
+    The arguments are those of `gloo_s`.
 
     Raises:
         SpecError: an argument out of range.
