@@ -50,8 +50,8 @@ def collective_prices(
 ) -> CollectivePrices:
     """Return a collective's seconds and its algorithm in each of many settings.
 
-    Every question about the time of a collective is answered by this function. The collective is one of all workers, or
-    one that groups of workers call at once.
+    Everything that asks for the time of a collective on a network calls this function. All workers call the collective,
+    or groups of workers call it at once.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -87,11 +87,8 @@ def collective_prices(
         priced = node_prices(kind, workers, nbytes, network, algorithms, rule)
         if priced is not None:
             return priced
-    if (
-        not isinstance(network, Link)
-        or network.duplex == "half"
-        or algorithm_of(algorithms, kind) in HIERARCHICAL[kind]
-    ):
+    is_hierarchical = algorithm_of(algorithms, kind) in HIERARCHICAL[kind]
+    if not isinstance(network, Link) or network.duplex == "half" or is_hierarchical:
         return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer)
     return link_prices(kind, workers, nbytes, network, algorithms, rule)
 
