@@ -33,7 +33,7 @@ def link_groups(network: Network) -> list[LinkGroup]:
 
     >>> from syncline.costmodel import NETWORKS
     >>> [group.name for group in link_groups(NETWORKS["two-sites"].network)]
-    ['10gbe', '12.5 ms one way, 1 Gbit/s']
+    ['10gbe', 'wan']
     """
     if not isinstance(network, Matrix):
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]

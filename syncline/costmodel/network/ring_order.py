@@ -47,7 +47,7 @@ def ring_order(rate: Floats, delay: Floats) -> Ints:
 
     >>> rate = np.array([[0.0, 9.0, 1.0, 9.0], [9.0, 0.0, 9.0, 1.0], [1.0, 9.0, 0.0, 9.0], [9.0, 1.0, 9.0, 0.0]])
     >>> ring_order(rate[[0, 2, 1, 3]][:, [0, 2, 1, 3]], np.ones((4, 4))).tolist()
-    [0, 2, 1, 3]
+    [0, 3, 1, 2]
     """
     places = len(rate)
     in_order = np.arange(places)

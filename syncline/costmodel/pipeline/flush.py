@@ -48,7 +48,7 @@ def gpipe_s(
         latency_s: alpha, latency of a line.
         ahead: d, number of messages that travel with the message before them.
 
-    >>> gpipe_s(4, 8, 1.0, 2.0)
+    >>> float(gpipe_s(4, 8, 1.0, 2.0))
     33.0
     >>> line = 2**23 / 125e6  # 8 MiB at 1 Gbit/s
     >>> [round(float(gpipe_s(8, 64, 0.0207, 0.0621, line, 10e-3, ahead)), 2) for ahead in (0, 2)]
