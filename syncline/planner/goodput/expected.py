@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from syncline.costmodel.reliability.checkpoints import expected_wall_s, repaired_s
+from syncline.costmodel.reliability.checkpoints import expected_wall_s, until_all_work_s
 from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.sim.failures.work import CheckpointTimes
 from syncline.specs.failures import FailuresSpec, downtime_s, has_closed_form
@@ -28,7 +28,7 @@ def restarted_goodput(
     if not has_closed_form(failures) or saving.lag_s or interval_s is None:
         return None
     restart_s, mtbf_s = failures.restart_time + saving.reload_s, failures.mtbf_s(workers)
-    down_s = max(downtime_s(failures), repaired_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
+    down_s = max(downtime_s(failures), until_all_work_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
     return 1 / expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)
 
 

@@ -21,7 +21,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.table import first_on, knows_library
+from syncline.costmodel.collectives.table import default_algorithm, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
@@ -272,7 +272,8 @@ def lockstep_spans(
     joined = topology(network, workers)
     if knows_library(joined):
         calls = [
-            call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
+            call if call.algorithm else call._replace(algorithm=default_algorithm(call.collective, joined))
+            for call in calls
         ]
     calls_by_step = CallsByStep(calls, steps)
     streams = Streams(GroupedMaps(joined, calls_by_step.calls, rule), start_times(starts_s, workers), times)

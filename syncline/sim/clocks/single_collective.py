@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
@@ -44,7 +44,7 @@ def collective_finish_s(
         network: the link that every worker has, one link per worker, or a larger network.
         algorithm: one of ``ALGORITHMS[kind]`` in `syncline.costmodel.collectives.table`; on a network of nodes or sites
             also one of ``HIERARCHICAL[kind]``; or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or
-            ``OF_NCCL[kind]``, to which no rule applies. For None see ``first_on`` in the same module.
+            ``OF_NCCL[kind]``, to which no rule applies. For None see ``default_algorithm`` in the same module.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: ``events``, the event simulation; ``lockstep``, recurrences over rounds; or ``auto``, lockstep if it
             supports the collective, else the events.
@@ -61,7 +61,7 @@ def collective_finish_s(
     [108.0, 118.0, 128.0]
     """
     joined = topology(network, workers)
-    algorithm = first_on(kind, joined) if algorithm is None else algorithm
+    algorithm = default_algorithm(kind, joined) if algorithm is None else algorithm
     if algorithm in TIMED_AS_A_WHOLE:
         seconds = float(collective_s(kind, workers, nbytes, joined, algorithm))
         return np.full(workers, start_times(starts_s, workers).max() + seconds)

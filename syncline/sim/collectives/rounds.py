@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
-from syncline.costmodel.collectives.algorithms.base import backwards
+from syncline.costmodel.collectives.algorithms.base import reversed_rounds
 from syncline.costmodel.collectives.algorithms.binomial_tree import broadcast_rounds
 from syncline.costmodel.collectives.algorithms.ring import ring_rounds
 from syncline.costmodel.collectives.by_places import PlacedAlgorithm
@@ -171,7 +171,7 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
         first_ranks = _first_ranks(workers, size, stride, leaders)
         part_bytes = part_bytes if leaders else part_bytes / size
         inside = tuple(broadcast_rounds(size, part_bytes)) if leaders else tuple(ring_rounds(size, part_bytes))
-        up += _in_groups(backwards(inside) if leaders else inside, first_ranks, stride)
+        up += _in_groups(reversed_rounds(inside) if leaders else inside, first_ranks, stride)
         down = [*_in_groups(inside, first_ranks, stride), *down]
         stride *= size
     outer_rounds = FLAT["all_reduce"][hierarchy.between].rounds(outer_size, part_bytes)

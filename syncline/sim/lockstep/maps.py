@@ -25,7 +25,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is_gloo, is_nccl
-from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
+from syncline.costmodel.collectives.tcp_slow_start import Opening, collective_opening
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Star, Topology, among
@@ -178,7 +178,7 @@ class CollectiveMaps:
         """Return the seconds that the next collective waits for TCP windows after idling, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
-            self._openings[key] = opening_of(kind, self._topology.workers, nbytes, self._topology, algorithm)
+            self._openings[key] = collective_opening(kind, self._topology.workers, nbytes, self._topology, algorithm)
         opening = self._openings[key]
         return 0.0 if opening is None else opening.after_s(idle_s)
 
