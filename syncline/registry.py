@@ -15,12 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from syncline.errors import SpecError, error_text, one_of
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -106,7 +103,7 @@ class Registry(Generic[T]):
             return ""
         return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
-    def _offered(self) -> dict[str, EntryPoint]:
+    def _offered(self) -> dict[str, Any]:
         from importlib.metadata import entry_points
 
         return {point.name: point for point in entry_points(group=self.group)}

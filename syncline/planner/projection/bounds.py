@@ -69,9 +69,9 @@ def step_time_variants(
         return StepTimeVariants(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
         )
-    count, ones = len(plan.specs), np.ones_like(k.low)
+    count, unchanged = len(plan.specs), np.ones_like(k.low)
     settings = np.tile(np.arange(count), 4)  # all variants at once
-    computing = np.concatenate([k.low, k.high, ones, ones])
+    computing = np.concatenate([k.low, k.high, unchanged, unchanged])
     communication = np.repeat([np.ones_like(c.low), np.ones_like(c.low), c.low, c.high], count, axis=0)
     factors = Factors(computing, communication if axes_of(network) == 2 else communication[:, 0])
     step = plan.step(number, links_of_rows(network, settings), settings, cache, factors)
