@@ -1,4 +1,4 @@
-"""How soon a projection and an advice answer: whole processes, beside one that only imports NumPy."""
+"""How soon the help, a projection and an advice answer: whole processes, beside one that only imports NumPy."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ def numpy() -> None:
 
 def syncline(*arguments: str) -> None:
     subprocess.run([SYNCLINE, *arguments], check=True, capture_output=True)
+
+
+def test_help(against: Compare) -> None:
+    against("syncline --help", lambda: syncline("--help"), "python -c 'import numpy'", numpy, rounds=11)
 
 
 def test_project(against: Compare) -> None:

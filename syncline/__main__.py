@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from syncline import interrupts
 from syncline.files import open_standard_streams
 
@@ -9,6 +11,7 @@ from syncline.files import open_standard_streams
 def main() -> None:
     """Run the command line ``syncline``."""
     open_standard_streams()
+    gc.set_threshold(100_000)  # imports make many objects and no garbage
     with interrupts.listen_for_signals():
         from syncline.cli.application import main as run
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -105,13 +104,15 @@ class Registry(Generic[T]):
             return ""
         return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
-    def _offered(self) -> dict[str, EntryPoint]:
+    def _offered(self) -> dict[str, Any]:
         return _entry_points(self.group, tuple(sys.path))
 
 
 @cache
-def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, Any]:
     """Return the entry points that the packages on Python's path offer to a group; reading them takes 20 ms."""
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=group)}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from syncline.cli.commands import NoCodeOption, callback_of
+from syncline.cli.help import SETTINGS, Command
 from syncline.cli.usage import UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code
@@ -95,8 +96,8 @@ def _leave(code: int, error: str = "") -> None:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(callback_of(Torchrun, run_under_torchrun, no_code=NoCodeOption))
+    app = typer.Typer(add_completion=False, **SETTINGS)
+    app.command(cls=Command)(callback_of(Torchrun, run_under_torchrun, no_code=NoCodeOption))
     try:
         app(prog_name="python -m syncline.torchrun", standalone_mode=False)
     except SynclineError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shlex
 from pathlib import Path
 
@@ -54,7 +53,6 @@ def write_grid(question: Project) -> None:
     grid = grid_of_question(question, *projection_options(question, studies_of="project"))
     if question.strict:
         refuse_transfers(transfers_of(grid.specs()), question.strict)
-    gc.enable()  # this may take minutes
     warn(grid.left_out())
     name, file = grid.spec.name, question.parquet or Path(f"{grid.spec.name}.parquet")
     with progress(new_console(), [name], grid.rows, "rows") as update:

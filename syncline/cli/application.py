@@ -5,20 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from typing import Annotated, Any
 
 import typer
 
 from syncline import interrupts
-from syncline.cli.commands import COMMANDS, FLAG, NoCodeOption, callback_of, printer_of
-from syncline.cli.shell import PLAIN, check_width, say
+from syncline.cli.commands import FLAG, NoCodeOption
+from syncline.cli.help import SETTINGS
+from syncline.cli.shell import check_width, say
 from syncline.cli.usage import Commands, UsageError, refusal
 from syncline.errors import SpecError, SynclineError
 from syncline.files import open_standard_streams
-from syncline.questions import question_of
 from syncline.version import version_line
 
 OF_TORCH = "can't allocate memory"
@@ -33,23 +31,16 @@ MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 """Error numbers of a path that cannot be the path of a file."""
 
 
-def new_application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the application with these commands; typer reads the questions of these alone."""
+def new_application() -> typer.Typer:
+    """Return the application, whose group makes each command when it is asked for."""
     application = typer.Typer(
         help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss "
         "and their time.",
         cls=Commands,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None if PLAIN else "rich",
         epilog="Begin with: syncline compare, then syncline list specs. SPEC is a name of that list or a YAML file.",
-        context_settings={"help_option_names": ["-h", "--help"], "color": False if PLAIN else None},
+        **SETTINGS,
     )
     application.callback(invoke_without_command=True)(_root)
-    for name in names:
-        question = question_of(name)
-        epilog = "\n\n".join(["Examples:", *question.examples])
-        command = application.command(name, rich_help_panel=question.panel, epilog=epilog)
-        command(callback_of(question, printer_of(name)))
     return application
 
 
@@ -66,12 +57,7 @@ def _root(
         raise typer.Exit(2)
 
 
-@cache
-def __getattr__(name: str) -> Any:
-    """Return the application with all commands, for ``app``."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return new_application()
+app = new_application()
 
 
 def main() -> None:
@@ -89,10 +75,8 @@ def main() -> None:
 
 def _exit_code() -> int:
     """Run the command of the command line, and return its exit code; an error is one line."""
-    name = next(iter(sys.argv[1:]), None)
     try:
-        application = new_application([name] if name in COMMANDS else COMMANDS)
-        return int(application(prog_name="syncline", standalone_mode=False) or 0)
+        return int(new_application()(prog_name="syncline", standalone_mode=False) or 0)
     except typer.Abort:
         return 1
     except (SynclineError, UsageError, MemoryError, RuntimeError, UnicodeEncodeError, OSError) as error:

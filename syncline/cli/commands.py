@@ -12,8 +12,10 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from syncline.cli.completion import offer_of
+from syncline.cli.help import SETTINGS, Command
 from syncline.cli.readers import READERS
 from syncline.errors import SpecError
+from syncline.questions import question_of
 from syncline.questions.declare import SHELL, Option, Question, appearance_of, flag_of
 from syncline.registry import no_code
 
@@ -21,9 +23,9 @@ COMMANDS = {
     "compare": "trainings", "run": "trainings", "sweep": "trainings", "best": "trainings", "replicate": "trainings",
     "launch": "trainings", "calibrate": "trainings", "validate": "trainings", "project": "answers",
     "collectives": "answers", "pipeline": "trainings", "advise": "answers", "solve": "answers", "loss": "answers",
-    "goodput": "answers", "runs": "results", "show": "results", "verify": "results", "rm": "results", "same": "results",
-    "report": "results", "trace": "answers", "whatif": "answers", "explore": "catalogue", "chakra": "catalogue",
-    "list": "catalogue", "reproduce": "answers", "doctor": "catalogue",
+    "goodput": "answers", "explore": "catalogue", "runs": "results", "show": "results", "verify": "results",
+    "rm": "results", "same": "results", "report": "results", "trace": "answers", "whatif": "answers",
+    "chakra": "catalogue", "list": "catalogue", "reproduce": "answers", "doctor": "catalogue",
 }  # fmt: skip
 """The commands in the order of the help, each with the module of this room that prints its answer."""
 
@@ -46,7 +48,16 @@ NoCodeOption = Annotated[
 ]  # fmt: skip
 
 
-def printer_of(command: str) -> Callable[[Any], None]:
+def command_of(name: str) -> Any:
+    """Return a command, which typer makes of its question."""
+    question = question_of(name)
+    application = typer.Typer(add_completion=False, **SETTINGS)
+    command = application.command(name, cls=Command, epilog="\n\n".join(["Examples:", *question.examples]))
+    command(callback_of(question, _printer_of(name), no_code=NoCodeOption))
+    return typer.main.get_command(application)
+
+
+def _printer_of(command: str) -> Callable[[Any], None]:
     """Return the function that prints the answer to a command's question: ``print_NAME``, or else `print_answer`.
 
     The module is imported when the function is called.

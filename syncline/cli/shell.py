@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from syncline.cli.help import PLAIN
 from syncline.errors import SpecError
 from syncline.interrupts import exit_code
 from syncline.units import format_seconds
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from syncline.api.result import Result
-
-# NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
-PLAIN = bool(os.environ.get("NO_COLOR"))
 
 MOST_COLUMNS = 1000
 """Largest width of a terminal; drawing a box of a thousand million columns would not end."""

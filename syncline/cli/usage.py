@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import sys
 from collections.abc import Collection, Sequence
+from itertools import groupby
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
+from syncline.cli.commands import COMMANDS, command_of
+from syncline.cli.help import write_parameters, write_rows
 from syncline.errors import SpecError, SynclineError, names_options, one_of
 from syncline.interrupts import exit_code
 from syncline.questions import question_of
@@ -24,25 +26,33 @@ Context = Any
 """Click's context, of the click that typer uses."""
 
 
-SHORT = ("project",)
-"""Commands that are mostly imports: garbage collection and pydantic's plugins would take a sixth of the time."""
-
 PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
-"""Pydantic's environment variable that disables plugins."""
+"""Pydantic's environment variable that disables plugins, which take as long to look for as all specs to declare."""
 
 
 class Commands(TyperGroup):
-    """The group of commands, which refuses unknown names; every command has the group's option ``--no-code``."""
+    """The group of commands, which makes a command when it is asked for and refuses unknown names."""
 
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        option = next(option for option in self.params if option.name == "no_code")
-        for command in self.commands.values():
-            command.params.append(option)
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Any:
+        """Return a command; None if there is none of this name."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = command_of(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_options(self, ctx: Context, formatter: Any) -> None:
+        """Write the group's options, and the commands under the headings of their panels."""
+        write_parameters(self, ctx, formatter)
+        for panel, names in groupby(COMMANDS, key=lambda name: question_of(name).panel):
+            write_rows(formatter, panel, [(name, question_of(name).summary().partition("\n\n")[0]) for name in names])
 
     def invoke(self, ctx: Context) -> Any:
         """Run the requested command; after an interrupt, print in one line what remains."""
         before, token = os.environ.get(PLUGINS), names_options.set(True)
+        os.environ.setdefault(PLUGINS, "__all__")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
@@ -50,7 +60,6 @@ class Commands(TyperGroup):
             raise typer.Exit(exit_code()) from None
         finally:
             names_options.reset(token)
-            gc.enable()
             if before is None:
                 os.environ.pop(PLUGINS, None)
 
@@ -60,11 +69,8 @@ class Commands(TyperGroup):
         Raises:
             SpecError: no command has that name.
         """
-        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            raise SpecError("command", args[0], one_of(self.commands, args[0]) + "; see 'syncline --help'")
-        if args[0] in SHORT:
-            gc.disable()
-            os.environ.setdefault(PLUGINS, "__all__")
+        if not args[0].startswith("-") and not ctx.resilient_parsing and args[0] not in COMMANDS:
+            raise SpecError("command", args[0], one_of(COMMANDS, args[0]) + "; see 'syncline --help'")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command, spread_values(rest, _flags_of_several(args[0]))
 

@@ -24,7 +24,7 @@ class Factors(NamedTuple):
     """Factors on the seconds of computing and of communication.
 
     Attributes:
-        computing: factor of all settings, or of each, ``(S,)``.
+        computing: factor of all settings that are priced, or of each, ``(S,)``.
         communication: factor that broadcasts with the seconds of a call.
     """
 

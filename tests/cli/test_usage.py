@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
 import shlex
 
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from syncline.cli.application import app
+from syncline.cli.commands import COMMANDS, command_of
 from syncline.cli.usage import PLUGINS
 from syncline.specs import bundled
 
@@ -73,17 +72,17 @@ def test_names_of_networks_may_stand_in_one_option(command):
     assert "got ['wan', '10gbe']; expected one network" in command("run", "spiral", "--network", "wan,10gbe").err
 
 
-COMMANDS = get_command(app).commands
+TYPER_COMMANDS = {name: command_of(name) for name in COMMANDS}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_examples_that_it_takes(name):
-    assert COMMANDS[name].epilog.startswith("Examples:")
-    for line in COMMANDS[name].epilog.splitlines():
+    assert TYPER_COMMANDS[name].epilog.startswith("Examples:")
+    for line in TYPER_COMMANDS[name].epilog.splitlines():
         if line.startswith("syncline "):
             words = shlex.split(line.partition(" > ")[0])
             assert len(line) <= 78
-            with COMMANDS[words[1]].make_context(words[1], words[2:]) as context:
+            with TYPER_COMMANDS[words[1]].make_context(words[1], words[2:]) as context:
                 specs = context.params.get("specs") or [context.params.get("spec")]
                 for spec in specs:
                     assert spec is None or spec in bundled() or spec.startswith("my-")
@@ -91,7 +90,7 @@ def test_every_command_shows_examples_that_it_takes(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_says_what_it_is(name):
-    assert all(one.help and one.help.endswith(".") for one in COMMANDS[name].params)
+    assert all(one.help and one.help.endswith(".") for one in TYPER_COMMANDS[name].params)
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def test_a_short_command_leaves_the_process_as_it_was(monkeypatch):
     monkeypatch.delenv(PLUGINS, raising=False)
     for words in (["project", "--method", "ddp-adam", "--json"], ["project", "--grid", "workers=x"]):
         CliRunner().invoke(app, words)
-        assert gc.isenabled() and PLUGINS not in os.environ
+        assert PLUGINS not in os.environ
     monkeypatch.setenv(PLUGINS, "some")
     CliRunner().invoke(app, ["project", "--method", "ddp-adam", "--json"])
     assert os.environ[PLUGINS] == "some"

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncline.cli.application import app
+from syncline.cli import commands
 from syncline.costmodel import HARDWARE, NETWORKS
 from syncline.methods import METHODS
 from tests.robustness import more_mutations, mutations
@@ -191,7 +191,7 @@ ROWS: dict[str, Command] = {
 }  # fmt: skip
 """All commands, with those that an installation may not have."""
 
-COMMANDS = {name: ROWS[name] for one in app.registered_commands if (name := str(one.name)) in ROWS}
+COMMANDS = {name: ROWS[name] for name in commands.COMMANDS if name in ROWS}
 """The rows of the commands that there are."""
 
 
@@ -226,7 +226,4 @@ def _drawn(number: int, name: str, row: Command, draw: random.Random) -> Case:
 
 
 def _options_of(name: str) -> set[str]:
-    import typer
-
-    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
-    return {option for parameter in command.params for option in parameter.opts}
+    return {option for parameter in commands.command_of(name).params for option in parameter.opts}

@@ -28,6 +28,7 @@ An answer outside of it is *transferred*, and `Uncertainty.reasons` say why.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -133,11 +134,30 @@ def _of_another_source(residuals: NDArray[np.float64], sources: NDArray[np.str_]
     return Uncertainty(*_around(means.mean(), reach), int(residuals.size), basis, count)
 
 
+@cache
 def _student(count: int) -> float:
-    """Return the factor of Student's interval around the mean of so many values, for one more value."""
-    from scipy.special import stdtrit  # SciPy loads slowly
+    """Return the factor of Student's interval around the mean of so many values, for one more value.
 
-    return float(stdtrit(count - 1, (1 + COVERED) / 2))
+    It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a whose `_student_share` is `COVERED`.
+    """
+    degrees, low, high = count - 1, 0.0, math.pi / 2
+    while low < (angle := (low + high) / 2) < high:
+        low, high = (angle, high) if _student_share(degrees, angle) < COVERED else (low, angle)
+    return math.sqrt(degrees) * math.tan(angle)
+
+
+def _student_share(degrees: int, angle: float) -> float:
+    """Return the probability that ``|t| < sqrt(v) tan(angle)`` in Student's distribution with v degrees of freedom.
+
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
+    """
+    odd = degrees % 2
+    term, total = math.cos(angle) if odd else 1.0, 0.0
+    for number in range(odd, degrees - 1, 2):
+        total += term
+        term *= (number + 1) / (number + 2) * math.cos(angle) ** 2
+    total *= math.sin(angle)
+    return 2 / math.pi * (angle + total) if odd else total
 
 
 def _around(centre: float, reach: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ communication.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
@@ -223,6 +223,11 @@ def is_awaited_in_step(call: Call) -> bool:
     return call.needed < 1 and not call.wait_steps
 
 
+def points_of(timed: Sequence[PricedCall]) -> list[WayPoint[int]]:
+    """Return the way points of the calls of a step, by index."""
+    return way_points(range(len(timed)), lambda index: timed[index].call)
+
+
 class Worker:
     """The two streams of a worker, computing and network, advanced step by step in seconds.
 
@@ -257,12 +262,18 @@ class Worker:
         """Advance by ``steps`` steps that start no call and wait for no call."""
         self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s + self.optimizer_s)
 
-    def step(self, number: int, timed: Sequence[PricedCall]) -> None:
-        """Advance by one step: compute, start the calls as they are ready, wait for the results, and update."""
+    def step(self, number: int, timed: Sequence[PricedCall], points: Sequence[WayPoint[int]]) -> None:
+        """Advance by one step: compute, start the calls as they are ready, wait for the results, and update.
+
+        Args:
+            number: number of the step.
+            timed: the calls of the step.
+            points: starts of the calls and waits for them, see `points_of`.
+        """
         begin, encoded, waited = self.now_s, 0.0 * self.now_s, 0.0 * self.now_s
         needed: FloatOrArray = begin
         done: dict[int, FloatOrArray] = {}
-        for fraction, waits, index in way_points(range(len(timed)), lambda index: timed[index].call):
+        for fraction, waits, index in points:
             priced = timed[index]
             if waits:
                 at_s = begin + fraction * self.compute_s + encoded + waited
@@ -352,10 +363,9 @@ def worker_after(
     optimizer_s: FloatOrArray = 0.0,
 ) -> Worker:
     """Return a worker after T steps; see `exposed_s` and `Worker` for the arguments."""
-    worker, timed_calls = (
-        Worker(compute_s, trigger_s, idle_s, optimizer_s),
-        dict[tuple[bool, ...], list[PricedCall]](),
-    )
+    worker = Worker(compute_s, trigger_s, idle_s, optimizer_s)
+    timed_calls: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint[int]]]] = {}
+    alike = _by_timing(exchanges)
     near_s = float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
     now = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
@@ -372,17 +382,26 @@ def worker_after(
                 continue
             before = state, exposed, opened
             cycle_end = min(end, now + cycle)
-            for step in _events(exchanges, now, cycle_end, worker):
+            for step in _events(alike, now, cycle_end, worker):
                 worker.skip(step - now)
-                due = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
+                due = tuple(bool(exchange.is_due(step)) for exchange in alike)
                 if due not in timed_calls:
-                    calls = join_exchanges(exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due)
-                    timed_calls[due] = [priced for call in calls for priced in timed(call)]
-                worker.step(step, timed_calls[due])
+                    calls = join_exchanges(exchange for exchange in exchanges if exchange.is_due(step))
+                    due_calls = [priced for call in calls for priced in timed(call)]
+                    timed_calls[due] = due_calls, points_of(due_calls)
+                worker.step(step, *timed_calls[due])
                 now = step + 1
             worker.skip(cycle_end - now)
             now = cycle_end
     return worker
+
+
+def _by_timing(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """Return the first of all exchanges that are due at the same steps."""
+    by_timing: dict[Any, Exchange] = {}
+    for exchange in exchanges:
+        by_timing.setdefault((exchange.period, exchange.offset, exchange.start, exchange.stop), exchange)
+    return list(by_timing.values())
 
 
 def _events(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker) -> Iterator[int]:

@@ -12,9 +12,9 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.planner.bounds import StepTimeVariants, at_bounds, basis_text
+from syncline.planner.bounds import Factors, StepTimeVariants, basis_text
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.rows import Known, once_each
+from syncline.planner.projection.rows import Known, axes_of, links_of_rows, once_each
 from syncline.specs import ProjectSpec
 
 
@@ -69,8 +69,13 @@ def step_time_variants(
         return StepTimeVariants(
             *(busy * f[:, None] + waits for f in (k.low, k.high)), *(busy + waits * f for f in (c.low, c.high))
         )
-    varied_times = (plan.step(number, network, cache=cache, factors=bound).step_time_s for bound in at_bounds(k, c))
-    return StepTimeVariants(*(by_link(time_s) for time_s in varied_times))
+    count, unchanged = len(plan.specs), np.ones_like(k.low)
+    settings = np.tile(np.arange(count), 4)  # all variants at once
+    computing = np.concatenate([k.low, k.high, unchanged, unchanged])
+    communication = np.repeat([np.ones_like(c.low), np.ones_like(c.low), c.low, c.high], count, axis=0)
+    factors = Factors(computing, communication if axes_of(network) == 2 else communication[:, 0])
+    step = plan.step(number, links_of_rows(network, settings), settings, cache, factors)
+    return StepTimeVariants(*by_link(step.step_time_s).reshape(4, count, -1))
 
 
 def based_on(k: FactorBounds, c: FactorBounds) -> tuple[Indices, list[str]]:

@@ -17,7 +17,7 @@ from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, r
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.overlap import bytes_per_gradient
 from syncline.planner.projection.memory_plan import MemoryPlan
-from syncline.planner.projection.rows import PricedSettings, links_of_rows
+from syncline.planner.projection.rows import PricedSettings, links_of_rows, of_rows
 from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.specs import ProjectSpec
 
@@ -72,9 +72,7 @@ class IntraReplica:
         parts = []
         for (count, micro, recomputed), rows in alike.items():
             links = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
-            slower = selection.factors.communication
-            if isinstance(slower, np.ndarray) and slower.ndim == 2 and len(slower) == len(settings):
-                slower = slower[rows]
+            slower = of_rows(selection.factors.communication, rows, len(settings), ndim)
 
             def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
                 among = np.full((1,) * ndim, count)

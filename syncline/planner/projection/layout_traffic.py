@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -82,6 +82,7 @@ def traffic_and_memory(
     precision = spec.memory.memory_precision(number_format)
     share = sum(part.elements / len(part.group) for part in parts) / worker_tensors.elements
 
+    @cache
     def between(count: int) -> list[Exchange]:
         if count == layout.workers:
             return []

@@ -35,9 +35,9 @@ from syncline.planner.projection.rows import (
     Known,
     PricedSettings,
     axes_of,
-    factors_of,
     joined_rows,
     links_of_rows,
+    of_rows,
     once_each,
 )
 from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
@@ -125,11 +125,10 @@ class ProjectionPlan:
             network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
                 another network.
             settings: settings along that axis, each as often as wanted; all by default.
-            cache: cache of calls priced in all settings, to which this call adds.
-            factors: factors of computing and communication.
+            cache: cache of calls priced on these networks, to which this call adds.
+            factors: factors of computing and communication, of all settings or of each along that axis.
         """
         ndim = axes_of(network)
-        all_settings = settings is None
         selected = np.arange(len(self.specs)) if settings is None else settings
         parts = []
         for traffic in self.traffic[number]:
@@ -138,8 +137,11 @@ class ProjectionPlan:
             if not rows.size:
                 continue
             row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
-            memo = cache if all_settings and cache is not None else {}
-            row_factors = factors if len(rows) == len(selected) else factors_of(factors, rows)
+            row_factors = Factors(
+                of_rows(factors.computing, rows, len(selected), 1),
+                of_rows(factors.communication, rows, len(selected), ndim),
+            )
+            memo = {} if cache is None else cache
             selection = PricedSettings(selected[rows], place[rows], row_links, ndim, memo, row_factors)
             parts.append((rows, self._step(traffic, number, selection)))
         if len(parts) == 1 and len(parts[0][0]) == len(selected):
@@ -150,7 +152,7 @@ class ProjectionPlan:
         """Return the step of settings that all have this traffic."""
         traffic = traffic.on(selection.network)
         timed = self._timed(traffic, selection)
-        slower = selection.along(selection.factors.computing)
+        slower = selection.slower
         trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = slower * selection.along(self.optimizer_s[number])
         steps = self.spec.steps
@@ -179,8 +181,9 @@ class ProjectionPlan:
     def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
         rate = self.spec.compute.encode_bandwidth
-        slower = selection.along(selection.factors.computing)
+        slower = selection.slower
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
+        priced_calls: dict[int, tuple[Call, list[PricedCall]]] = {}
 
         def takes(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
             priced = self.call_cost(part, selection)
@@ -192,13 +195,15 @@ class ProjectionPlan:
             return selection.factors.communication * _seconds_or_zero(priced), encode_s, longer
 
         def timed(call: Call) -> list[PricedCall]:
-            out = []
-            for part in split_call(call, self.spec.overlap, traffic.buckets):
-                key = cost_key(part)
-                if key not in costs:
-                    costs[key] = takes(part)
-                out.append(PricedCall(part, *costs[key]))
-            return out
+            if id(call) not in priced_calls:
+                out = []
+                for part in split_call(call, self.spec.overlap, traffic.buckets):
+                    key = cost_key(part)
+                    if key not in costs:
+                        costs[key] = takes(part)
+                    out.append(PricedCall(part, *costs[key]))
+                priced_calls[id(call)] = call, out  # with the call, so that its id stays unique
+            return priced_calls[id(call)][1]
 
         return timed
 
@@ -229,7 +234,7 @@ class ProjectionPlan:
         return self._inside(number, PricedSettings(settings, settings, network, axes_of(network), {}))
 
     def _inside(self, number: int, selection: PricedSettings) -> ReplicaTimes:
-        compute_s = selection.along(selection.factors.computing) * selection.along(self.compute_s[number])
+        compute_s = selection.slower * selection.along(self.compute_s[number])
         return self.inside.step_times(
             compute_s, self.held[number], self.workers, selection, self.spec.algorithm_on(selection.network)
         )

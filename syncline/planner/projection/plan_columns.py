@@ -242,12 +242,15 @@ def _thresholds(
             triples = settings[part], link_index[part], numbers[part]
             index = triples[0], np.array(places)[triples[1]], triples[2]
             bounds = threshold_bounds(computing, communicating, index[0], index[1])
-            for end, factors in enumerate((None, *bounds)):
-                crossings = thresholds(of_links(plan, links, triples, factors), len(triples[0]))
-                for name, (when, bytes_per_s) in crossings.items():
-                    columns[name][1 + end][index] = bytes_per_s
-                    if factors is None:
-                        columns[name][0][index] = when
+            all_ends = np.concatenate([np.ones_like(bounds[0]), *bounds])
+            order = np.argsort(np.tile(triples[2], len(ENDS)), kind="stable")  # grouped by method
+            settings_of_end, link_of_end, number_of_end = (np.tile(values, len(ENDS))[order] for values in triples)
+            speedups_of = of_links(plan, links, (settings_of_end, link_of_end, number_of_end), all_ends[order])
+            back = np.argsort(order).reshape(len(ENDS), -1)
+            for name, (when, bytes_per_s) in thresholds(speedups_of, len(order)).items():
+                columns[name][0][index] = when[back[0]]
+                for end, places_of_end in enumerate(back):
+                    columns[name][1 + end][index] = bytes_per_s[places_of_end]
     return columns
 
 

@@ -30,7 +30,7 @@ class PricedSettings(NamedTuple):
         network: the network, or a link whose fields are arrays.
         ndim: number of axes of the prices, of `axes_of`.
         cache: the calls that are priced already.
-        factors: factors of computing for all settings of the plan, and of communication for these settings.
+        factors: factors of computing and of communication for these settings.
     """
 
     settings: Indices
@@ -43,6 +43,11 @@ class PricedSettings(NamedTuple):
     def along(self, values: Any) -> Any:
         """Return a number, or the values of these settings from an array of all settings of the plan."""
         return along_rows(values, self.settings, self.ndim)
+
+    @property
+    def slower(self) -> Any:
+        """Return the factor of computing, a number or along these settings."""
+        return along_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
 
     def of_traffic(self, values: Any) -> Any:
         """Return a number, or the values of these settings from an array of their traffic."""
@@ -61,14 +66,10 @@ def once_each(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec], A]
     return values
 
 
-def factors_of(factors: Factors, rows: Indices) -> Factors:
-    """Return the factors of some settings, if communication has one for each setting."""
-    communication = factors.communication
-    return factors._replace(
-        communication=communication[rows]
-        if isinstance(communication, np.ndarray) and np.ndim(communication) == 2
-        else communication
-    )
+def of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
+    """Return the factor of some of ``count`` settings, if there is one for each along the first of ``ndim`` axes."""
+    has_each = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
+    return factor[rows] if has_each else factor
 
 
 def axes_of(network: Network) -> int:

@@ -13,7 +13,7 @@ from typing_extensions import override
 from syncline.costmodel import Exchange, Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.exchanges import calls_at, due_steps
-from syncline.costmodel.traffic.overlap import PricedCall, Worker
+from syncline.costmodel.traffic.overlap import PricedCall, Worker, points_of
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.rows import Known
 
@@ -132,7 +132,7 @@ def _go(
         pattern = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
         if pattern not in priced:
             priced[pattern] = [part for call in calls_at(exchanges, step) for part in timed(call)]
-        worker.step(step, priced[pattern])
+        worker.step(step, priced[pattern], points_of(priced[pattern]))
         now = step + 1
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
-from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.planner.bounds import Factors
 from syncline.planner.projection.plan import ProjectionPlan
 
 RATIOS = {"faster": 1.0, "faster_by_5_percent": 1.05}
@@ -73,9 +73,7 @@ def ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
     return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=~(times_s <= 0))
 
 
-def of_links(
-    plan: ProjectionPlan, links: Link, triples: tuple[Indices, Indices, Indices], factors: Floats | None = None
-) -> Speedups:
+def of_links(plan: ProjectionPlan, links: Link, triples: tuple[Indices, Indices, Indices], factors: Floats) -> Speedups:
     """Return a function to the speedups of methods over the first one.
 
     Args:
@@ -91,8 +89,8 @@ def of_links(
         picked_links = at_bandwidth(
             links.with_numbers({name: value[picked] for name, value in link_fields.items()}), bandwidths
         )
-        picked_factors = AS_PREDICTED if factors is None else Factors(1.0, factors[picked])
-        times_s = plan.step(number, picked_links, settings[picked], factors=picked_factors).step_time_s
+        slower = Factors(1.0, factors[picked])
+        times_s = plan.step(number, picked_links, settings[picked], factors=slower).step_time_s
         return np.broadcast_to(times_s, (len(picked), bandwidths.shape[1]))
 
     def speedups_of(picked: Indices, bandwidths: Floats) -> Floats:

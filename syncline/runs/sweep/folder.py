@@ -124,6 +124,7 @@ class SweepFolder:
             self._claim.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
         self._errors: dict[str, str] = {}
+        self._finished: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> SweepFolder:
         return self
@@ -158,7 +159,7 @@ class SweepFolder:
     def missing(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
         """Return the requested runs that are not finished, each once."""
         by_name = {run.name: run for run in requests}
-        return [run for run in by_name.values() if read_run(self.runs, run.name) is None]
+        return [run for run in by_name.values() if self._result(run.name) is None]
 
     def rows(self, requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Return one row for each requested run that is finished or has failed, in the order of the request."""
@@ -166,10 +167,19 @@ class SweepFolder:
 
     def row(self, run: SweptRun) -> dict[str, Any] | None:
         """Return the row of one run; None if it has no result yet."""
-        result = read_run(self.runs, run.name)
+        result = self._result(run.name)
         if result is None and run.name in self._errors:
             result = {"row": run.row_without_result(), "error": self._errors[run.name]}
         return result and _row(run.request(), result)
+
+    def _result(self, name: str) -> dict[str, Any] | None:
+        """Return the result of a finished run, whose file is read once, because only this sweep writes here."""
+        if name not in self._finished:
+            content = read_run(self.runs, name)
+            if content is None:
+                return None
+            self._finished[name] = {"row": content["row"], "error": content.get("error")}
+        return self._finished[name]
 
     def write(self, about: Mapping[str, Any], requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""

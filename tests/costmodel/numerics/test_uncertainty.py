@@ -22,6 +22,15 @@ def test_it_is_students_interval_of_one_more() -> None:
     assert told.half_width == (told.high - told.low) / 2
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 21, 200])
+def test_its_reach_is_students_quantile(count: int) -> None:
+    residuals = np.where(np.arange(count) < 1, 1.0, 0.0) / 100
+    told = uncertainty_of(np.exp(residuals) - 1, "", [str(number) for number in range(count)])
+    degrees = count if count > 2 else residuals.size
+    reach = stats.t.ppf(0.95, degrees - 1) * residuals.std(ddof=1) * np.sqrt(1 + 1 / count)
+    assert np.log(told.low) == pytest.approx(-residuals.mean() - reach, rel=1e-12)
+
+
 def test_a_bias_widens_it_to_the_prediction_itself() -> None:
     told = uncertainty_of([0.3, 0.31, 0.29, 0.3])  # too slow, all of them
     assert told.high == 1 and 1 / 1.33 < told.low < 1 / 1.3

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from statistics import median
 
 import optuna
 import pytest
 
 from syncline.errors import SpecError
+from syncline.runs.sweep import folder
 from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.search import Tuned
 from syncline.runs.sweep.sweep import sweep
@@ -49,6 +51,19 @@ def test_trials_are_those_of_optuna_asked_in_batches_and_told_the_median(tmp_pat
         for i, trial in enumerate(trials):
             study.tell(trial, losses[number + i + 1])
         number += size
+
+
+def test_a_finished_run_is_read_once_however_many_batches_follow(tmp_path, monkeypatch):
+    reads, read_run = Counter(), folder.read_run
+
+    def counted(runs, name):
+        content = read_run(runs, name)
+        reads.update([name] if content else [])
+        return content
+
+    monkeypatch.setattr(folder, "read_run", counted)
+    assert len(search(tmp_path / "out", trials=20).rows) == 20
+    assert sorted(reads.values()) == [1] * 20
 
 
 def test_the_first_trial_is_the_spec_as_it_is(tmp_path):
