@@ -5,8 +5,9 @@ rows, such as ``curvadion.yaml``, and a module of functions that compute its num
 that take minutes or a GPU are stored in ``measured/`` with the command that computed them.
 """
 
+from replication.claims import PAPERS
 from replication.scoreboard.board import board_of, counts, scored_row
-from replication.scoreboard.rows import PAPERS, PaperRow, computed, paper_rows
+from replication.scoreboard.rows import PaperRow, computed, paper_rows
 from replication.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, verdict_of
 
 __all__ = [

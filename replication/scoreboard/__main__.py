@@ -1,7 +1,13 @@
-"""Write the page docs/claims.md to standard output."""
+"""Write everything that is made from the register: docs/claims.md, states.json, and the pages of replications."""
 
-import sys
+import json
+from pathlib import Path
 
-from replication.scoreboard.claim_register import page
+from replication.replications.readme import write_page
+from replication.scoreboard.claim_register import STATES_FILE, page, states
+from replication.scoreboard.trained import RESULTS
 
-sys.stdout.write(page())
+STATES_FILE.write_text(json.dumps(states(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+Path(RESULTS.parent / "docs" / "claims.md").write_text(page(), encoding="utf-8")
+for folder in sorted((RESULTS / "replication").glob("*/finals.parquet")):
+    write_page(folder.parent)

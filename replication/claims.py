@@ -1,0 +1,72 @@
+"""The register of claims: what the papers and this project claim, on which evidence each claim rests, and its rule.
+
+Nothing else states a verdict: `replication.scoreboard.claim_register` computes the verdicts, and pages are made from
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
+OURS = "syncline"
+"""The name under which the claims of this project's own documentation are registered, beside the papers."""
+
+_TEXTS = ("rows", "otherwise", "runs", "headline", "covers")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim with its evidence and its rule.
+
+    Args:
+        paper: the paper that makes the claim; ``syncline`` for our own documentation.
+        where: the section of the paper.
+        claim: the claim in one sentence.
+        rule: name of the function of `replication.scoreboard.rules` that decides; ``every`` by default.
+        under: the condition that ``rows`` meet and ``otherwise`` does not, for the rule ``under``.
+        rows: beginnings of ``where: quantity`` of rows of the board that are evidence.
+        otherwise: the same, of rows outside of the condition.
+        runs: folders of results/replication whose trainings test the claim.
+        headline: comparisons of results/headline, such as ``mt-dao < local-adam``, that test the claim.
+        note: what the rows do not show.
+        settled_by: the experiment that would decide the claim; of claims with runs their specs name it.
+        id: the name of the claim in replications, unique within a paper; by default the claim itself.
+        covers: items of the paper's inventory that the runs answer.
+    """
+
+    paper: str
+    where: str
+    claim: str
+    rule: str = "every"
+    under: str = ""
+    rows: tuple[str, ...] = ()
+    otherwise: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    headline: tuple[str, ...] = ()
+    note: str = ""
+    settled_by: str = ""
+    id: str = ""
+    covers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return the name of the claim in replications."""
+        return self.id or self.claim
+
+
+@cache
+def claims_of(paper: str | None = None) -> tuple[Claim, ...]:
+    """Return the claims of the register, or those of one paper."""
+    import yaml
+
+    file = resources.files("replication") / "claims.yaml"
+    register: dict[str, list[dict[str, Any]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return tuple(
+        Claim(name, **{key: tuple(value) if key in _TEXTS else value for key, value in fields.items()})
+        for name in ([paper] if paper is not None else [*PAPERS, OURS])
+        for fields in register.get(name, [])
+    )
