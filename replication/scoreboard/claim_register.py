@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from replication.claims import OURS, PAPERS, Claim, claims_of
 from replication.replications.pages import filled
-from replication.scoreboard.board import Scored, board_of, scored_row
+from replication.scoreboard.board import COUNTED, Scored, board_of, counts, scored_row
 from replication.scoreboard.rows import run_rows
 from replication.scoreboard.rules import FAILS, HOLDS, HOLDS_UNDER, RULES, STATES, UNKNOWN
 from replication.scoreboard.trained import HEADLINE, run_of, verdicts_of
@@ -189,7 +189,7 @@ def page() -> str:
     resolutions = sorted(row["resolution"] for row in seen)
     low, middle, high = resolutions[0], median(resolutions), resolutions[-1]
     shown = f"{middle:.2f} nats in the median of {len(seen)} ({low:.3f} to {high:.1f})"
-    parts = [HEAD, filled(RESOLUTION.format(shown)), "\n"]
+    parts = [HEAD, filled(RESOLUTION.format(shown)), "\n", *_counts()]
     for paper in [*PAPERS, OURS]:
         claims = judged_of(paper)
         counted = _counted([claim.state for claim in claims])
@@ -201,6 +201,15 @@ def page() -> str:
             for one in claims
         ]
     return "".join(parts)
+
+
+def _counts() -> Iterator[str]:
+    """Yield a table of the verdicts on rows, per paper."""
+    columns = ("paper", *COUNTED)
+    yield "\n## Rows\n\n"
+    yield f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
+    for row in counts(board_of()):
+        yield f"| {' | '.join(str(row[column]) for column in columns)} |\n"
 
 
 def plural_state(state: str) -> str:

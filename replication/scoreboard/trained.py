@@ -11,6 +11,7 @@ import numpy as np
 
 from replication.claims import claims_of
 from replication.replications.reading import read_replication
+from replication.replications.replicated import Replicated
 from replication.replications.spec import Cell, Comparison, ReplicatedClaim, setting
 from replication.replications.verdicts import search_spreads, verdict_rows
 
@@ -30,11 +31,17 @@ class Run(NamedTuple):
 
 
 @cache
+def replication_of(name: str) -> Replicated:
+    """Return a replication by the name of its folder."""
+    return read_replication(RESULTS / "replication" / name)
+
+
+@cache
 def run_of(name: str) -> Run:
     """Return a run by the name of its folder."""
     if name == HEADLINE:
         return _headline()
-    replicated = read_replication(RESULTS / "replication" / name)
+    replicated = replication_of(name)
     spec = replicated.spec
     comparisons = {claim.claim: claim.comparisons for claim in spec.claims}
     few = {row["claim"] for row in replicated.verdicts if row["seeds"] < spec.min_seeds}
