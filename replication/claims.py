@@ -6,10 +6,13 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from syncline import SpecError
+from syncline.errors import one_of
 
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
 OURS = "syncline"
@@ -60,13 +63,25 @@ class Claim:
 
 @cache
 def claims_of(paper: str | None = None) -> tuple[Claim, ...]:
-    """Return the claims of the register, or those of one paper."""
+    """Return the claims of the register, or those of one paper.
+
+    Raises:
+        SpecError: an entry has a field that claims do not have.
+    """
     import yaml
 
     file = resources.files("replication") / "claims.yaml"
     register: dict[str, list[dict[str, Any]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return tuple(
-        Claim(name, **{key: tuple(value) if key in _TEXTS else value for key, value in fields.items()})
+        _claim(name, written)
         for name in ([paper] if paper is not None else [*PAPERS, OURS])
-        for fields in register.get(name, [])
+        for written in register.get(name, [])
     )
+
+
+def _claim(paper: str, written: dict[str, Any]) -> Claim:
+    names = [field.name for field in fields(Claim) if field.name != "paper"]
+    for name, value in written.items():
+        if name not in names:
+            raise SpecError(f"claims.yaml: {paper}: {written.get('claim')}: {name}", value, one_of(names, name))
+    return Claim(paper, **{name: tuple(value) if name in _TEXTS else value for name, value in written.items()})

@@ -1,13 +1,12 @@
 """Write everything that is made from the register: docs/claims.md, states.json, and the pages of replications."""
 
-import json
 from pathlib import Path
 
 from replication.replications.readme import write_page
-from replication.scoreboard.claim_register import STATES_FILE, page, states
+from replication.scoreboard.claim_register import STATES_FILE, page, states_text
 from replication.scoreboard.trained import RESULTS
 
-STATES_FILE.write_text(json.dumps(states(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+STATES_FILE.write_text(states_text(), encoding="utf-8")
 Path(RESULTS.parent / "docs" / "claims.md").write_text(page(), encoding="utf-8")
 for folder in sorted((RESULTS / "replication").glob("*/finals.parquet")):
     write_page(folder.parent)

@@ -11,7 +11,7 @@ import torch
 
 from replication.theory import delayed_adam_bound
 from replication.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
-from replication.theory.products import cauchy_norm_11
+from replication.theory.products import Products, cauchy_norm_11
 from syncline.costmodel import Link
 from syncline.costmodel.compute.rotation import rotation_elements, stage_frequencies
 from syncline.costmodel.pipeline.closed_form import (
@@ -215,5 +215,6 @@ def cauchy_over_exact(draws: int = 200, size: int = 64) -> float:
     generator = torch.Generator().manual_seed(0)
     root = torch.randn(size, size, generator=generator, dtype=torch.float64)
     hessian = root + root.T
-    estimate = cauchy_norm_11(lambda vectors: vectors @ hessian, draws, generator)
+    products = Products(size, hessian.dtype, hessian.device, hessian.matmul)
+    estimate = cauchy_norm_11(products, draws, generator)
     return float(estimate.norm / hessian.abs().sum())

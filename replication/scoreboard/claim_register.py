@@ -136,7 +136,8 @@ def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
     findings = []
     for paper in PAPERS:
         if any(name == paper or name.startswith(f"{paper}-") for name in methods):
-            claims = json.loads(STATES_FILE.read_text(encoding="utf-8"))[paper]
+            registered = json.loads(STATES_FILE.read_text(encoding="utf-8"))
+            claims = [claim for claim in registered if claim["paper"] == paper]
             counted = _counted([claim["state"] for claim in claims])
             counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
             findings.append({
@@ -149,15 +150,20 @@ def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
     return findings
 
 
-def states() -> dict[str, list[dict[str, str]]]:
-    """Return the state and evidence of every claim, by paper, as `STATES_FILE` keeps them."""
-    return {
-        name: [
-            {"claim": one.claim.claim, "state": one.state, "verdict": one.verdict, "evidence": one.evidence()}
-            for one in judged_of(name)
-        ]
+def states_text() -> str:
+    """Return the text of `STATES_FILE`: the state and evidence of every claim, a line each."""
+    lines = [
+        json.dumps(
+            {
+                "paper": name, "claim": one.claim.claim, "state": one.state, "verdict": one.verdict,
+                "evidence": one.evidence(),
+            },
+            ensure_ascii=False,
+        )
         for name in (*PAPERS, OURS)
-    }
+        for one in judged_of(name)
+    ]  # fmt: skip
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 HEAD = """# Claims
@@ -189,7 +195,7 @@ def page() -> str:
     resolutions = sorted(row["resolution"] for row in seen)
     low, middle, high = resolutions[0], median(resolutions), resolutions[-1]
     shown = f"{middle:.2f} nats in the median of {len(seen)} ({low:.3f} to {high:.1f})"
-    parts = [HEAD, filled(RESOLUTION.format(shown)), "\n", *_counts()]
+    parts = [HEAD, "\n", filled(RESOLUTION.strip().format(shown)), "\n", *_counts()]
     for paper in [*PAPERS, OURS]:
         claims = judged_of(paper)
         counted = _counted([claim.state for claim in claims])

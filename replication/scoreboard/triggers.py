@@ -9,7 +9,6 @@ import numpy as np
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import CurvaDion, PlacedDion
-from syncline.optim.triggers import RMMC
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
 
@@ -93,43 +92,3 @@ def momentum_change_over_time(skew: float = 0.0, threshold: float = 0.3) -> dict
         "first": float(np.nanmean(finite[:, 1 : STEPS // 10])),
         "later": float(np.nanmean(finite[:, STEPS // 10 :])),
     }
-
-
-class MeanChange(RMMC):
-    """A trigger by the mean of the layers' changes in the place of their maximum; it is still the largest worker's."""
-
-    def changes(self, rows: list[Any]) -> Any:
-        """Return the mean over the layers, as one layer."""
-        return super().changes(rows).mean(1, keepdim=True)
-
-
-@cache
-def _by_mean(seed: int, skew: float, threshold: float) -> TriggeredRun:
-    comm = SimulatedCommunicator(WORKERS)
-    task = Digits(skew=skew).build(rows_of(comm, (seed,)))
-    params = parameter_groups(task)
-    method = CurvaDion(params, lr=RATE, threshold=threshold, other_lr=OTHER_RATE, comm=comm, worker_axis=True)
-    method.trigger = MeanChange(threshold)
-    loss = float(train(task, method, (seed,), STEPS).evaluation["loss"][-1, 0])
-    change = np.array([float(record.amax()) for record in method.trigger.records])
-    return TriggeredRun(loss, change, change > threshold)
-
-
-def maximum_and_mean(skew: float, threshold: float) -> dict[str, float]:
-    """Return the median final losses of triggers by the maximum and by the mean over layers at about equal counts.
-
-    The threshold of the mean is found for each seed by bisection.
-    """
-    losses = []
-    for seed in SEEDS:
-        count = int(triggered(seed, skew, threshold).averaged.sum())
-        low, high = 0.0, threshold
-        runs = []
-        for _ in range(5):
-            middle = (low + high) / 2
-            runs.append(_by_mean(seed, skew, middle))
-            low, high = (middle, high) if runs[-1].averaged.sum() > count else (low, middle)
-        distances = [abs(int(run.averaged.sum()) - count) for run in runs]
-        losses.append(runs[int(np.argmin(distances))].loss)
-    maximum = [triggered(seed, skew, threshold).loss for seed in SEEDS]
-    return {"maximum": float(np.median(maximum)), "mean": float(np.median(losses))}

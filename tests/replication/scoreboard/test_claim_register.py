@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from replication.claims import OURS, PAPERS, Claim, claims_of
 from replication.replications.readme import page_of
-from replication.scoreboard.claim_register import STATES_FILE, judge, judged_of, page, states
+from replication.scoreboard.claim_register import STATES_FILE, judge, judged_of, page, states_text
 from replication.scoreboard.rules import FAILS, HOLDS, HOLDS_UNDER, STATES, UNKNOWN, every, indicative, trained, under
 from replication.scoreboard.trained import RESULTS, compared, run_of
 from replication.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, UNDECIDED
@@ -21,7 +20,7 @@ RUNS = sorted(path.parent.name for path in (RESULTS / "replication").glob("*/fin
 
 def test_the_pages_are_made_from_the_register():
     assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page()
-    assert json.loads(STATES_FILE.read_text(encoding="utf-8")) == states()
+    assert STATES_FILE.read_text(encoding="utf-8") == states_text()
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from replication.scoreboard import small, stored_runs
-from replication.scoreboard.triggers import MeanChange
-from syncline.optim.base import Row
-from syncline.optim.triggers import MOMENTUM, NORM, RMMC
 
 
 @pytest.mark.parametrize(
@@ -42,20 +38,6 @@ def test_robustness_is_a_ratio_of_ratios(monkeypatch):
         lambda spec, batch_size: factors[spec["rank_fraction"]] if spec["kind"] == "curvadion" else 1.0,
     )  # fmt: skip
     assert small.robustness("rank_fraction", (0.125, 0.5)) == pytest.approx(1.5)
-
-
-def rows(changes: list[float]) -> list[Row]:
-    """Return matrices of one worker whose momentum's norm grows from 1 by these shares."""
-    x = torch.zeros(1, 2, 2)
-    gradients = [torch.tensor([[[1 + change, 0.0], [0.0, 0.0]]]) for change in changes]
-    return [Row(x, g, {MOMENTUM: x, NORM: torch.ones(1)}, {}, None, 0) for g in gradients]
-
-
-def test_the_mean_trigger_compares_the_mean_of_the_layers():
-    changes = [0.1, 0.5]
-    assert RMMC(0.3).changes(rows(changes)).amax().item() == pytest.approx(0.5)
-    assert MeanChange(0.3).changes(rows(changes)).amax().item() == pytest.approx(0.3)
-    assert MeanChange(0.3).changes(rows([0.2])).item() == pytest.approx(RMMC(0.3).changes(rows([0.2])).item())
 
 
 def test_points_and_steps_of_stored_runs():
