@@ -6,9 +6,12 @@ them.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from syncline import SpecError
@@ -17,6 +20,17 @@ from syncline.errors import one_of
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
 OURS = "syncline"
 """The name under which the claims of this project's own documentation are registered, beside the papers."""
+
+TITLES = {
+    "curvadion": "CurvaDion", "demo": "DeMo", "mt-dao": "MT-DAO", "basis-rotation": "Basis Rotation",
+    "lion-cub": "Lion Cub", OURS: "Syncline's own",
+}  # fmt: skip
+
+HOLDS, FAILS, HOLDS_UNDER, UNKNOWN = "holds", "fails", "holds under", "unknown"
+STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
+
+STATES_FILE = Path(__file__).parent / "states.json"
+"""The states as `python -m replication.scoreboard` last computed them, for reports that cannot wait for the board."""
 
 _TEXTS = ("rows", "otherwise", "runs", "headline", "covers")
 
@@ -85,3 +99,32 @@ def _claim(paper: str, written: dict[str, Any]) -> Claim:
         if name not in names:
             raise SpecError(f"claims.yaml: {paper}: {written.get('claim')}: {name}", value, one_of(names, name))
     return Claim(paper, **{name: tuple(value) if name in _TEXTS else value for name, value in written.items()})
+
+
+def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
+    """Return the claims of the papers of these methods for a report: a ``title``, and ``claims`` with a ``state``."""
+    findings = []
+    for paper in PAPERS:
+        if any(name == paper or name.startswith(f"{paper}-") for name in methods):
+            registered = json.loads(STATES_FILE.read_text(encoding="utf-8"))
+            claims = [claim for claim in registered if claim["paper"] == paper]
+            counted = counted_states([claim["state"] for claim in claims])
+            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
+            findings.append({
+                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
+                "claims": [
+                    {name: claim[name] for name in ("claim", "evidence")} | {"state": claim["verdict"]}
+                    for claim in claims
+                ],
+            })  # fmt: skip
+    return findings
+
+
+def counted_states(states: list[str]) -> dict[str, int]:
+    """Return the number of claims in each state."""
+    return {state: states.count(state) for state in STATES}
+
+
+def plural_state(state: str) -> str:
+    """Return the plural verb or the adjective of a state, such as ``hold`` for ``holds``."""
+    return {HOLDS: "hold", FAILS: "fail", HOLDS_UNDER: "hold under a condition", UNKNOWN: "unknown"}[state]

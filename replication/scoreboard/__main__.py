@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from replication.claims import STATES_FILE
 from replication.replications.readme import write_page
-from replication.scoreboard.claim_register import STATES_FILE, page, states_text
+from replication.scoreboard.claim_register import page, states_text
 from replication.scoreboard.trained import RESULTS
 
 STATES_FILE.write_text(states_text(), encoding="utf-8")

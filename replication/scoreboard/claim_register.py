@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import isfinite
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from replication.claims import OURS, PAPERS, Claim, claims_of
+from replication.claims import HOLDS_UNDER, OURS, PAPERS, STATES, TITLES, Claim, claims_of, counted_states, plural_state
 from replication.replications.pages import filled
 from replication.scoreboard.board import COUNTED, Scored, board_of, counts, scored_row
 from replication.scoreboard.rows import run_rows
-from replication.scoreboard.rules import FAILS, HOLDS, HOLDS_UNDER, RULES, STATES, UNKNOWN
+from replication.scoreboard.rules import RULES
 from replication.scoreboard.trained import HEADLINE, run_of, verdicts_of
 from replication.scoreboard.verdicts import NOT_CHECKABLE
 from syncline import SpecError
@@ -24,14 +23,6 @@ from syncline.planner.tables.columns import Column, digits_of, table, text_of
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-TITLES = {
-    "curvadion": "CurvaDion", "demo": "DeMo", "mt-dao": "MT-DAO", "basis-rotation": "Basis Rotation",
-    "lion-cub": "Lion Cub", OURS: "Syncline's own",
-}  # fmt: skip
-
-STATES_FILE = Path(__file__).parent / "states.json"
-"""The states as the command last computed them, for reports that cannot wait for the board."""
 
 
 @dataclass(frozen=True)
@@ -119,35 +110,12 @@ def claims_table(paper: str | None = None) -> Group:
     """Return a table with the number of claims in each state, per paper."""
     columns: list[Column] = [text_of("paper"), *((state, digits_of(state, "d")) for state in STATES)]
     rows = [
-        {"paper": name, **_counted([claim.state for claim in judged_of(name)])}
+        {"paper": name, **counted_states([claim.state for claim in judged_of(name)])}
         for name in ([paper] if paper is not None else PAPERS)
     ]
     return table(
         "claims", columns, rows, "Which they are, on what evidence, and what would settle them: docs/claims.md\n"
     )
-
-
-def _counted(states: list[str]) -> dict[str, int]:
-    return {state: states.count(state) for state in STATES}
-
-
-def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
-    """Return the claims of the papers of these methods for a report: a ``title``, and ``claims`` with a ``state``."""
-    findings = []
-    for paper in PAPERS:
-        if any(name == paper or name.startswith(f"{paper}-") for name in methods):
-            registered = json.loads(STATES_FILE.read_text(encoding="utf-8"))
-            claims = [claim for claim in registered if claim["paper"] == paper]
-            counted = _counted([claim["state"] for claim in claims])
-            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
-            findings.append({
-                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
-                "claims": [
-                    {name: claim[name] for name in ("claim", "evidence")} | {"state": claim["verdict"]}
-                    for claim in claims
-                ],
-            })  # fmt: skip
-    return findings
 
 
 def states_text() -> str:
@@ -198,7 +166,7 @@ def page() -> str:
     parts = [HEAD, "\n", filled(RESOLUTION.strip().format(shown)), "\n", *_counts()]
     for paper in [*PAPERS, OURS]:
         claims = judged_of(paper)
-        counted = _counted([claim.state for claim in claims])
+        counted = counted_states([claim.state for claim in claims])
         total = ", ".join(f"{counted[state]} {plural_state(state)}" for state in STATES)
         parts += [f"\n## {TITLES[paper]}\n\n{total}.\n\n", "| claim | | evidence | settled by |\n|---|---|---|---|\n"]
         parts += [
@@ -216,11 +184,6 @@ def _counts() -> Iterator[str]:
     yield f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
     for row in counts(board_of()):
         yield f"| {' | '.join(str(row[column]) for column in columns)} |\n"
-
-
-def plural_state(state: str) -> str:
-    """Return the plural verb or the adjective of a state, such as ``hold`` for ``holds``."""
-    return {HOLDS: "hold", FAILS: "fail", HOLDS_UNDER: "hold under a condition", UNKNOWN: "unknown"}[state]
 
 
 def claim_fields(paper: str | None = None) -> list[dict[str, Any]]:

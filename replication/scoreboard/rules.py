@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from replication.claims import FAILS, HOLDS, HOLDS_UNDER, UNKNOWN
 from replication.scoreboard.verdicts import AGREE, DIFFER, TREND
-
-HOLDS, FAILS, HOLDS_UNDER, UNKNOWN = "holds", "fails", "holds under", "unknown"
-STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
 
 Verdicts = Sequence[str]
 

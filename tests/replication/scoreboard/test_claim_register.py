@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from replication.claims import OURS, PAPERS, Claim, claims_of
+from replication.claims import FAILS, HOLDS, HOLDS_UNDER, OURS, PAPERS, STATES, STATES_FILE, UNKNOWN, Claim, claims_of
 from replication.replications.readme import page_of
-from replication.scoreboard.claim_register import STATES_FILE, judge, judged_of, page, states_text
-from replication.scoreboard.rules import FAILS, HOLDS, HOLDS_UNDER, STATES, UNKNOWN, every, indicative, trained, under
+from replication.scoreboard.claim_register import judge, judged_of, page, states_text
+from replication.scoreboard.rules import every, indicative, trained, under
 from replication.scoreboard.trained import RESULTS, compared, run_of
 from replication.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, UNDECIDED
 from syncline.errors import SpecError
