@@ -98,7 +98,8 @@ def _claim(paper: str, written: dict[str, Any]) -> Claim:
     for name, value in written.items():
         if name not in names:
             raise SpecError(f"claims.yaml: {paper}: {written.get('claim')}: {name}", value, one_of(names, name))
-    return Claim(paper, **{name: tuple(value) if name in _TEXTS else value for name, value in written.items()})
+    values: dict[str, Any] = {name: tuple(value) if name in _TEXTS else value for name, value in written.items()}
+    return Claim(paper, **values)
 
 
 def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
