@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from replication.claims import PAPERS
 from replication.scoreboard.board import Scored, board_of
-from replication.scoreboard.rows import PAPERS
 from syncline import SpecError
 from syncline.errors import one_of
 
@@ -33,7 +33,7 @@ def summary_figure(paper: str) -> Figure:
         raise SpecError("paper", paper, one_of(SUMMARIES, paper))
     rows = board_of(paper)
     message, bars, look = SUMMARIES[paper](rows)
-    return paper_summary(message, bars, verdict_counts([row["verdict"] for row in rows]), **look)
+    return paper_summary(message, bars, verdict_counts([row["verdict"] for row in rows if not row["target"]]), **look)
 
 
 def save_summaries(folder: Path, paper: str | None = None) -> list[Path]:

@@ -16,7 +16,7 @@ from syncline.errors import SynclineError
 
 def test_the_checkout_has_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if Path(entry or ".").resolve() != checkout.ROOT])
-    monkeypatch.delitem(sys.modules, "replication")
+    monkeypatch.delitem(sys.modules, "replication", raising=False)
     monkeypatch.delitem(sys.modules, "replication.studies", raising=False)
     assert "alignment" in checkout.import_replication("studies").STUDIES
     assert str(checkout.ROOT) in sys.path and checkout.replication_hint() == ""

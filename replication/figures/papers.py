@@ -24,7 +24,7 @@ BAR_COLORS = ("#8C8C8C", "#0072B2", "#E69F00", "#009E73")
 """Colours of the series; the first one, usually the paper's, is grey."""
 VERDICT_COLORS = {
     "agree": ("#0072B2", "white"), "trend": ("#56B4E9", "black"), "differ": ("#D55E00", "white"),
-    "not checkable": ("#D9D9D9", "black"),
+    "undecided": ("#F0E442", "black"), "not checkable": ("#D9D9D9", "black"),
 }  # fmt: skip
 """Colours of the bar and of its text."""
 

@@ -49,7 +49,7 @@ def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, in
 
 def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> list[int]:
     """Return the numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
-    losses = _losses(trials, label)
+    losses = losses_by_trial(trials, label)
     return sorted(losses, key=lambda number: (fmean(losses[number]), number))[
         : spec.rerun.top_trials if spec.rerun else 1
     ]
@@ -64,7 +64,7 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Seque
         SynclineError: none of the trials ends with a loss.
     """
     best = best_trials(spec, trials, label)
-    first, second = _losses(trials, label), _losses(repeated, label)
+    first, second = losses_by_trial(trials, label), losses_by_trial(repeated, label)
     means = {number: fmean([*first[number], *second.get(number, ())]) for number in best}
     chosen = min(best, key=lambda number: (means[number], best.index(number)))
     if not math.isfinite(means[chosen]):
@@ -96,7 +96,8 @@ def method_with(searched: SearchedMethod, knobs: Mapping[str, float], label: str
     return method | {"label": label or searched.label}
 
 
-def _losses(trials: Sequence[Trial], label: str) -> dict[int, list[float]]:
+def losses_by_trial(trials: Sequence[Trial], label: str) -> dict[int, list[float]]:
+    """Return the losses of a method's trials by number; a loss that is no number is infinite."""
     losses: dict[int, list[float]] = {}
     for trial in trials:
         if trial["method"] == label:

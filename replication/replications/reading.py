@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+from replication.claims import PAPERS, claims_of
 from replication.replications.choosing import check_effort, chosen_trials
 from replication.replications.networks import NETWORKS_TABLE
 from replication.replications.replicated import NOBODY, Replicated
-from replication.replications.spec import load_replication
+from replication.replications.spec import ReplicationSpec, load_replication
 from replication.replications.stage_tables import stage_in, stage_table
-from replication.replications.verdicts import verdict_rows
 from syncline import SpecError
+from syncline.errors import one_of
 from syncline.files import refuse_changed_files
 from syncline.runs.folders.run_index import is_replication
 from syncline.runs.sweep.grid import seeds_of
@@ -60,5 +61,24 @@ def read_replication(folder: Path) -> Replicated:
             result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
         networks = folder / NETWORKS_TABLE
         result.networks = list(stage_in(networks)[1].rows) if networks.is_file() else []
-        result.verdicts = verdict_rows(spec.claims, result.losses(), spec.min_seeds)
+        result.judge()
     return result
+
+
+def claim_texts(spec: ReplicationSpec) -> dict[str, str]:
+    """Return the text of a paper's claims, by their ids.
+
+    Raises:
+        SpecError: the register has no such paper or claim.
+    """
+    if not spec.paper:
+        return {}
+    if spec.paper not in PAPERS:
+        raise SpecError("paper", spec.paper, one_of(PAPERS, spec.paper))
+    claims = {claim.id: claim.claim for claim in claims_of(spec.paper) if claim.id}
+    for i, comparison in enumerate(spec.claims):
+        if comparison.claim not in claims:
+            raise SpecError(
+                f"claims.{i}.claim", comparison.claim, f"{one_of(claims, comparison.claim)}, of the register of claims"
+            )
+    return claims

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from statistics import median
-from typing import Any
 
 from replication.figures.layers import measures_by_layer
 from replication.figures.losses import last_losses
@@ -17,25 +17,20 @@ from replication.replications.crossings import crossing_rows, crossings_page
 from replication.replications.measured import MEASURED, layers_figure, measured_layers, measured_lines, measured_page
 from replication.replications.networks_page import networks_page
 from replication.replications.pages import filled
+from replication.replications.reading import PAGE, claim_texts, command_in, read_replication
 from replication.replications.replicated import Replicated
-from replication.replications.spec import ExtraStage
+from replication.replications.spec import ExtraStage, setting
 from replication.replications.stage_tables import CompletedStage
 from replication.replications.stages import DEFAULT_NETWORK
+from replication.replications.verdicts import RESAMPLES, SURE
 from syncline import SynclineError
-from syncline.files import atomic_path, read_json, refuse_changed_files
+from syncline.files import atomic_path
 from syncline.planner.tables.columns import four_digits
-from syncline.runs.folders.result_files import plain
 from syncline.runs.sweep.search import Tuned
 from syncline.units import format_bytes, format_seconds
 
 SEARCH_FIGURE = "search.png"
 FIGURE, AVERAGES_FIGURE = "losses.png", "averages.png"
-VERDICTS = "verdicts.json"
-"""File with the verdicts of a complete replication, for replications of other sizes in neighbouring folders."""
-
-TOLD_OF_A_PROBLEM = ("text", "layers", "width", "context", "experts")
-"""Fields of a problem that the description of a setting has, if the spec sets them."""
-
 NEAR_AN_END = 1.1
 """A knob within this factor of an end of its range is reported: the best value may lie beyond."""
 
@@ -52,14 +47,25 @@ def write_readme(result: Replicated, command: str, claims: Mapping[str, str]) ->
         if result.losses():
             _draw(result)
             _draw_measured(result)
-        if not result.num_remaining:
-            verdicts = {"name": result.spec.name, "setting": setting(result.spec.training), "rows": result.verdicts}
-            with atomic_path(result.folder / VERDICTS) as path:
-                path.write_text(json.dumps(plain(verdicts), indent=1) + "\n", encoding="utf-8")
-        with atomic_path(result.folder / "README.md") as path:
+        with atomic_path(result.folder / PAGE) as path:
             path.write_text("\n".join(_page(result, command, claims)), encoding="utf-8")
     except OSError as error:
         raise SynclineError(f"{result.folder}: cannot be written ({error.strerror})") from None
+
+
+def page_of(folder: Path) -> str:
+    """Return the page of a folder, made from its tables.
+
+    Raises:
+        SynclineError: the folder is no replication.
+    """
+    result = read_replication(folder)
+    return "\n".join(_page(result, command_in(folder), claim_texts(result.spec)))
+
+
+def write_page(folder: Path) -> None:
+    """Write the page of a folder anew; nothing is trained or drawn."""
+    (folder / PAGE).write_text(page_of(folder), encoding="utf-8")
 
 
 def _draw(result: Replicated) -> None:
@@ -140,16 +146,6 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
         if result.networks:
             yield from networks_page(result)
         yield from _verdicts(result, claims)
-
-
-def setting(training: Mapping[str, Any]) -> str:
-    """Return a short description of the setting of all trainings."""
-    problem = training.get("problem")
-    named = problem if isinstance(problem, Mapping) else {"kind": problem}
-    size = "".join(f", {name} {named[name]}" for name in TOLD_OF_A_PROBLEM if name in named)
-    stages = (training.get("pipeline") or {}).get("stages")
-    joined = f"{training.get('workers')} workers" if stages is None else f"{stages} stages"
-    return f"{named.get('kind')}{size}, {joined}, {training.get('steps'):,} steps"
 
 
 def _stages(result: Replicated) -> Iterator[str]:
@@ -250,48 +246,31 @@ def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     yield "## Verdicts\n"
     yield (
         filled(
-            f"Of {setting(spec.training)}. A claim holds if its comparisons do on every seed, fails if one is the "
-            f"other way round on every seed, and else is unknown, as it is with fewer than {spec.min_seeds} seeds. "
-            "Differences are the left side less the right one, seed by seed."
+            f"Of {setting(spec.training)}. Differences are the left side less the right one, seed by seed. P is the "
+            f"share of {RESAMPLES:,} resamples of the search's trials and of the seeds in which the comparison is as "
+            f"claimed. A claim holds if P is at least {SURE:g} for each comparison, fails if one is reversed in as "
+            f"large a share, and else is unknown, as it is with fewer than {spec.min_seeds} seeds. The last number of "
+            "a row is the smallest difference that this search and these seeds can see."
         )
         + "\n"
     )
-    yield "| claim | | comparison | difference: median (lowest to highest) | seeds as claimed | would be settled by |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| claim | | comparison | difference: median (lowest to highest) | seeds as claimed | P | seen from "
+        "| would be settled by |\n|---|---|---|---|---|---|---|---|"
+    )
     for row in result.verdicts:
         claim_text = claims.get(row["claim"], row["claim"])
         numbers = [f"{row[name]:+.3f}" for name in ("difference", "difference_min", "difference_max")]
         yield (
             f"| {claim_text} | **{row['state']}** | {row['comparison']} | {numbers[0]} ({numbers[1]} to {numbers[2]}) "
-            f"| {row['as_claimed']} of {row['seeds']} | {row['settled_by']} |"
+            f"| {row['as_claimed']} of {row['seeds']} | {row['probability']:.2f} | {row['resolution']:.3f} "
+            f"| {row['settled_by']} |"
         )
-    yield from _elsewhere(result, claims)
     judged = {row["claim"] for row in result.verdicts}
     waiting = [claims.get(claim.claim, claim.claim) for claim in spec.claims if claim.claim not in judged]
     if waiting:
         yield "\n" + filled(f"Not trained yet: {'; '.join(waiting)}.")
     yield ""
-
-
-def _elsewhere(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
-    """Yield the verdicts on the same claims at other sizes, from neighbouring folders, and whether they differ."""
-    own_states = {row["claim"]: row["state"] for row in result.verdicts}
-    for path in sorted(result.folder.resolve().parent.glob(f"*/{VERDICTS}")):
-        if path.parent == result.folder.resolve():
-            continue
-        with refuse_changed_files(path.parent):
-            content = read_json(path)
-            other_states = (
-                {row["claim"]: row["state"] for row in content["rows"]} if content["name"] == result.spec.name else {}
-            )
-            where = f"[{path.parent.name}](../{path.parent.name}/README.md) ({content['setting']})"
-        for claim in (name for name in own_states if name in other_states):
-            changed = (
-                "the same"
-                if own_states[claim] == other_states[claim]
-                else f"**changed**: {other_states[claim]}, here {own_states[claim]}"
-            )
-            yield f"\n- In {where}, {claims.get(claim, claim)}: {changed}."
 
 
 def _listed(seeds: tuple[int, ...]) -> str:

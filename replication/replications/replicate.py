@@ -37,7 +37,6 @@ from replication.replications.stages import (
     seconds_trained,
     trial_rows,
 )
-from replication.replications.verdicts import verdict_rows
 from syncline import SpecError, SynclineError
 from syncline.runs.folders.folder import environment
 from syncline.runs.folders.manifest import remove_manifest, write_manifest
@@ -125,7 +124,7 @@ def replicate(
             result.networks = over_networks(
                 result, [stage for stage in finished_stages if not stage.name.startswith(MEASURED)]
             )
-    result.verdicts = verdict_rows(spec.claims, result.losses(), spec.min_seeds)
+    result.judge()
     if result.kept:
         from replication.replications.readme import write_readme
 

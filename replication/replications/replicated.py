@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from replication.replications.spec import Cell, ReplicationSpec
 from replication.replications.stage_tables import (
     CompletedStage,
     StageRows,
     stage_table,
 )
+from replication.replications.verdicts import search_spreads, verdict_rows
 
 EXTRA = "extra "
 """Prefix of the names of extras."""
@@ -65,6 +68,15 @@ class Replicated:
             "left": self.num_remaining,
             "networks": self.networks, "folder": str(self.folder), "interrupted": self.interrupted,
         }  # fmt: skip
+
+    def spreads(self) -> dict[str, np.ndarray]:
+        """Return the spread of each method's search once it is complete; empty before, and for a single trial."""
+        trials = self.kept.get("search", NOBODY).rows if self.spec.search.trials > 1 else []
+        return search_spreads(trials, self.kept.get("rerun", NOBODY).rows)
+
+    def judge(self) -> None:
+        """Set the verdicts on the claims whose cells are all trained."""
+        self.verdicts = verdict_rows(self.spec.claims, self.losses(), self.spec.min_seeds, self.spreads())
 
     def losses(self) -> dict[Cell, dict[int, float]]:
         """Return the last loss of each method and seed, for completed finals and extras."""

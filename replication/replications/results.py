@@ -9,13 +9,10 @@ from typing import Any
 import syncline as sl
 from replication.replications import bundled_replications
 from replication.replications.expected import Expected
-from replication.replications.reading import command_in, read_replication
+from replication.replications.reading import claim_texts, command_in, read_replication
 from replication.replications.replicate import StageListener, command_of, default_folder, replicate
-from replication.replications.spec import CPU, ReplicationSpec, load_replication, scales_of
+from replication.replications.spec import CPU, load_replication, scales_of
 from replication.replications.tables import replication_tables
-from replication.scoreboard.claim_register import claims_of
-from replication.scoreboard.rows import PAPERS
-from syncline.errors import one_of
 from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.runs.sweep.grid import seeds_of
 from syncline.runs.sweep.pool import Allowance
@@ -100,18 +97,3 @@ def known_replications() -> sl.Result:
 
 def _trainings_by_scale(row: Mapping[str, Any]) -> str:
     return "\n".join(f"{scale} {trainings}" for scale, trainings in row["scales"].items())
-
-
-def claim_texts(spec: ReplicationSpec) -> Mapping[str, str]:
-    """Return the text of a paper's claims, by their ids."""
-    if not spec.paper:
-        return {}
-    if spec.paper not in PAPERS:
-        raise sl.SpecError("paper", spec.paper, one_of(PAPERS, spec.paper))
-    claims: dict[str, Any] = {claim.id: claim.claim for claim in claims_of(spec.paper) if claim.id}
-    for i, comparison in enumerate(spec.claims):
-        if comparison.claim not in claims:
-            raise sl.SpecError(
-                f"claims.{i}.claim", comparison.claim, f"{one_of(claims, comparison.claim)}, of the register of claims"
-            )
-    return claims

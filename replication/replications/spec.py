@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -372,3 +372,17 @@ def scales_of(path: Path) -> list[str]:
         raise SynclineError(f"spec: {path} cannot be read") from None
     scales = fields.get("scales", {}) if isinstance(fields, dict) else {}
     return list(scales) if isinstance(scales, dict) else []
+
+
+TOLD_OF_A_PROBLEM = ("text", "layers", "width", "context", "experts")
+"""Fields of a problem that the description of a setting has, if the spec sets them."""
+
+
+def setting(training: Mapping[str, Any]) -> str:
+    """Return a short description of the setting of all trainings."""
+    problem = training.get("problem")
+    named = problem if isinstance(problem, Mapping) else {"kind": problem}
+    size = "".join(f", {name} {named[name]}" for name in TOLD_OF_A_PROBLEM if name in named)
+    stages = (training.get("pipeline") or {}).get("stages")
+    joined = f"{training.get('workers')} workers" if stages is None else f"{stages} stages"
+    return f"{named.get('kind')}{size}, {joined}, {training.get('steps'):,} steps"

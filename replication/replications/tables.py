@@ -66,6 +66,8 @@ def _verdict_table(result: Replicated, claims: Mapping[str, str]) -> Group:
         text_of("comparison"),
         ("difference: median\n(lowest to highest)", _difference),
         ("seeds\nas claimed", lambda row: f"{row['as_claimed']} of {row['seeds']}"),
+        ("P over trials\nand seeds", lambda row: f"{row['probability']:.2f}"),
+        ("seen\nfrom", lambda row: f"{row['resolution']:.3f}"),
     ]
     return table("verdicts", columns, result.verdicts, text_columns=(0, 1, 2))
 

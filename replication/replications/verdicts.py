@@ -1,17 +1,25 @@
-"""Verdicts on claims, from comparisons seed by seed."""
+"""Verdicts on claims: how often a side ends below the other if trials and seeds are drawn again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
+from replication.replications.choosing import Trial, losses_by_trial
 from replication.replications.spec import Cell, Comparison, ReplicatedClaim, cells_of
 
 HELD, FAILED, OPEN = "holds", "fails", "unknown"
 """States of a claim, as in the register of claims."""
+
+SURE = 0.95
+"""Share of the resamples from which a comparison holds, or fails if they show the opposite."""
+
+RESAMPLES = 10_000
 
 Losses = Mapping[Cell, Mapping[int, float]]
 """Last losses by cell and seed; infinite if a training diverged."""
@@ -19,10 +27,17 @@ Losses = Mapping[Cell, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """A comparison: the left side minus the right side, by seed; a difference below 0 is as claimed."""
+    """A comparison: the left side minus the right side; a difference below 0 is as claimed.
+
+    Args:
+        comparison: the comparison.
+        differences: the difference by seed.
+        resampled: the mean difference over the seeds in each resample of trials and seeds.
+    """
 
     comparison: Comparison
     differences: Mapping[int, float]
+    resampled: np.ndarray
 
     @property
     def as_claimed(self) -> int:
@@ -30,16 +45,25 @@ class ComparisonResult:
         return sum(difference < 0 for difference in self.differences.values())
 
     @property
-    def other_way_round(self) -> int:
-        """Return the number of seeds on which the comparison is opposite to the claim."""
-        return sum(difference > 0 for difference in self.differences.values())
+    def probability(self) -> float:
+        """Return the share of resamples in which the comparison is as claimed."""
+        return float((self.resampled < 0).mean())
+
+    @property
+    def resolution(self) -> float:
+        """Return the smallest difference at which this spread would still give a verdict; NaN if trainings diverge."""
+        if not np.isfinite(self.resampled).all():
+            return math.nan
+        low, middle, high = np.quantile(self.resampled, (1 - SURE, 0.5, SURE))
+        return float(max(middle - low, high - middle))
 
     def state(self, min_seeds: int) -> str:
-        """Return the state: it holds or fails if all seeds agree and there are enough; otherwise it is unknown."""
-        seeds = len(self.differences)
-        if seeds < min_seeds:
+        """Return the state: it holds or fails if resamples and seeds are enough; otherwise it is unknown."""
+        if len(self.differences) < min_seeds:
             return OPEN
-        return HELD if self.as_claimed == seeds else FAILED if self.other_way_round == seeds else OPEN
+        if self.probability >= SURE:
+            return HELD
+        return FAILED if (self.resampled > 0).mean() >= SURE else OPEN
 
     def record(self) -> dict[str, Any]:
         """Return the fields of the comparison for JSON and tables."""
@@ -47,31 +71,90 @@ class ComparisonResult:
         middle, low, high = (median(values), min(values), max(values)) if values else (math.nan,) * 3
         return {
             "comparison": str(self.comparison), "difference": middle, "difference_min": low, "difference_max": high,
-            "seeds": len(self.differences), "as_claimed": self.as_claimed,
+            "seeds": len(self.differences), "as_claimed": self.as_claimed, "probability": self.probability,
+            "resolution": self.resolution,
         }  # fmt: skip
 
 
-def compare_sides(comparison: Comparison, losses: Losses) -> ComparisonResult:
-    """Return the difference of both sides on the seeds that all of its cells have."""
+def search_spreads(trials: Sequence[Trial], repeated: Sequence[Trial]) -> dict[str, np.ndarray]:
+    """Return by method how much higher each resampled search's choice scores than the choice of the search itself.
+
+    A resample keeps the first trial, which the spec fixes, and draws the others again with replacement. It chooses as
+    a replication does: the repeated trial with the lowest score, or the lowest trial if it drew no repeated one. The
+    score is the mean loss of a trial over its seeds, less the mean loss of the repeated trials on these seeds. No
+    resample is better than the best trial, so the spread is a lower bound.
+    """
+    return {
+        label: _spread(losses_by_trial(trials, label), losses_by_trial(repeated, label))
+        for label in dict.fromkeys(trial["method"] for trial in trials)
+    }
+
+
+def _spread(first: Mapping[int, Sequence[float]], second: Mapping[int, Sequence[float]]) -> np.ndarray:
+    numbers = sorted(first)
+    again = [number for number in numbers if number in second]
+    seed_effect = fmean(fmean(second[n]) - fmean(first[n]) for n in again) if again else 0.0
+    scores = np.array([fmean([*first[n], *(loss - seed_effect for loss in second.get(n, ()))]) for n in numbers])
+    if not np.isfinite(seed_effect):
+        scores = np.array([fmean(first[n]) for n in numbers])
+    ranks = scores + np.where(np.isin(numbers, again), 0.0, 1e6)
+    draws = np.random.default_rng(0).integers(1, max(2, len(numbers)), (RESAMPLES, len(numbers)))
+    draws[:, 0] = 0
+    draws = np.minimum(draws, len(numbers) - 1)
+    chosen = np.take_along_axis(draws, ranks[draws].argmin(axis=1)[:, None], axis=1)[:, 0]
+    spread: np.ndarray = scores[chosen] - scores[ranks.argmin()]
+    return spread
+
+
+def compare_sides(
+    comparison: Comparison, losses: Losses, spreads: Mapping[str, np.ndarray] | None = None
+) -> ComparisonResult:
+    """Return the difference of both sides on the seeds that all of its cells have, and over resamples.
+
+    Args:
+        comparison: the comparison.
+        losses: last losses.
+        spreads: spread of each method's search, as `search_spreads` returns it; without it hyperparameters are fixed.
+    """
     sides = [cells_of(comparison.lower), cells_of(comparison.higher)]
-    seeds = set.intersection(*(set(losses[cell]) for side in sides for cell in side))
+    seeds = sorted(set.intersection(*(set(losses[cell]) for side in sides for cell in side)))
 
     def value(side: Sequence[Cell], seed: int) -> float:
         first, *rest = (losses[cell][seed] for cell in side)
         return first - sum(rest)  # NaN if both are infinite, which is neither less nor more
 
     margin = comparison.margin - comparison.tolerance
-    differences = {seed: value(sides[0], seed) - value(sides[1], seed) + margin for seed in sorted(seeds)}
-    return ComparisonResult(comparison, differences)
+    differences = {seed: value(sides[0], seed) - value(sides[1], seed) + margin for seed in seeds}
+    draws = np.random.default_rng(1).integers(0, max(1, len(seeds)), (RESAMPLES, len(seeds)))
+    resampled = np.array(list(differences.values()))[draws].mean(axis=1) if seeds else np.full(RESAMPLES, math.nan)
+    for label, weight in _weights(sides).items():
+        if weight and spreads and label in spreads:
+            rng = np.random.default_rng(sum(map(ord, label)))
+            resampled = resampled + weight * rng.permutation(spreads[label])
+    return ComparisonResult(comparison, differences, resampled)
 
 
-def verdict_rows(claims: Sequence[ReplicatedClaim], losses: Losses, min_seeds: int) -> list[dict[str, Any]]:
+def _weights(sides: Sequence[Sequence[Cell]]) -> dict[str, int]:
+    """Return how often the loss of each method counts in the difference; it cancels if both terms are its own."""
+    weights: dict[str, int] = {}
+    for sign, (first, *rest) in zip((1, -1), sides, strict=True):
+        for cell, weight in ((first, sign), *((cell, -sign) for cell in rest)):
+            weights[cell.method] = weights.get(cell.method, 0) + weight
+    return weights
+
+
+def verdict_rows(
+    claims: Sequence[ReplicatedClaim],
+    losses: Losses,
+    min_seeds: int,
+    spreads: Mapping[str, np.ndarray] | None = None,
+) -> list[dict[str, Any]]:
     """Return a row per comparison with the state of its claim; a claim with untrained cells has no rows."""
     rows = []
     for claim in claims:
         if any(cell not in losses for cell in claim.cells()):
             continue
-        comparisons = [compare_sides(comparison, losses) for comparison in claim.comparisons]
+        comparisons = [compare_sides(comparison, losses, spreads) for comparison in claim.comparisons]
         states = [result.state(min_seeds) for result in comparisons]
         state = FAILED if FAILED in states else OPEN if OPEN in states else HELD
         rows += [

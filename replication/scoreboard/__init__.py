@@ -2,11 +2,13 @@
 
 `verdicts` compares two values, `rows` defines and reads rows, and `board` scores all rows. Each paper has a file of
 rows, such as ``curvadion.yaml``, and a module of functions that compute its numbers, such as ``curvadion.py``. Values
-that take minutes or a GPU are stored in ``measured/`` with the command that computed them.
+that take minutes or a GPU are stored in ``measured/`` with the command that computed them. `trained` reads the claims'
+verdicts from stored runs, `rules` decides a claim from its rows and runs, and `claim_register` makes the pages.
 """
 
+from replication.claims import PAPERS
 from replication.scoreboard.board import board_of, counts, scored_row
-from replication.scoreboard.rows import PAPERS, PaperRow, computed, paper_rows
+from replication.scoreboard.rows import PaperRow, computed, paper_rows
 from replication.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, verdict_of
 
 __all__ = [

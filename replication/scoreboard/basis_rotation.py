@@ -11,6 +11,7 @@ import torch
 
 from replication.theory import delayed_adam_bound
 from replication.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
+from replication.theory.products import Products, cauchy_norm_11
 from syncline.costmodel import Link
 from syncline.costmodel.compute.rotation import rotation_elements, stage_frequencies
 from syncline.costmodel.pipeline.closed_form import (
@@ -204,3 +205,16 @@ def first_moment_violations(rank: int, which: int) -> float:
         mean.abs().sum((-2, -1)).square(), unilateral.square(), sigma.sum(-1).square(), mean.square().sum((-2, -1))
     )
     return 100 * float(norms.violations()[which].double().mean())
+
+
+# Appendix D.3.
+
+
+def cauchy_over_exact(draws: int = 200, size: int = 64) -> float:
+    """Return the (1,1)-norm that Cauchy vectors estimate over the exact one, of a dense random Hessian."""
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    hessian = root + root.T
+    products = Products(size, hessian.dtype, hessian.device, hessian.matmul)
+    estimate = cauchy_norm_11(products, draws, generator)
+    return float(estimate.norm / hessian.abs().sum())

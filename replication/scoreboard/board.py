@@ -6,7 +6,8 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from replication.scoreboard.rows import PAPERS, PaperRow, paper_rows
+from replication.claims import PAPERS
+from replication.scoreboard.rows import TARGETS, PaperRow, paper_rows
 from replication.scoreboard.verdicts import DIFFER, VERDICTS, names_in, number_in, verdict_of
 from syncline.planner.tables.columns import Column, four_digits, table, text_of
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 Scored = dict[str, Any]
+
+COUNTED = (*VERDICTS, *TARGETS[1:])
+"""Columns of the counts: verdicts on the paper's targets, and other targets."""
 
 
 @cache
@@ -38,6 +42,7 @@ def scored_row(row: PaperRow) -> Scored:
         "finding": row.finding,
         "command": row.printing_command(),
         "reason": row.reason,
+        "target": row.target,
         "follows": row.follows,
     }
 
@@ -52,20 +57,18 @@ def board_of(paper: str | None = None) -> list[Scored]:
 
 
 def counts(rows: list[Scored]) -> list[dict[str, Any]]:
-    """Return the number of rows with each verdict, per paper and in total."""
-    num_rows = Counter((row["paper"], row["verdict"]) for row in rows)
+    """Return the number of rows with each verdict, per paper and in total; rows without the paper's target apart."""
+    num_rows = Counter((row["paper"], row["target"] or row["verdict"]) for row in rows)
     papers = list(dict.fromkeys(row["paper"] for row in rows))
-    table_ = [{"paper": paper, **{verdict: num_rows[paper, verdict] for verdict in VERDICTS}} for paper in papers]
+    table_ = [{"paper": paper, **{column: num_rows[paper, column] for column in COUNTED}} for paper in papers]
     if len(papers) > 1:
-        table_.append(
-            {"paper": "all", **{verdict: sum(counted[verdict] for counted in table_) for verdict in VERDICTS}}
-        )
+        table_.append({"paper": "all", **{column: sum(counted[column] for counted in table_) for column in COUNTED}})
     return table_
 
 
 def tables_of(rows: list[Scored]) -> list[Group]:
     """Return a table of counts, then per paper a table of the rows that differ, with links to the explanations."""
-    count_columns: list[Column] = [text_of("paper"), *((name, _count(name)) for name in VERDICTS)]
+    count_columns: list[Column] = [text_of("paper"), *((name, _count(name)) for name in COUNTED)]
     differ = [row for row in rows if row["verdict"] == DIFFER]
     footnotes = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
     columns: list[Column] = [
@@ -85,7 +88,10 @@ def tables_of(rows: list[Scored]) -> list[Group]:
         )
         for paper in dict.fromkeys(row["paper"] for row in differ)
     ]
-    note = "Trend: an order that was fixed beforehand. All rows, with commands and reasons: --json.\n"
+    note = (
+        "Trend: an order that was fixed beforehand. The last three columns count rows with targets of another origin.\n"
+        "All rows, with commands and reasons: --json.\n"
+    )
     return [
         table("verdicts", count_columns, counts(rows), note),
         *per_paper,

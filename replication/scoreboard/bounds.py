@@ -173,6 +173,13 @@ def step_by_bits(model: str, bandwidth_bits_per_s: float) -> dict[str, float]:
     return {str(bits): sum(packed_step(model, bits, bandwidth_bits_per_s)) for bits in PRECISIONS}
 
 
+def saved_by_eight_bits(bandwidth_bits_per_s: float) -> dict[str, float]:
+    """Return the seconds of a step that 8 bits save against 32, by model size."""
+    models = {"774M": "gpt2-large", "1558M": "gpt2-xl"}
+    steps = {name: step_by_bits(model, bandwidth_bits_per_s) for name, model in models.items()}
+    return {name: by_bits["32"] - by_bits["8"] for name, by_bits in steps.items()}
+
+
 def value_rounded_to_zero(largest: float, bits: int) -> float:
     """Return the value below which equation 1 with infinite p gives 0: ``max / (2^(bits - 1) - 1)``, half a step."""
     return largest / (2 ** (bits - 1) - 1)

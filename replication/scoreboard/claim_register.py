@@ -1,15 +1,22 @@
-"""The register of claims: the state of each claim, its evidence on the board, and a way to settle it."""
+"""The states of the register's claims, computed by each claim's rule, and the page and records made from them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import resources
+from math import isfinite
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from replication.scoreboard.board import Scored, board_of
-from replication.scoreboard.rows import PAPERS
+from replication.claims import HOLDS_UNDER, OURS, PAPERS, STATES, TITLES, Claim, claims_of, counted_states, plural_state
+from replication.replications.pages import filled
+from replication.scoreboard.board import COUNTED, Scored, board_of, counts, scored_row
+from replication.scoreboard.rows import run_rows
+from replication.scoreboard.rules import RULES
+from replication.scoreboard.trained import HEADLINE, run_of, verdicts_of
+from replication.scoreboard.verdicts import NOT_CHECKABLE
 from syncline import SpecError
 from syncline.errors import one_of
 from syncline.planner.tables.columns import Column, digits_of, table, text_of
@@ -17,82 +24,93 @@ from syncline.planner.tables.columns import Column, digits_of, table, text_of
 if TYPE_CHECKING:
     from rich.console import Group
 
-HOLDS, FAILS, HOLDS_UNDER, UNKNOWN = "holds", "fails", "holds under", "unknown"
-STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
-OURS = "syncline"
-"""The name under which the claims of this project's own documentation are registered, beside the papers."""
-
-TITLES = {
-    "curvadion": "CurvaDion", "demo": "DeMo", "mt-dao": "MT-DAO", "basis-rotation": "Basis Rotation",
-    "lion-cub": "Lion Cub", OURS: "Syncline's own",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
-class PaperClaim:
-    """A claim of a paper, with its state and evidence.
+class Judged:
+    """A claim with its state, and the scored rows of its evidence."""
 
-    Args:
-        paper: the paper that makes the claim; ``syncline`` for our own documentation.
-        where: the section of the paper.
-        claim: the claim in one sentence.
-        state: holds, fails, holds under (a condition), or unknown.
-        under: the condition under which the claim holds.
-        rows: beginnings of ``where: quantity`` of rows of the board that are evidence for or against the claim.
-        evidence: further findings, each with a page or a command.
-        settled_by: the experiment that would decide the claim.
-        id: the name of the claim in replications, if one tests it; unique within a paper.
-    """
-
-    paper: str
-    where: str
-    claim: str
+    claim: Claim
     state: str
-    under: str = ""
-    rows: tuple[str, ...] = ()
-    evidence: str = ""
-    settled_by: str = ""
-    id: str = ""
+    rows: tuple[Scored, ...]
 
-    def __post_init__(self) -> None:
-        if self.state not in STATES:
-            raise SpecError(f"{self.paper}: {self.claim}: state", self.state, one_of(STATES, self.state))
-        if (self.state == HOLDS_UNDER) != bool(self.under):
-            raise SpecError(f"{self.paper}: {self.claim}: under", self.under, "a condition, of what holds under one")
+    @property
+    def verdict(self) -> str:
+        """Return the state with its condition."""
+        return f"{self.state} {self.claim.under}" if self.state == HOLDS_UNDER else self.state
 
-    def evidence_rows(self) -> Iterator[Scored]:
-        """Yield the rows of the board that are evidence for or against the claim.
+    def evidence(self) -> str:
+        """Return the places of the rows, each run with its numbers, the note, and links to findings."""
+        places = dict.fromkeys(row["where"] for row in self.rows if row["tolerance"] != "resampled")
+        open_rows = sum(row["verdict"] == NOT_CHECKABLE for row in self.rows)
+        links = dict.fromkeys(row["finding"] for row in self.rows if row["finding"].startswith("findings"))
+        parts = [
+            ", ".join(places), f"{open_rows} of {len(self.rows)} rows not checkable" if open_rows else "",
+            *(_run_text(self.claim, run) for run in (*self.claim.runs, *([HEADLINE] if self.claim.headline else []))),
+            self.claim.note, *(f"[findings]({link})" for link in links),
+        ]  # fmt: skip
+        return "; ".join(part for part in parts if part)
 
-        Raises:
-            SpecError: no row begins with an entry of ``rows``.
-        """
-        board = board_of(self.paper) if self.rows else []
-        for beginning in self.rows:
-            matches = [row for row in board if f"{row['where']}: {row['quantity']}".startswith(beginning)]
-            if not matches:
-                raise SpecError(f"{self.paper}: {self.claim}: rows", beginning, "the beginning of a row of the board")
-            yield from matches
+    def settled_by(self) -> str:
+        """Return the experiment that would decide the claim; the specs of runs name it."""
+        specs = [verdicts_of(self.claim.key, run)[0]["settled_by"] for run in self.claim.runs]
+        return self.claim.settled_by or (specs[0] if specs else "")
+
+
+def _run_text(claim: Claim, run: str) -> str:
+    """Return the numbers of a run: probability and median difference of each comparison, seeds, and what it can see."""
+    link = f"../results/{'' if run == HEADLINE else 'replication/'}{run}/README.md"
+    rows = verdicts_of(claim.key, run)
+    compared = ", ".join(
+        f"`{row['comparison']}` {row['difference']:+.3f} on {row['as_claimed']} of {row['seeds']} seeds"
+        + (f", P {row['probability']:.2f}" if isfinite(row["probability"]) else ", too few")
+        for row in rows
+    )
+    return f"[{run}]({link}) ({run_of(run).setting}, trials: {run_of(run).trials}): {compared}"
+
+
+def judged_of(paper: str) -> tuple[Judged, ...]:
+    """Return the claims of a paper, or of this project, with their states.
+
+    Raises:
+        SpecError: a claim names a rule or rows that do not exist.
+    """
+    return tuple(judge(claim) for claim in claims_of(paper))
 
 
 @cache
-def claims_of(paper: str | None = None) -> tuple[PaperClaim, ...]:
-    """Return the claims of the register, or those of one paper."""
-    import yaml
+def judge(claim: Claim) -> Judged:
+    """Return a claim with its state, by its rule.
 
-    file = resources.files("replication.scoreboard") / "claims.yaml"
-    register: dict[str, list[dict[str, Any]]] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return tuple(
-        PaperClaim(name, **{**fields, "rows": tuple(fields.get("rows", ()))})
-        for name in ([paper] if paper is not None else [*PAPERS, OURS])
-        for fields in register.get(name, [])
-    )
+    Raises:
+        SpecError: the claim names a rule or rows that do not exist, or a condition without the rule ``under``.
+    """
+    if claim.rule not in RULES:
+        raise SpecError(f"{claim.paper}: {claim.claim}: rule", claim.rule, one_of(RULES, claim.rule))
+    if (claim.rule == "under") != bool(claim.under):
+        raise SpecError(f"{claim.paper}: {claim.claim}: under", claim.under, "a condition, with the rule under")
+    groups = [
+        list(_matching(claim, claim.rows)),
+        [scored_row(row) for row in run_rows(claim)],
+        list(_matching(claim, claim.otherwise)),
+    ]
+    state = RULES[claim.rule](*([row["verdict"] for row in rows] for rows in groups))
+    return Judged(claim, state, tuple(row for rows in groups for row in rows))
+
+
+def _matching(claim: Claim, beginnings: tuple[str, ...]) -> Iterator[Scored]:
+    board = board_of(claim.paper) if beginnings else []
+    for beginning in beginnings:
+        matches = [row for row in board if f"{row['where']}: {row['quantity']}".startswith(beginning)]
+        if not matches:
+            raise SpecError(f"{claim.paper}: {claim.claim}: rows", beginning, "the beginning of a row of the board")
+        yield from matches
 
 
 def claims_table(paper: str | None = None) -> Group:
     """Return a table with the number of claims in each state, per paper."""
     columns: list[Column] = [text_of("paper"), *((state, digits_of(state, "d")) for state in STATES)]
     rows = [
-        {"paper": name, **{state: sum(claim.state == state for claim in claims_of(name)) for state in STATES}}
+        {"paper": name, **counted_states([claim.state for claim in judged_of(name)])}
         for name in ([paper] if paper is not None else PAPERS)
     ]
     return table(
@@ -100,66 +118,79 @@ def claims_table(paper: str | None = None) -> Group:
     )
 
 
-def findings_of(methods: Collection[str]) -> list[dict[str, Any]]:
-    """Return the claims of the papers of these methods for a report: a ``title``, and ``claims`` with a ``state``."""
-    findings = []
-    for paper in PAPERS:
-        if any(name == paper or name.startswith(f"{paper}-") for name in methods):
-            claims = claims_of(paper)
-            counted = {state: sum(claim.state == state for claim in claims) for state in STATES}
-            counts = ", ".join(f"{number} {plural_state(state)}" for state, number in counted.items() if number)
-            findings.append({
-                "title": f"What {TITLES[paper]}'s paper claims, and what was found here: {counts}",
-                "claims": [
-                    {"claim": claim.claim, "state": f"{claim.state} {claim.under}".strip(), "evidence": claim.evidence}
-                    for claim in claims
-                ],
-            })  # fmt: skip
-    return findings
+def states_text() -> str:
+    """Return the text of `STATES_FILE`: the state and evidence of every claim, a line each."""
+    lines = [
+        json.dumps(
+            {
+                "paper": name, "claim": one.claim.claim, "state": one.state, "verdict": one.verdict,
+                "evidence": one.evidence(),
+            },
+            ensure_ascii=False,
+        )
+        for name in (*PAPERS, OURS)
+        for one in judged_of(name)
+    ]  # fmt: skip
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 HEAD = """# Claims
 
 What the five papers say, and what this project says of itself: whether it holds as far as was found here, on which
-evidence, and what would settle it. The evidence begins with the rows of `syncline reproduce PAPER`
-([reproduce.md](reproduce.md)) that it rests on; a test holds what is said of a claim to their verdicts. *Holds* and
-*fails* speak of what was computed; where that was a small network or a quadratic, the last column says what would
-decide it for language models.
+evidence, and what would settle it. A rule per claim computes the state from its evidence: rows of
+`syncline reproduce PAPER` ([reproduce.md](reproduce.md)), and runs of `syncline replicate`
+([replication.md](replication.md)). *Holds* and *fails* speak of what was computed; where that was a small network or a
+quadratic, the last column says what would decide it for language models.
 
-This page is made of `replication/scoreboard/claims.yaml` by `python -m replication.scoreboard`.
+A run gives each comparison the median difference over the seeds (below 0 is as claimed) and P, the probability that
+it is as claimed if trials and seeds are drawn again. From 0.95 it holds, from 0.05 down it fails, otherwise it is
+undecided.
+
+This page is made from `replication/claims.yaml` by `python -m replication.scoreboard`.
+"""
+
+RESOLUTION = """
+The smallest difference that a search of four to six trials and its seeds can see is {}. Each run's page has it per
+comparison. It is a lower bound, as no resample has a better trial than the search; a search that missed a method's
+good values decides against the method.
 """
 
 
 def page() -> str:
     """Return the text of the page docs/claims.md."""
-    parts = [HEAD]
+    runs = dict.fromkeys(run for claim in claims_of() for run in claim.runs)
+    seen = [row for run in runs if run_of(run).trials > 1 for row in run_of(run).rows if isfinite(row["probability"])]
+    resolutions = sorted(row["resolution"] for row in seen)
+    low, middle, high = resolutions[0], median(resolutions), resolutions[-1]
+    shown = f"{middle:.2f} nats in the median of {len(seen)} ({low:.3f} to {high:.1f})"
+    parts = [HEAD, "\n", filled(RESOLUTION.strip().format(shown)), "\n", *_counts()]
     for paper in [*PAPERS, OURS]:
-        claims = claims_of(paper)
-        counted = ", ".join(f"{sum(c.state == state for c in claims)} {plural_state(state)}" for state in STATES)
-        parts += [f"\n## {TITLES[paper]}\n\n{counted}.\n\n", "| claim | | evidence | settled by |\n|---|---|---|---|\n"]
-        parts += [_line(claim) for claim in claims]
+        claims = judged_of(paper)
+        counted = counted_states([claim.state for claim in claims])
+        total = ", ".join(f"{counted[state]} {plural_state(state)}" for state in STATES)
+        parts += [f"\n## {TITLES[paper]}\n\n{total}.\n\n", "| claim | | evidence | settled by |\n|---|---|---|---|\n"]
+        parts += [
+            f"| {one.claim.claim}{f' ({one.claim.where})' if one.claim.where else ''} | **{one.verdict}** "
+            f"| {one.evidence()} | {one.settled_by() or '-'} |\n"
+            for one in claims
+        ]
     return "".join(parts)
 
 
-def plural_state(state: str) -> str:
-    """Return the plural verb or the adjective of a state, such as ``hold`` for ``holds``."""
-    return {HOLDS: "hold", FAILS: "fail", HOLDS_UNDER: "hold under a condition", UNKNOWN: "unknown"}[state]
+def _counts() -> Iterator[str]:
+    """Yield a table of the verdicts on rows, per paper."""
+    columns = ("paper", *COUNTED)
+    yield "\n## Rows\n\n"
+    yield f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
+    for row in counts(board_of()):
+        yield f"| {' | '.join(str(row[column]) for column in columns)} |\n"
 
 
 def claim_fields(paper: str | None = None) -> list[dict[str, Any]]:
     """Return the claims of the register, or those of one paper, as ``--json`` prints them."""
-    return [asdict(claim) | {"rows": list(claim.rows)} for claim in claims_of(paper)]
-
-
-def _line(claim: PaperClaim) -> str:
-    rows = list(claim.evidence_rows())
-    places = _wheres(rows)
-    findings = [f"[findings]({finding})" for finding in dict.fromkeys(row["finding"] for row in rows) if finding]
-    evidence = "; ".join(part for part in (places, claim.evidence, *findings) if part)
-    state = f"{claim.state} {claim.under}" if claim.under else claim.state
-    statement = f"{claim.claim} ({claim.where})" if claim.where else claim.claim
-    return f"| {statement} | **{state}** | {evidence} | {claim.settled_by or '-'} |\n"
-
-
-def _wheres(rows: list[Scored]) -> str:
-    return ", ".join(dict.fromkeys(row["where"] for row in rows))
+    return [
+        {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(one.claim).items()}
+        | {"state": one.state, "evidence": one.evidence(), "settled_by": one.settled_by()}
+        for name in ([paper] if paper is not None else [*PAPERS, OURS])
+        for one in judged_of(name)
+    ]

@@ -10,11 +10,16 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from replication.claims import PAPERS, Claim, claims_of
+from replication.scoreboard.trained import HEADLINE, comparisons_of, page_of
+from replication.scoreboard.verdicts import RESAMPLED
 from syncline import SpecError
 from syncline.errors import one_of
 from syncline.registry import import_reference
 
-PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
+TARGETS = ("", "ours", "reconstructed", "identity")
+"""Origins of a row's target: the paper, a threshold of ours, a formula that the text lacks, or an identity."""
+
 KINDS_OF_ROWS = ("formula", "table", "figure", "claim")
 
 _PACKAGE = "replication.scoreboard"
@@ -40,6 +45,8 @@ class PaperRow:
         finding: page of docs/ and its anchor that explains the difference.
         command: command that prints our value; ``syncline reproduce PAPER`` by default.
         reason: reason why nothing can be computed.
+        target: origin of ``printed`` if it is not the paper: ``ours`` (a threshold that we set), ``reconstructed`` (a
+            formula that the text lacks), or ``identity`` (two forms of one formula). Such rows are counted apart.
         follows: reason why the row is not an independent test, for example another row's number over a power of two.
         covers: items of the paper's inventory that the row answers.
     """
@@ -55,6 +62,7 @@ class PaperRow:
     finding: str = ""
     command: str = ""
     reason: str = ""
+    target: str = ""
     follows: str = ""
     covers: tuple[str, ...] = ()
 
@@ -62,6 +70,8 @@ class PaperRow:
         row_name = f"{self.paper}, {self.where}, {self.quantity}"
         if self.kind not in KINDS_OF_ROWS:
             raise SpecError(f"{row_name}: kind", self.kind, one_of(KINDS_OF_ROWS, self.kind))
+        if self.target not in TARGETS:
+            raise SpecError(f"{row_name}: target", self.target, one_of(TARGETS, self.target))
         if bool(self.ours) == bool(self.reason):
             raise SpecError(f"{row_name}: ours", self.ours, "a function, or a reason why there is none")
 
@@ -113,11 +123,12 @@ def function_named(paper: str, name: str) -> Callable[..., Any]:
 
 
 def _read(text: str) -> Any:
-    """Return an argument or a stored value: a number, a tuple (``1, 2``), a dictionary (``a=1; b=2``), or a text."""
+    """Return an argument or a stored value: a number, numbers (``1, 2``), a dictionary (``a=1; b=2``), or a text."""
     if "=" in text:
         return {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(";"))}
-    if "," in text:
-        return tuple(_read(part) for part in text.split(","))
+    parts = tuple(_read(part) for part in text.split(",")) if "," in text else ()
+    if parts and not any(isinstance(part, str) for part in parts):
+        return parts
     for kind in (int, float):
         try:
             return kind(text)
@@ -139,7 +150,7 @@ def stored(paper: str) -> dict[str, dict[str, str]]:
 
 @cache
 def paper_rows(paper: str) -> tuple[PaperRow, ...]:
-    """Return the rows of a paper, in the order of its file.
+    """Return the rows of a paper, in the order of its file, and a row per run that tests a claim of the register.
 
     A file is a list of groups. The fields of a group apply to each of its ``rows``, which may override them. A table
     has ``columns`` and ``cells`` in place of rows; ``cells`` maps a row's name to a value per column, with ``-`` for no
@@ -152,7 +163,25 @@ def paper_rows(paper: str) -> tuple[PaperRow, ...]:
     if paper not in PAPERS:
         raise SpecError("paper", paper, one_of(PAPERS, paper))
     text = (resources.files(_PACKAGE) / f"{paper.replace('-', '_')}.yaml").read_text(encoding="utf-8")
-    return tuple(_row(paper, row) for group in _texts(text) for row in _ungrouped(group))
+    written = (_row(paper, row) for group in _texts(text) for row in _ungrouped(group))
+    return (*written, *(row for claim in claims_of(paper) for row in run_rows(claim)))
+
+
+def run_rows(claim: Claim) -> Iterator[PaperRow]:
+    """Yield a row per run that tests a claim: the probability that the run's comparisons are as claimed."""
+    for run in (*claim.runs, *([HEADLINE] if claim.headline else [])):
+        yield PaperRow(
+            claim.paper,
+            claim.where,
+            f"{claim.claim} ({run})",
+            printed="; ".join(map(str, comparisons_of(claim.key, run))),
+            ours=shlex.join(["trained:probability", claim.key, run]),
+            kind="claim",
+            tolerance=RESAMPLED,
+            finding=page_of(run),
+            command=f"python -m replication.scoreboard  # {page_of(run)}",
+            covers=claim.covers,
+        )
 
 
 def _ungrouped(group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,17 +9,19 @@ from decimal import ROUND_DOWN, Decimal, InvalidOperation
 from itertools import pairwise
 from typing import TypeAlias
 
+from replication.replications.verdicts import SURE
 from syncline import SpecError
 
-AGREE, DIFFER, TREND, NOT_CHECKABLE = "agree", "differ", "trend", "not checkable"
-SAYS = (AGREE, DIFFER, TREND)
+AGREE, DIFFER, TREND, UNDECIDED, NOT_CHECKABLE = "agree", "differ", "trend", "undecided", "not checkable"
+SAYS = (AGREE, DIFFER, TREND, UNDECIDED)
 """Verdicts on rows with a computed value."""
 
 VERDICTS = (*SAYS, NOT_CHECKABLE)
 
 Value: TypeAlias = "float | str | Mapping[str, float]"
 
-ACCEPTED = "rounding, cut off, N %, within N, at most, at least, between, order or text"
+ACCEPTED = "rounding, cut off, N %, within N, at most, at least, between, order, resampled or text"
+RESAMPLED = "resampled"
 SLACK = 1e-9
 """Relative slack, because a number that ends in 5 may have a rounding error."""
 
@@ -47,10 +49,12 @@ def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
         ours: a number or a text; for an order, a number for each of its names; None if nothing was computed.
         tolerance: ``rounding`` (half a unit of the last printed digit, the default for a number), ``cut off`` (the same
             digits after truncation), ``5 %`` of the paper's value, ``within 0.1`` of it, ``at most`` or ``at least`` if
-            the paper's value is a bound, ``between`` for a range, ``order``, or ``text`` (equal texts).
+            the paper's value is a bound, ``between`` for a range, ``order``, ``text`` (equal texts), or ``resampled``
+            (ours is the probability of the order over trials and seeds; NaN with too few seeds).
 
     Returns:
-        ``agree`` or ``differ``; for an order ``trend`` or ``differ``; ``not checkable`` without a value.
+        ``agree`` or ``differ``; for an order ``trend`` or ``differ``, for a probability that decides neither
+        ``undecided``; ``not checkable`` without a value.
 
     Raises:
         SpecError: there is no such tolerance.
@@ -64,6 +68,8 @@ def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
         return NOT_CHECKABLE
     if isinstance(ours, Mapping):
         return TREND if _in_order(printed, ours) else DIFFER
+    if tolerance == RESAMPLED:
+        return TREND if float(ours) >= SURE else DIFFER if float(ours) <= 1 - SURE else UNDECIDED
     if isinstance(ours, str) or tolerance == "text":
         return AGREE if str(ours) == printed else DIFFER
     return AGREE if _number_holds(printed, ours, tolerance) else DIFFER

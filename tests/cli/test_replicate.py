@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from replication.claims import claims_of
 from replication.replications import bundled_replications
 from replication.replications.spec import load_replication
-from replication.scoreboard.claim_register import claims_of
 from tests.replication.replications.small import TRAININGS, tiny_file
 from tests.test_docs import documented
 

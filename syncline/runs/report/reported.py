@@ -98,7 +98,7 @@ def _findings(result: Any) -> list[dict[str, Any]]:
     names = {str(row.get("method")) for row in result.record["rows"]} | {
         str(getattr(method, "kind", "")) for method in trained
     }
-    findings: list[dict[str, Any]] = import_replication("scoreboard.claim_register").findings_of(names)
+    findings: list[dict[str, Any]] = import_replication("claims").findings_of(names)
     return findings
 
 

@@ -140,20 +140,6 @@ def test_what_is_whole_needs_no_training_and_no_other_code_changes_it(whole, tmp
     assert begun == [] and again.verdicts == whole.verdicts and again.num_remaining == 0
 
 
-def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path, no_pictures):
-    """Of another size, in which two seeds are enough, in a folder beside that of the first."""
-    shutil.copytree(whole.folder, tmp_path / "tiny")
-    sure = [{"lower": "apart", "higher": "apart @ K4", "tolerance": 9}]
-    spec = tiny(tmp_path, {"training.steps": 12, "min_seeds": 2, "claims.1.comparisons": sure})
-    result = replicate(spec, tmp_path / "tiny-larger", jobs=1)
-    page = (result.folder / "README.md").read_text()
-    assert result.verdicts[1]["state"] == "holds"
-    beside = "- In [tiny](../tiny/README.md) (quadratic, 2 workers, 8 steps), "
-    assert f"{beside}rare is worse: **changed**: unknown, here holds." in page
-    same = result.verdicts[0]["state"] == whole.verdicts[0]["state"]
-    assert (f"{beside}apart is better: the same." in page) == same
-
-
 def test_without_a_second_search_the_first_one_chooses(whole, tmp_path, no_pictures):
     """The same search by the same trials, so that it is trained again by nobody."""
     shutil.copytree(whole.folder, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The register of claims: what it says rests on rows, and the page is made of it."""
+"""The register of claims: every state is computed from committed results, and every page is made from the register."""
 
 from __future__ import annotations
 
@@ -6,51 +6,71 @@ from pathlib import Path
 
 import pytest
 
-from replication.scoreboard.claim_register import (
-    FAILS,
-    HOLDS,
-    HOLDS_UNDER,
-    OURS,
-    STATES,
-    UNKNOWN,
-    PaperClaim,
-    claims_of,
-    page,
-)
-from replication.scoreboard.rows import PAPERS
+from replication.claims import FAILS, HOLDS, HOLDS_UNDER, OURS, PAPERS, STATES, STATES_FILE, UNKNOWN, Claim, claims_of
+from replication.replications.readme import page_of
+from replication.scoreboard.claim_register import judge, judged_of, page, states_text
+from replication.scoreboard.rules import every, indicative, trained, under
+from replication.scoreboard.trained import RESULTS, compared, run_of
+from replication.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, UNDECIDED
 from syncline.errors import SpecError
 
 ROOT = Path(__file__).parents[3]
+RUNS = sorted(path.parent.name for path in (RESULTS / "replication").glob("*/finals.parquet"))
+
+
+def test_the_pages_are_made_from_the_register():
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page()
+    assert STATES_FILE.read_text(encoding="utf-8") == states_text()
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_the_page_of_a_run_is_made_from_its_tables(run):
+    folder = RESULTS / "replication" / run
+    assert (folder / "README.md").read_text(encoding="utf-8") == page_of(folder)
+
+
+def test_every_claim_of_every_run_is_in_the_register():
+    registered = {(run, claim.key) for claim in claims_of() for run in claim.runs}
+    assert registered == {(run, claim) for run in RUNS for claim in run_of(run).comparisons}
 
 
 @pytest.mark.parametrize("paper", [*PAPERS, OURS])
-def test_what_is_said_of_a_claim_is_what_its_rows_say(paper):
-    for claim in claims_of(paper):
-        verdicts = [row["verdict"] for row in claim.evidence_rows()]
-        if claim.state == HOLDS and verdicts:
-            assert set(verdicts) <= {"agree", "trend"}, claim.claim
-        if claim.state == FAILS and claim.rows:
-            assert "differ" in verdicts, claim.claim
-        if claim.state == HOLDS_UNDER:
-            assert {"agree", "trend"} & set(verdicts), claim.claim
-        if claim.state == UNKNOWN:
-            assert claim.settled_by, claim.claim
-        assert verdicts or claim.evidence or claim.settled_by, claim.claim
-
-
-def test_every_paper_has_claims_in_every_state():
-    for paper in PAPERS:
-        assert {claim.state for claim in claims_of(paper)} == set(STATES)
-
-
-def test_the_page_is_made_of_the_register():
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == page()
+def test_a_claim_has_evidence_or_says_what_would_settle_it(paper):
+    assert all(judged.rows or judged.settled_by() for judged in judged_of(paper))
+    assert {judged.state for judged in judged_of(paper)} <= set(STATES)
 
 
 def test_a_claim_says_what_it_lacks():
-    with pytest.raises(SpecError, match=r"state: got 'true'; expected one of"):
-        PaperClaim("demo", "", "it is fast", "true")
+    with pytest.raises(SpecError, match=r"rule: got 'ever'; expected one of .*did you mean 'every'"):
+        judge(Claim("demo", "", "it is fast", "ever"))
     with pytest.raises(SpecError, match="under: got ''; expected a condition"):
-        PaperClaim("demo", "", "it is fast", HOLDS_UNDER)
+        judge(Claim("demo", "", "it is fast", "under"))
     with pytest.raises(SpecError, match="the beginning of a row"):
-        list(PaperClaim("demo", "", "it is fast", HOLDS, rows=("Table 99",)).evidence_rows())
+        judge(Claim("demo", "", "it is fast", rows=("Table 99",)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows", "runs", "otherwise", "state"),
+    [
+        (every, [AGREE, TREND], [], [], HOLDS),
+        (every, [AGREE, DIFFER, UNDECIDED], [], [], FAILS),
+        (every, [AGREE, NOT_CHECKABLE], [], [], UNKNOWN),
+        (every, [], [], [], UNKNOWN),
+        (trained, [DIFFER], [TREND, UNDECIDED, TREND], [], HOLDS),
+        (trained, [], [DIFFER, UNDECIDED], [], UNKNOWN),  # a half is not the majority
+        (trained, [], [DIFFER, TREND, DIFFER], [], UNKNOWN),
+        (trained, [], [DIFFER], [], FAILS),
+        (under, [TREND], [DIFFER], [], HOLDS_UNDER),
+        (under, [TREND], [], [AGREE], HOLDS),
+        (under, [DIFFER], [], [AGREE], FAILS),
+        (under, [UNDECIDED], [], [DIFFER], UNKNOWN),
+        (indicative, [DIFFER], [], [], UNKNOWN),
+    ],
+)
+def test_rules(rule, rows, runs, otherwise, state):
+    assert rule(rows, runs, otherwise) == state
+
+
+def test_a_comparison_reads_as_it_is_written():
+    for text in ("mt-dao < local-adam", "mt-dao < ddp-adam + 0.02", "a @ K8 - a < b @ K8 - b"):
+        assert str(compared(text)) == text

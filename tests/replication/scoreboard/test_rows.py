@@ -7,15 +7,16 @@ import re
 
 import pytest
 
-from replication.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, paper_rows, verdict_of
-from replication.scoreboard.rows import MEASURED, PaperRow, function_named, stored
+from replication.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, counts, paper_rows, verdict_of
+from replication.scoreboard.rows import MEASURED, TARGETS, PaperRow, function_named, stored
+from replication.scoreboard.verdicts import VERDICTS
 from syncline.errors import SpecError
 from syncline.questions import reproduce
 from tests.reference import REFERENCE, ROOT, needs_reference
 
 INVENTORY = REFERENCE.parent / "papers" / "coverage.csv"
 FIELDS = {"paper", "where", "quantity", "paper_value", "ours", "unit", "kind", "tolerance", "verdict", "finding",
-          "command", "reason", "follows"}  # fmt: skip
+          "command", "reason", "target", "follows"}  # fmt: skip
 
 
 def test_fields_are_documented():
@@ -43,6 +44,7 @@ def test_every_verdict_is_that_of_its_values(paper):
         assert made.keys() == FIELDS
         assert made["verdict"] == verdict_of(row.printed, made["ours"], row.tolerance)
         assert (made["verdict"] == NOT_CHECKABLE) == bool(row.reason)
+        assert made["target"] in TARGETS
         assert made["command"] and row.where and row.quantity
 
 
@@ -121,4 +123,14 @@ LEAST = 350
 
 def test_there_are_enough_rows_that_say_something():
     told = [row for paper in PAPERS for row in board_of(paper) if row["verdict"] != NOT_CHECKABLE]
-    assert len([row for row in told if not row["follows"]]) >= LEAST
+    assert len([row for row in told if not row["follows"] and not row["target"]]) >= LEAST
+
+
+def test_rows_whose_target_is_not_the_papers_count_apart():
+    rows = board_of("demo")
+    (counted,) = counts(rows)
+    own = [row for row in rows if row["target"]]
+    assert sum(counted[target] for target in TARGETS[1:]) == len(own) > 0
+    assert sum(counted[verdict] for verdict in VERDICTS) == len(rows) - len(own)
+    with pytest.raises(SpecError, match="target: got 'mine'; expected one of"):
+        PaperRow("demo", "Table 1", "bytes", "1", reason="none", target="mine")

@@ -1,0 +1,51 @@
+"""Figures read off stored replications: losses over stages and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from replication.replications.spec import Cell
+from replication.scoreboard.trained import replication_of
+
+STAGES = {"1": "on-time", "4": "K4", "8": "K8", "16": ""}
+"""Settings of the replication of Basis Rotation by the number of stages."""
+
+
+def gaps_by_stages() -> dict[str, float]:
+    """Return Adam's final loss less rotation's, by the number of stages, on the seed that all depths have."""
+    losses = replication_of("basis-rotation").losses()
+    return {
+        stages: losses[Cell("adam", extra)][0] - losses[Cell("rotation", extra)][0] for stages, extra in STAGES.items()
+    }
+
+
+def steps_to_loss(losses: Mapping[int, float], target: float) -> int:
+    """Return the first step at which a loss is at or below the target.
+
+    >>> steps_to_loss({0: 5.0, 20: 3.0, 40: 2.0}, 3.0)
+    20
+    """
+    return min(step for step, loss in losses.items() if loss <= target)
+
+
+def slowdown_by_method() -> dict[str, float]:
+    """Return the steps with 16 stages over those with one, to the loss with which asynchronous Adam ends."""
+    evaluations = replication_of("basis-rotation").evaluations()
+    ends = [losses[max(losses)] for losses in evaluations[Cell("adam")].values()]
+    target = max(ends)
+    steps = {
+        cell: median(steps_to_loss(losses, target) for losses in evaluations[cell].values())
+        for cell in (Cell(name, extra) for name in ("rotation", "adam") for extra in ("", "on-time"))
+    }
+    return {name: steps[Cell(name)] / steps[Cell(name, "on-time")] for name in ("rotation", "adam")}
+
+
+def dominated_points() -> int:
+    """Return how many of DeMo's points (k 4, 32, 128) another method beats in bytes and loss together."""
+    replicated = replication_of("demo")
+    losses, sent = replicated.losses(), replicated.last("bytes_per_worker")
+    points = {cell: (median(sent[cell].values()), median(losses[cell].values())) for cell in losses}
+    demo = [Cell("demo", "k-4"), Cell("demo"), Cell("demo", "k-128")]
+    others = [Cell(name) for name in ("ddp-adam", "diloco", "powersgd", "top-k")]
+    return sum(any(points[o][0] <= points[d][0] and points[o][1] <= points[d][1] for o in others) for d in demo)
