@@ -30,8 +30,9 @@ long. Sharded weights are copied out of the buffers of their collectives, 14 byt
 Gradients of later micro-batches are added, 3 w bytes per parameter. With recomputation the forward pass of each layer
 runs once more.
 
-Sources: the counts of kernels in PyTorch; Megatron-LM, ``transformer/moe/token_dispatcher.py`` and ``experts.py``; cross-entropy, AdamW and FlashAttention as measured on an H100
-(``results/gpu``); scores as in `syncline.costmodel.compute.transformer_time`.
+Sources: the counts of kernels in PyTorch; Megatron-LM, ``transformer/moe/token_dispatcher.py`` and ``experts.py``;
+cross-entropy, AdamW and FlashAttention as measured on an H100 (``results/gpu``); scores as in
+`syncline.costmodel.compute.transformer_time`.
 """
 
 from __future__ import annotations

@@ -77,6 +77,10 @@ class Storage(NamedTuple):
     logit_bytes: int = LOGIT_BYTES
 
 
+PLAIN = Storage()
+"""16-bit numbers, as PyTorch without fused kernels stores them, and a fused loss."""
+
+
 class LayerBytes(NamedTuple):
     """Bytes of activations of a transformer, by part; see the head of the module.
 
@@ -104,7 +108,7 @@ def layer_bytes(
     shape: ModelShape,
     sequences: float,
     policy: Activations = "stored",
-    storage: Storage = Storage(),
+    storage: Storage = PLAIN,
 ) -> LayerBytes:
     """Return the bytes of activations of a transformer, by part.
 
@@ -139,7 +143,7 @@ def layer_bytes(
 
 
 def activation_bytes(
-    shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = Storage()
+    shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = PLAIN
 ) -> float:
     """Return an estimate of the bytes of activations at the peak of a step; arguments as of `layer_bytes`."""
     return layer_bytes(shape, sequences, policy, storage).total
@@ -151,7 +155,7 @@ def worker_activation_bytes(
     sequences: float,
     micro_batches: float,
     policy: Activations = "selective",
-    storage: Storage = Storage(),
+    storage: Storage = PLAIN,
 ) -> float:
     """Return the bytes of activations that a worker keeps for the backward pass, at the stage that keeps most.
 

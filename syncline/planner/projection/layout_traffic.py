@@ -139,8 +139,6 @@ def traffic_and_memory(
         gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
     )  # fmt: skip
     units = _units(spec, layout, counts)
-    with_buckets = spec.bucket_size != BUCKET_BYTES
-    sharded_units = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes) if with_buckets else units
     parameter_bytes = MODEL_BYTES[precision]
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
     state_share = sum(part.elements / part.sharers for part in parts) / worker_tensors.elements
@@ -168,18 +166,17 @@ def traffic_and_memory(
             continue
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
-            options = SHARDINGS[sharding], memory_spec.weights, spec.overlap != "none"
-            sent_units = units if SHARDINGS[sharding] == "full" else sharded_units
-            if not inside:
-                replicas_group = range(count // layout.workers)
-                whole = ParameterShard(tuple(counts), replicas_group, len(replicas_group))
-                among = _among(whole, averaged_bytes, parameter_bytes, options, sent_units, micro)
-                return [replace(exchange, part=None) for exchange in among]
-            out: list[Exchange] = []
-            for part in parts:
-                if len(part.group) > 1:
-                    out += _among(part, averaged_bytes, parameter_bytes, options, sent_units, micro)
-            return [*out, *between(count)]
+            kind, everybody = SHARDINGS[sharding], range(count // layout.workers)
+            options = kind, memory_spec.weights, spec.overlap != "none"
+            sent_units = units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets
+            shards = parts if inside else [ParameterShard(tuple(counts), everybody, len(everybody))]
+            among = [
+                exchange
+                for shard in shards
+                if len(shard.group) > 1
+                for exchange in _among(shard, averaged_bytes, parameter_bytes, options, sent_units, micro)
+            ]
+            return [*among, *between(count)] if inside else [replace(exchange, part=None) for exchange in among]
 
         traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
         split_traffics += [group_traffic._replace(buckets=later) for group_traffic in traffics]
