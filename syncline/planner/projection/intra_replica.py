@@ -107,7 +107,7 @@ class IntraReplica:
 def _units_of(ranks: range, network: Network, workers: int) -> int:
     """Return the number of nodes over which a group extends, or of its members inside one node."""
     levels = () if isinstance(network, Link) else group_peers(network, ranks, workers)
-    return math.prod(level.size for level in levels[1:]) if len(levels) > 1 else len(ranks)
+    return math.prod(int(level.size) for level in levels[1:]) if len(levels) > 1 else len(ranks)
 
 
 def _joined(parts: Sequence[tuple[list[int], ReplicaTimes]], count: int, ndim: int) -> ReplicaTimes:
