@@ -14,8 +14,8 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 _Z = np.linspace(-12.0, 18.0, 6001)
@@ -49,6 +49,6 @@ def _mean_of_largest(spread: float, workers: int) -> float:
 
 
 @lru_cache(maxsize=1)
-def _log_distribution() -> Floats:
+def _log_distribution() -> NDArray[np.float64]:
     """Return the logarithm of Phi at ``_Z``."""
     return np.log([math.erfc(-z / math.sqrt(2)) / 2 for z in _Z.tolist()])
