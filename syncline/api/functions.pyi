@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
 from syncline.api.result import ReportPage, Result
 from syncline.api.sweeps import SweepResult
 

@@ -30,7 +30,7 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError, one_of
 from syncline.planner.transfer import Transfer, transfers
@@ -172,7 +172,7 @@ class CostQuestion:
         """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            default = first_on(kind, on)
+            default = default_algorithm(kind, on)
             return possible if default in possible else (*possible, default)
         possible += OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {

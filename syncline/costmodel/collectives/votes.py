@@ -59,39 +59,33 @@ VOTES = tuple(_BITS)
 """The names of the votes, one for each row of the table."""
 
 
-def _known(vote: str, workers: IntOrArray) -> None:
+def _check_vote(vote: str, workers: IntOrArray) -> None:
     """Raise SpecError for an unknown vote or less than one worker."""
     if vote not in _BITS:
         raise SpecError("vote", vote, one_of(_BITS, vote))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
 
 
-def vote_bits_per_parameter(how: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
+def vote_bits_per_parameter(vote: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
     """Return the bits per parameter on a worker's (or the server's) link in a vote, by the paper's table.
 
-    Args:
-        how: one of ``VOTES``.
-        workers: P, at least 1.
-        word_bits: b, the width of a word of the parameter servers.
+    The arguments and errors are those of `vote_s`.
 
-    Raises:
-        SpecError: an unknown vote, or no worker.
-
-    >>> [float(vote_bits_per_parameter(how, 8)) for how in VOTES]
+    >>> [float(vote_bits_per_parameter(vote, 8)) for vote in VOTES]
     [512.0, 84.0, 7.0, 1.875]
     """
-    _known(how, workers)
-    return _BITS[how](workers, word_bits)
+    _check_vote(vote, workers)
+    return _BITS[vote](workers, word_bits)
 
 
 def vote_s(
-    how: str, workers: IntOrArray, parameters: IntOrArray, link: Link, word_bits: IntOrArray = 32
+    vote: str, workers: IntOrArray, parameters: IntOrArray, link: Link, word_bits: IntOrArray = 32
 ) -> FloatOrArray:
     """Return the seconds of a vote by the paper's table: ``latencies alpha + bits N / (8 B)``.
 
     Args:
-        how: one of ``VOTES``.
-        workers: P, at least 1.
+        vote: one of ``VOTES``.
+        workers: number of workers P, at least 1.
         parameters: N, the number of parameters that the workers vote on.
         link: the link of each worker, with latency alpha and B bytes per second.
         word_bits: b, the width of a word of the parameter servers.
@@ -99,8 +93,8 @@ def vote_s(
     Raises:
         SpecError: an unknown vote, or no worker.
     """
-    bits = vote_bits_per_parameter(how, workers, word_bits)
-    return _LATENCIES[how](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
+    bits = vote_bits_per_parameter(vote, workers, word_bits)
+    return _LATENCIES[vote](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
 
 
 class VotePart(NamedTuple):
@@ -111,47 +105,31 @@ class VotePart(NamedTuple):
     algorithm: str
 
 
-def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
+def vote_parts(vote: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
     """Return the collectives of a vote in their order, by the table of our collectives.
 
-    Args:
-        how: one of ``VOTES``.
-        workers: P, at least 1.
-        parameters: N, the number of parameters that the workers vote on.
-        word_bits: b, the width of a word of the parameter servers.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
     """
-    _known(how, workers)
-    words, signs = parameters * word_bits / 8, parameters / 8
-    if how == "one-bit":
+    _check_vote(vote, workers)
+    sign_bytes = parameters / 8
+    if vote == "one-bit":
         return (
-            VotePart("all_to_all", signs, "pairwise"),
-            VotePart("all_gather", signs / workers, "recursive-doubling"),
+            VotePart("all_to_all", sign_bytes, "pairwise"),
+            VotePart("all_gather", sign_bytes / workers, "recursive-doubling"),
         )
-    if how == "direct":
-        return (VotePart("all_reduce", signs * int(tree_depth(workers + 1)), "rabenseifner"),)
-    return (VotePart("all_reduce", words, f"server-{how}"),)
+    if vote == "direct":
+        return (VotePart("all_reduce", sign_bytes * int(tree_depth(workers + 1)), "rabenseifner"),)
+    return (VotePart("all_reduce", parameters * word_bits / 8, f"server-{vote}"),)
 
 
 def vote_by_collectives_s(
-    how: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
+    vote: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
 ) -> float:
-    """Return the seconds of the collectives in `vote_parts`, in closed form.
+    """Return the seconds of the collectives in `vote_parts`, in closed form under a start rule of messages.
 
-    Args:
-        how: one of ``VOTES``.
-        workers: P, at least 1.
-        parameters: N, the number of parameters that the workers vote on.
-        link: the link of each worker.
-        word_bits: b, the width of a word of the parameter servers.
-        rule: the start rule of messages.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
     """
-    parts = vote_parts(how, workers, parameters, word_bits)
+    parts = vote_parts(vote, workers, parameters, word_bits)
     return sum(
         float(collective_s(part.collective, workers, part.nbytes, link, part.algorithm, rule=rule)) for part in parts
     )
@@ -160,7 +138,8 @@ def vote_by_collectives_s(
 def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_latencies: str = "direct") -> FloatOrArray:
     """Return the ratio N beta / alpha above which the vote with fewer bits is faster.
 
-    Here beta is the seconds per bit. The ratio is infinite if that vote is never faster, and 0 if it is always faster.
+    Here N is the number of parameters, beta the seconds per bit and alpha the latency of the link. The ratio is
+    infinite if the vote with fewer bits is never faster, and 0 if this vote is always faster.
 
     Raises:
         SpecError: an unknown vote, or no worker.
@@ -168,8 +147,8 @@ def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_laten
     >>> [round(float(vote_crossover(workers)), 2) for workers in (8, 128)]
     [0.78, 8.64]
     """
-    saved = vote_bits_per_parameter(fewer_latencies, workers) - vote_bits_per_parameter(fewer_bits, workers)
-    paid = _LATENCIES[fewer_bits](workers) - _LATENCIES[fewer_latencies](workers)
+    saved_bits = vote_bits_per_parameter(fewer_latencies, workers) - vote_bits_per_parameter(fewer_bits, workers)
+    added_latencies = _LATENCIES[fewer_bits](workers) - _LATENCIES[fewer_latencies](workers)
     with np.errstate(divide="ignore", invalid="ignore"):
-        crossover = np.divide(paid, saved)
-    return np.where(np.less_equal(saved, 0), np.inf, np.maximum(crossover, 0.0))
+        crossover = np.divide(added_latencies, saved_bits)
+    return np.where(np.less_equal(saved_bits, 0), np.inf, np.maximum(crossover, 0.0))

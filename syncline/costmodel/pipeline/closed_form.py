@@ -38,12 +38,12 @@ def pipeline_s(
     weight_s: FloatOrArray = 0.0,
     chunks: IntOrArray = 1,
 ) -> FloatOrArray:
-    """Return the seconds from the first forward to the last backward pass of M micro-batches, by the table above.
+    """Return the seconds from the first forward to the last backward pass of all micro-batches, by this module's table.
 
     Args:
         schedule: one of ``CLOSED_FORMS``.
-        stages: K.
-        microbatches: M; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
+        stages: K, number of stages.
+        microbatches: M, number of micro-batches; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
         forward_s: F, seconds of a forward pass per stage and micro-batch.
         backward_s: B, seconds of a backward pass; for ``zb-h1`` only for the gradient of the inputs, with
             W <= B <= F + W.
@@ -69,6 +69,8 @@ def pipeline_s(
 def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1) -> FloatOrArray:
     """Return the fraction of time that a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
 
+    K is the number of stages, M that of micro-batches, and v the number of chunks of a stage.
+
     Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
     `syncline.sim.pipelines.schedules.kinds.interleaved`.
 
@@ -79,9 +81,9 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
 
 def stage_delays(stages: int) -> np.ndarray:
-    """Return the steady-state gradient delay of each stage in updates: ``K - 1 - k``, ``(K,)``.
+    """Return the steady-state gradient delay of each stage k of K in updates: ``K - 1 - k``, ``(K,)``.
 
-    It counts the updates between the use of a weight and the update by its gradient.
+    The delay is the number of updates between the use of a weight and the update by the weight's gradient.
 
     Source: Basis Rotation, section 2.3 (which counts stages from 1).
     """
@@ -89,10 +91,12 @@ def stage_delays(stages: int) -> np.ndarray:
 
 
 def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[float] | np.ndarray = (1.0,)) -> float:
-    """Return the uniform delay with the same convergence bound: ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
+    """Return the delay, equal for all stages, with the convergence bound of these delays.
+
+    It is ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
 
     Args:
-        delays: tau_k, delays of stages or of coordinates.
+        delays: tau_k, delays of stages or of coordinates, in updates.
         curvature: C_k, coordinate-wise smoothness; the weight of a stage is the sum of C_k^2 over its coordinates. A
             single value means equal weights: ``sqrt((K - 1)(2 K - 1) / 6)`` for stages with delays 0, ..., K - 1.
 
@@ -113,7 +117,8 @@ def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[fl
 def delayed_sgd_limit(delay: IntOrArray) -> FloatOrArray:
     """Return the largest stable step size times curvature of delayed gradient descent: ``2 sin(pi / (2 (2 tau + 1)))``.
 
-    x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < limit; the limit is 2 without delay and 1 with delay 1.
+    With a delay of tau steps, x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < limit. The limit is 2 without delay
+    and 1 with delay 1.
 
     Source: S. A. Levin, R. May, "A note on difference-delay equations", Theoretical Population Biology 9 (1976).
 
@@ -129,13 +134,13 @@ def even_parts(count: int, parts: int) -> list[range]:
     >>> [len(part) for part in even_parts(8, 3)]
     [3, 3, 2]
     """
-    size, longer = divmod(count, parts)
-    firsts = [part * size + min(part, longer) for part in range(parts + 1)]
+    size, remainder = divmod(count, parts)
+    firsts = [part * size + min(part, remainder) for part in range(parts + 1)]
     return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
-    """Return the range of blocks of each stage.
+    """Return the consecutive blocks of each stage; stages differ by at most one block.
 
     Raises:
         SpecError: no stage, or more stages than blocks.
@@ -155,8 +160,8 @@ def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, bat
     Args:
         parameters: W, parameters of the block.
         sequence: s, tokens of a sequence.
-        width: h.
-        heads: a.
+        width: h, width of the model.
+        heads: a, attention heads of the block.
         batch: b, sequences in a batch.
 
     Source: Basis Rotation, Appendix A, equation (7).
@@ -164,12 +169,12 @@ def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, bat
     return 16 * parameters + 34 * sequence * batch * width + 5 * batch * heads * sequence**2
 
 
-def stages_needed(blocks: int, block: float, memory_bytes: float) -> int:
-    """Return the stages that hold L blocks: ``ceil(L / floor(m / block))``, or ``2 L`` if not even one block fits.
+def stages_needed(blocks: int, bytes_per_block: float, memory_bytes: float) -> int:
+    """Return the number of stages that hold L blocks of b bytes: ``ceil(L / floor(m / b))``, or 2 L if no block fits.
 
     Args:
-        blocks: L.
-        block: bytes of one block, by `block_bytes`.
+        blocks: L, number of blocks.
+        bytes_per_block: b, by `block_bytes`.
         memory_bytes: m, memory of one device.
 
     The formula gives 31 of the 35 cells of Appendix A's table with decimal memories (8 GB is 8e9 bytes), and 24 with
@@ -182,5 +187,5 @@ def stages_needed(blocks: int, block: float, memory_bytes: float) -> int:
     >>> [stages_needed(32, llama_7b, memory) for memory in (8e9, 16e9, 24e9, 48e9, 80e9)]
     [32, 16, 11, 5, 3]
     """
-    fit = int(memory_bytes // block)
-    return 2 * blocks if fit == 0 else -(-blocks // fit)
+    blocks_per_device = int(memory_bytes // bytes_per_block)
+    return 2 * blocks if blocks_per_device == 0 else -(-blocks // blocks_per_device)

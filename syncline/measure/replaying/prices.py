@@ -1,7 +1,8 @@
 """Seconds of a collective of any group, for records with too many ranks to simulate each message.
 
-The price is that of projections (`syncline.costmodel.collectives.vectorised.carried`): all groups like this one call
-the collective at the same time, and share cards and uplinks. A group that no others are like is simulated by itself.
+The price is that of projections (`syncline.costmodel.collectives.vectorised.collective_prices`): all groups like this
+one call the collective at the same time, and share cards and uplinks. A group that no others are like is simulated by
+itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from syncline.costmodel import Network, chosen_algorithm
 from syncline.costmodel.collectives.hierarchical import first_group_like
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.topology import among, topology
 from syncline.measure.recording.record import Started
 from syncline.sim import collective_finish_s
@@ -32,7 +33,7 @@ def group_price(network: Network, workers: int, policy: str | None) -> Callable[
     @cache
     def of_groups_s(kind: str, nbytes: float, group: range) -> float:
         among_all = np.array([workers])
-        priced = carried(kind, among_all, nbytes, network, policy, otherwise=simulated_s, groups=[group])
+        priced = collective_prices(kind, among_all, nbytes, network, policy, timer=simulated_s, groups=[group])
         return np.asarray(priced.seconds).item()
 
     @cache

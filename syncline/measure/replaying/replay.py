@@ -10,8 +10,8 @@ import numpy as np
 
 from syncline.allocator import paused_garbage_collection
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
-from syncline.costmodel.collectives.policies import unless_named
-from syncline.costmodel.collectives.table import OF_GLOO, first_on
+from syncline.costmodel.collectives.policies import algorithm_or_auto
+from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError
 from syncline.measure.recording.record import RankRecord, Started
@@ -52,7 +52,7 @@ def streams_on(network: Network, algorithm: Callable[[Started], str | None]) -> 
 
     def stream(event: Started) -> str:
         name = f"group {event.key[0]}"
-        algorithm_name = algorithm(event) or first_on(event.kind, network)
+        algorithm_name = algorithm(event) or default_algorithm(event.kind, network)
         return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if algorithm_name in OF_GLOO[event.kind] else name
 
     return stream
@@ -91,7 +91,7 @@ def replay(
     Raises:
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
-    policy = unless_named(algorithm, network)
+    policy = algorithm_or_auto(algorithm, network)
     price = group_price(network, len(ranks), policy) if len(ranks) > MOST_PLAYED else None
     with paused_garbage_collection():
         algorithm_of = algorithms_on(network, len(ranks), policy)

@@ -11,7 +11,7 @@ import numpy as np
 from syncline.costmodel import Link, ModelShape, Network, NoClosedForm
 from syncline.costmodel.collectives.hierarchical import group_peers
 from syncline.costmodel.collectives.policies import Algorithms
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.groups import message_s
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
@@ -83,8 +83,8 @@ class IntraReplica:
                 nbytes = call.payload_bytes
                 if call.why == "expert" and self.kernels.once_per_node:
                     nbytes *= distinct_share(_units_of(call.ranks, links, count), call.copies)
-                priced = carried(
-                    call.collective, among, nbytes, links, algorithm, otherwise=simulated_s, groups=[call.ranks]
+                priced = collective_prices(
+                    call.collective, among, nbytes, links, algorithm, timer=simulated_s, groups=[call.ranks]
                 )
                 return slower * priced.seconds
 

@@ -1,4 +1,4 @@
-"""Shares of a step with bounds from the measured errors of computing and communication."""
+"""Shares of a step that computes or waits, with bounds from the measured errors of computing and communication."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syncline.planner.projection.bounds import by_link, communication_bounds, co
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import network_groups
 from syncline.planner.projection.rows import Known
-from syncline.planner.solving.targets import ToldThree
+from syncline.planner.solving.targets import BoundedValue
 from syncline.specs import ProjectSpec
 
 SHARES: dict[str, Callable[[StepTime], FloatOrArray]] = {
@@ -27,7 +27,7 @@ ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
 
 
-def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, ToldThree]]:
+def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
     """Return the shares of a method's step on each network: predicted, best case and worst case.
 
     Args:
@@ -37,8 +37,8 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
     computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
-    out: list[dict[str, ToldThree]] = [{} for _ in networks]
-    for places, network in network_groups(networks):
+    shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
+    for indices, network in network_groups(networks):
         cache: Known = {}
 
         def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
@@ -52,11 +52,12 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
             return step_parts | {"exposed": np.where(exposed < ROUNDING, 0.0, exposed)}
 
         predicted = step_shares(AS_PREDICTED)
-        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(places))]
+        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(indices))]
         for name, share in predicted.items():
             low, high = combined_bounds(share, [variant[name] for variant in varied])
             ends = low, np.minimum(high, 1.0)
             best, worst = ends if name == "exposed" else ends[::-1]
-            for column, place in enumerate(places):
-                out[place][name] = float(share[0, column]), float(best[0, column]), float(worst[0, column])
-    return out
+            for column, index in enumerate(indices):
+                values = (float(value[0, column]) for value in (share, best, worst))
+                shares_by_network[index][name] = BoundedValue(*values)
+    return shares_by_network

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import syncline as sl
 from syncline.cli.application import app
 from syncline.costmodel import HARDWARE, MODELS, NETWORKS, collective_s
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.costmodel.numerics.slowest import slowest_factor
@@ -63,7 +63,7 @@ def test_a_replica_of_a_site_sends_its_own_part_over_the_line() -> None:
     across, inside = range(0, 64, 32), range(0, 32, 8)
 
     def seconds(kind: str, ranks: range, n: float) -> float:
-        return carried(kind, np.array([64]), n, TWO.network, "auto", groups=[ranks]).seconds.item()  # type: ignore[union-attr]
+        return collective_prices(kind, np.array([64]), n, TWO.network, "auto", groups=[ranks]).seconds.item()  # type: ignore[union-attr]
 
     sums_s = seconds("all_reduce", across, own) + seconds("all_gather", inside, own)  # fp32, a quarter each
     every_step = diloco["communication_s"] - sums_s * 332 / 9984
@@ -113,7 +113,7 @@ def test_copies_of_sharded_states_share_less_and_send_less_far() -> None:
     dgx = NETWORKS["dgx-a100"].network
 
     def seconds(kind: str, ranks: range, size: float) -> float:
-        return carried(kind, np.array([32]), size / 32, dgx, "auto", groups=[ranks]).seconds.item()  # type: ignore[arg-type]
+        return collective_prices(kind, np.array([32]), size / 32, dgx, "auto", groups=[ranks]).seconds.item()  # type: ignore[arg-type]
 
     inside, across = range(4), range(0, 32, 4)
     layers = (("reduce_scatter", inside, 2 * n), ("all_reduce", across, n / 2), ("all_gather", inside, n / 2))
@@ -172,7 +172,9 @@ def test_tokens_that_a_node_gets_once_by_hand(expert: int, copies: float) -> Non
 
     def seconds(count: float) -> float:
         nbytes, dgx = 2 * 32768 * 2048 * count, NETWORKS["dgx-a100"].network
-        return carried("all_to_all", np.array([32]), nbytes, dgx, "auto", groups=[range(expert)]).seconds.item()
+        return collective_prices(
+            "all_to_all", np.array([32]), nbytes, dgx, "auto", groups=[range(expert)]
+        ).seconds.item()
 
     assert expert_s() == pytest.approx(48 * 4 * seconds(8), rel=1e-6)
     assert expert_s(once_per_node=True) == pytest.approx(48 * 4 * seconds(copies), rel=1e-6)
@@ -230,7 +232,7 @@ def test_shared_gradients_are_held_and_sent() -> None:
     assert told["gradients"]["weights_bytes"] == told["optimizer"]["weights_bytes"] == n
     # three scatters of n more, of one for each micro-batch; in full two gathers of each in place of one
     scatter_s, gather_s = (
-        carried(kind, np.array([64]), size, TWO.network, "ring", groups=[range(32)]).seconds.item()  # type: ignore[union-attr]
+        collective_prices(kind, np.array([64]), size, TWO.network, "ring", groups=[range(32)]).seconds.item()  # type: ignore[union-attr]
         for kind, size in (("reduce_scatter", n), ("all_gather", n / 32))
     )
     took = {one: row["communication_s"] for one, row in told.items()}
