@@ -109,8 +109,8 @@ def clock(
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
         algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`. For a
             call of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
-            `syncline.costmodel.collectives.vectorised.collective_prices`. If no other groups are like the call's group, ``auto``
-            is the fastest algorithm for this group alone on lines between places, and the default elsewhere.
+            `syncline.costmodel.collectives.vectorised.collective_prices`. If no other groups are like the call's group,
+            ``auto`` is the fastest algorithm for this group alone on lines between places, and the default elsewhere.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
