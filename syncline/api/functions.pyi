@@ -471,8 +471,7 @@ def project(
         overlap: Overlap of computation and communication: none, ddp or async.
         algorithm: Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.
         precision: Number format of gradients: fp32, bf16 or fp16; by default the format of the hardware's peak.
-        layout: Parallel layout of a replica, as in tensor=8,pipeline=4; also data, context, expert and chunks;
-            repeatable.
+        layout: Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies; repeatable.
         tokens: Number of tokens of the whole training, as in 140B, for its time and its loss.
         target_loss: Loss to reach, in place of tokens, for the time and tokens to it where a published fit covers the
             method.
@@ -674,8 +673,7 @@ def solve(
         overlap: Overlap of computation and communication: none, ddp or async.
         algorithm: Algorithm of all collectives: a name, or auto, gloo or nccl, which choose one for each call.
         precision: Number format of gradients: fp32, bf16 or fp16; by default the format of the hardware's peak.
-        layout: Parallel layout of a replica, as in tensor=8,pipeline=4; also data, context, expert and chunks;
-            repeatable.
+        layout: Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies; repeatable.
         tokens: Number of tokens of the whole training, as in 140B, for its time and its loss.
         target_loss: Loss to reach, in place of tokens, for the time and tokens to it where a published fit covers the
             method.

@@ -16,6 +16,8 @@ class KernelsSpec(Spec):
         fused_loss: whether the loss is one kernel; by default as ``compiled``.
         fused_optimizer: whether the optimizer's update is one kernel; by default as ``compiled``.
         tensor_overlap: whether collectives of tensor parallelism overlap with the products beside them.
+        expert_overlap: whether messages to experts overlap with the computing of another micro-batch.
+        once_per_node: whether a library of messages to experts (DeepEP, HybridEP) sends a token once to each node.
     """
 
     attention: AttentionKind | None = None
@@ -23,7 +25,17 @@ class KernelsSpec(Spec):
     fused_loss: bool | None = None
     fused_optimizer: bool | None = None
     tensor_overlap: bool = False
+    expert_overlap: bool = False
+    once_per_node: bool = False
+
+    @property
+    def overlapped(self) -> tuple[str, ...]:
+        """Return the dimensions of parallelism whose collectives overlap with computing."""
+        chosen = {"tensor": self.tensor_overlap, "expert": self.expert_overlap}
+        return tuple(name for name, overlaps in chosen.items() if overlaps)
 
     def build(self) -> Software:
         """Return the kernels as the cost model's `Software`."""
-        return Software(self.attention, self.compiled, self.fused_loss, self.fused_optimizer)
+        return Software(
+            self.attention, self.compiled, self.fused_loss, self.fused_optimizer, once_per_node=self.once_per_node
+        )

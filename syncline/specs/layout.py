@@ -21,7 +21,8 @@ class LayoutSpec(Spec):
 
     ``tensor``: workers that share each matrix. ``context``: workers that share each sequence. ``data``: workers that
     see different sequences and average their gradients in every step. ``pipeline``: stages, each with ``chunks``
-    chunks. ``expert``: workers, among the ``context x data`` workers, that share the experts of a layer.
+    chunks. ``expert``: workers, among the ``context x data`` workers, that share the experts of a layer. ``copies``:
+    copies of the sharded states among these workers, each on neighbours (HSDP).
     ``tensor=8,pipeline=4`` is short for ``{tensor: 8, pipeline: 4}``.
     """
 
@@ -31,6 +32,7 @@ class LayoutSpec(Spec):
     pipeline: Ways = 1
     expert: Ways = 1
     chunks: Ways = 1
+    copies: Ways = 1
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +51,8 @@ class LayoutSpec(Spec):
         """Return the layout as the cost model's `Layout`.
 
         Raises:
-            SpecError: ``expert`` is no divisor of ``context x data``, or there are chunks without a pipeline.
+            SpecError: ``expert`` or ``copies`` is no divisor of ``context x data``, or there are chunks without a
+                pipeline.
         """
         return Layout(**dict(self))
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from syncline.costmodel import Activations, Precision
-from syncline.costmodel.traffic.sharded import Sharding
+from syncline.costmodel.traffic.sharded import Sharding, WeightMessages
 from syncline.fields import Spec
 from syncline.specs.cluster.spec_fields import HardwareField
 
@@ -19,14 +19,19 @@ class MemorySpec(Spec):
     format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, null (not
     counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``micro_batches``: number of
     micro-batches of a step; by default the smallest number that fits. ``sharding`` of data parallelism: ``none``,
-    ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits). ``hardware``:
-    machine whose memory is the limit; by default that of ``compute``.
+    ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits).
+    ``weights``: with ``optimizer`` and ``gradients``, how updated weights reach the other workers: ``prefetched``
+    (gathered layer by layer before their use), or after the update by ``gathers``, or with ``optimizer`` by
+    ``broadcasts`` of each worker's tensors. ``gradients``: format in which gradients accumulate, ``fp32`` or ``bf16``.
+    ``hardware``: machine whose memory is the limit; by default that of ``compute``.
     """
 
     precision: Precision | None = None
     activations: Literal["auto"] | Activations | None = "auto"
     micro_batches: int | None = Field(default=None, ge=1)
     sharding: Literal["auto"] | Sharding = "auto"
+    weights: WeightMessages = "prefetched"
+    gradients: Literal["fp32", "bf16"] = "fp32"
     hardware: HardwareField | None = None
 
     @property

@@ -119,7 +119,7 @@ class ProjectSpec(ClockSpec, Experiment):
     def warnings(self) -> list[str]:
         """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
         disturbances = self.compute.model_dump(
-            include={"jitter", "slow_workers", "pauses", "start_offsets"}, exclude_defaults=True
+            include={"slow_workers", "pauses", "start_offsets"}, exclude_defaults=True
         )
         fields = [f"compute.{field}" for field in disturbances]
         fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]

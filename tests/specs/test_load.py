@@ -165,7 +165,7 @@ def test_what_is_sent_in_one_of_several_phases_is_averaged():
 
 def test_what_a_closed_form_cannot_see_is_a_warning():
     spec = load_spec("project-gpt-160m", ["compute.jitter=0.1", "compute.start_offsets=[1, 2]"])
-    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.jitter", "compute.start_offsets"]
+    assert [line.split(" ")[0] for line in spec.warnings()] == ["compute.start_offsets"]
 
 
 SCALED = """

@@ -16,9 +16,13 @@ Kernels that memory bounds read and write, with w bytes per number, per token:
 | gradients of q, k, v joined | ``2 w q`` backward                       | none                        |
 | a bias of o numbers        | ``w o`` backward                          | the same                    |
 | scores without fused attention, each | ``13 + 26`` bytes               | the same                    |
-| tokens sent to E' experts and back   | ``4 w E' d + 4 w E' d``         | the same                    |
+| tokens sorted for E' experts and back, each move | ``2 w E' d``        | the same                    |
 | a product in fp8: casts of its operands | ``(w + 2) i + (w + 2) o`` and of the weight, per micro-batch | |
 | the loss of V logits       | 49 bytes per logit in all                 | 12                          |
+
+Tokens move twice both ways: they are sorted by expert, and added up again. Behind an all-to-all a worker with several
+experts also sorts the tokens that it received, and sorts them back. Products in 8 bits need a multiple of 16 tokens, so
+that the tokens are padded, and unpadded.
 
 The embedding reads and writes u d numbers, and its backward pass 2 V d more. The optimizer passes 28 bytes per fp32
 parameter (it reads the gradient, reads and writes weight and two moments); PyTorch's ``foreach`` takes 2.8 times as
@@ -26,8 +30,9 @@ long. Sharded weights are copied out of the buffers of their collectives, 14 byt
 Gradients of later micro-batches are added, 3 w bytes per parameter. With recomputation the forward pass of each layer
 runs once more.
 
-Sources: the counts of kernels in PyTorch; cross-entropy, AdamW and FlashAttention as measured on an H100
-(``results/gpu``); scores as in `syncline.costmodel.compute.transformer_time`.
+Sources: the counts of kernels in PyTorch; Megatron-LM, ``transformer/moe/token_dispatcher.py`` and ``experts.py``;
+cross-entropy, AdamW and FlashAttention as measured on an H100 (``results/gpu``); scores as in
+`syncline.costmodel.compute.transformer_time`.
 """
 
 from __future__ import annotations
@@ -69,6 +74,7 @@ class Software:
         fused_loss: whether the loss is one kernel; None: as ``compiled``.
         fused_optimizer: whether the update is one kernel; None: as ``compiled``.
         causal: whether attention masks half of the scores.
+        once_per_node: whether a library sends a token once to each node, sorted and padded on the way.
     """
 
     attention: AttentionKind | None = None
@@ -76,6 +82,7 @@ class Software:
     fused_loss: bool | None = None
     fused_optimizer: bool | None = None
     causal: bool = True
+    once_per_node: bool = False
 
     def attention_on(self, hardware: Hardware) -> str:
         """Return the kind of attention on some hardware."""
@@ -185,9 +192,12 @@ def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share,
         if tensor.is_matrix and tensor.name.startswith("expert_0."):
             _add_product(passes, tensor, "none", routed, share, groups)
     moved = 2 * w * routed * groups * model.width
+    moves = 2
+    if not software.once_per_node:
+        moves += 2 * (share.expert > 1 and groups > 1) + 2 * (share.precision in EIGHT_BITS)
     router = 4.0 * tokens * model.experts  # fp32 scores
-    passes.forward.extend((memory(moved, 2), memory(3 * router, 4)))
-    passes.backward.extend((memory(moved, 2), memory(3 * router, 3)))
+    passes.forward.extend((memory(moved, moves), memory(3 * router, 4)))
+    passes.backward.extend((memory(moved, moves), memory(3 * router, 3)))
     hidden = model.expert_width
     _add_activation(passes, model.gated, w * routed * groups * hidden, software.compiled)
 

@@ -31,9 +31,11 @@ class Layout:
         expert: e, workers that share the experts of each layer, among the ``c d`` workers that hold equal copies of the
             rest of the layer; a divisor of c d and of the experts.
         chunks: v, chunks of each stage, visited in turn (interleaved 1F1B); each has at least one layer.
+        copies: copies of sharded states among the c d workers, each on neighbours; a divisor of c d. torchtitan calls
+            them ``data_parallel_replicate_degree`` (HSDP), Megatron-LM ``num_distributed_optimizer_instances``.
 
     Raises:
-        SpecError: a number below 1, experts over no divisor of c d, or chunks without a pipeline.
+        SpecError: a number below 1, experts or copies over no divisor of c d, or chunks without a pipeline.
 
     >>> Layout(tensor=8, pipeline=4).workers
     32
@@ -45,15 +47,18 @@ class Layout:
     pipeline: int = 1
     expert: int = 1
     chunks: int = 1
+    copies: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
             count = getattr(self, field.name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise SpecError(f"layout.{field.name}", count, "a whole number, at least 1")
-        if self.sharers % self.expert:
-            total = f"layout.data, which is {self.data}" if self.context == 1 else f"context times data, {self.sharers}"
-            raise SpecError("layout.expert", self.expert, f"a divisor of {total}")
+        for name in ("expert", "copies"):
+            if self.sharers % getattr(self, name):
+                total = f"context times data, {self.sharers}"
+                total = f"layout.data, which is {self.data}" if self.context == 1 else total
+                raise SpecError(f"layout.{name}", getattr(self, name), f"a divisor of {total}")
         if self.chunks > 1 and self.pipeline == 1:
             raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
 

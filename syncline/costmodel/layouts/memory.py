@@ -10,7 +10,8 @@ A model has N parameters; a method keeps S further numbers and E numbers of erro
 | error feedback  | 4 E  | 4 E     |
 
 Mixed precision computes with 16-bit copies of parameters that the optimizer keeps in fp32, and accumulates gradients in
-fp32: with Adam (S = 2 N) it takes 18 bytes per parameter, fp32 takes 16. The model counts every number as if it lay in
+fp32: with Adam (S = 2 N) it takes 18 bytes per parameter, fp32 takes 16. If gradients accumulate in bf16 (Megatron-LM
+without ``grad_reduce_in_fp32``), they take 2 N. The model counts every number as if it lay in
 memory all the time. A part of the hardware's memory is not usable (`USABLE`). The model does not count the
 rounding and fragmentation of allocators. A worker whose total fits here by a few percent may run out of memory.
 
@@ -57,7 +58,7 @@ class Memory:
 
     Args:
         weights_bytes: the parameters in the format in which the model computes.
-        gradients_bytes: one fp32 gradient of each parameter.
+        gradients_bytes: one gradient of each parameter, in fp32 or bf16.
         optimizer_state_bytes: momenta, anchors, references, and fp32 copies of 16-bit weights.
         error_feedback_bytes: residuals of compressors.
         wire_bytes: send and receive buffers of the largest call.
@@ -108,6 +109,7 @@ def model_memory(
     precision: Precision = "fp32",
     wire_bytes: FloatOrArray = 0.0,
     activations_bytes: FloatOrArray = 0.0,
+    gradient_bytes: int = FP32_BYTES,
 ) -> Memory:
     """Return the memory of one worker for a model and a method.
 
@@ -118,6 +120,7 @@ def model_memory(
         precision: ``fp32``, or ``mixed`` for 16-bit weights with fp32 copies, gradients and states.
         wire_bytes: see `largest_call_bytes`.
         activations_bytes: see `syncline.costmodel.layouts.activations`.
+        gradient_bytes: bytes of a gradient that accumulates.
 
     Raises:
         SpecError: an unknown precision.
@@ -130,7 +133,7 @@ def model_memory(
     copies = parameters if precision == "mixed" else 0
     return Memory(
         MODEL_BYTES[precision] * parameters,
-        FP32_BYTES * parameters,
+        gradient_bytes * parameters,
         FP32_BYTES * (copies + state_elements),
         FP32_BYTES * error_elements,
         wire_bytes,

@@ -12,7 +12,10 @@ data-parallel rank compute M micro-batches of u tokens, with w bytes per number.
 
 None of this traffic overlaps with computing, except that software can cut the tensor dimension's collectives, and the
 products beside them, into t pieces: then a collective of x seconds is exposed for ``max(x / t, x - y)``, where y is the
-computing of a micro-batch per collective. Stage i takes s_i seconds for a micro-batch, with its share of the
+computing of a micro-batch per collective. Software that computes another micro-batch beside experts' messages exposes
+``max(0, x - y)``. Libraries that send a token once to each of m nodes, whose GPUs forward it, send
+``m (1 - (1 - 1/m)^E')`` copies instead of E' if experts are chosen evenly, and once to each of e workers inside a node.
+Stage i takes s_i seconds for a micro-batch, with its share of the
 computing by FLOPs. It sends ``w u h / (t c)`` bytes to the next stage, which takes p seconds. The slowest loop of 1F1B
 decides the period tau of a micro-batch:
 
@@ -55,6 +58,7 @@ class ReplicaCall(NamedTuple):
         per_layer: calls per micro-batch in each layer.
         at_ends: further calls per micro-batch at the first stage, and at the last stage.
         experts: whether only layers with experts make the calls.
+        copies: copies of each token in the payload.
     """
 
     why: str
@@ -64,6 +68,7 @@ class ReplicaCall(NamedTuple):
     per_layer: int
     at_ends: int = 0
     experts: bool = False
+    copies: int = 1
 
 
 class ReplicaTimes(NamedTuple):
@@ -112,8 +117,18 @@ def replica_calls(
         calls.append(ReplicaCall("context", "reduce_scatter", layout.context_group, c * key_bytes, 1))
     if layout.expert > 1:
         routed = shard_bytes * model.experts_per_token
-        calls.append(ReplicaCall("expert", "all_to_all", layout.expert_group, routed, 4 + 2 * recompute, experts=True))
+        per_layer, copies = 4 + 2 * recompute, model.experts_per_token
+        calls.append(ReplicaCall("expert", "all_to_all", layout.expert_group, routed, per_layer, 0, True, copies))
     return calls
+
+
+def distinct_share(units: int, copies: int) -> float:
+    """Return the share of copies that is left if each of some units gets a token once, of evenly chosen units.
+
+    >>> distinct_share(1, 8), round(8 * distinct_share(4, 8), 2)
+    (0.125, 3.6)
+    """
+    return units * (1 - (1 - 1 / units) ** copies) / copies
 
 
 @lru_cache(maxsize=512)
@@ -135,7 +150,7 @@ def replica_times(
     message_s: Callable[[float], FloatOrArray],
     bytes_per_number: int = 2,
     recomputed: bool = False,
-    tensor_overlap: bool = False,
+    overlapped: tuple[str, ...] = (),
 ) -> ReplicaTimes:
     """Return the seconds of a step inside a replica and their components.
 
@@ -149,7 +164,7 @@ def replica_times(
         message_s: function from bytes to the seconds of a message between stages.
         bytes_per_number: w.
         recomputed: R, whether the backward pass recomputes layers.
-        tensor_overlap: whether the tensor dimension's collectives overlap with products.
+        overlapped: dimensions whose collectives overlap with computing, ``tensor`` or ``expert``.
 
     >>> from syncline.costmodel.compute.models import MODELS
     >>> free = replica_times(MODELS["gpt-160m"], Layout(pipeline=4), 1.0, 8, 1024, lambda _: 0.0, lambda _: 0.0)
@@ -167,9 +182,10 @@ def replica_times(
         counts = call.per_layer * layer_counts
         counts[0] += call.at_ends
         counts[-1] += call.at_ends
-        if tensor_overlap and call.why == "tensor":
-            per_micro_batch = 2 * call.per_layer * sum(layers)  # gathers and reduce-scatters of all stages
-            call_s = np.maximum(call_s / layout.tensor, call_s - k * work_s / m / per_micro_batch)
+        if call.why in overlapped:
+            kinds = 2 if call.why == "tensor" else 1  # gathers and reduce-scatters
+            beside_s = k * work_s / m / (kinds * call.per_layer * sum(layer_counts))
+            call_s = np.maximum(call_s / layout.tensor if call.why == "tensor" else 0.0, call_s - beside_s)
         stage_waits = waits.setdefault(call.why, [0.0] * k)
         waits[call.why] = [before + int(count) * call_s for before, count in zip(stage_waits, counts, strict=True)]
     stage_s = [work_s * (k * share / m) + sum(wait[i] for wait in waits.values()) for i, share in enumerate(shares)]

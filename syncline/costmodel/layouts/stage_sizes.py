@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncline.costmodel.compute.model_shape import ModelShape
-from syncline.costmodel.layouts.activations import layer_bytes
+from syncline.costmodel.layouts.activations import Storage, layer_bytes
 from syncline.costmodel.pipeline.closed_form import block_stages
 
 
@@ -80,7 +80,7 @@ def stage_activation_bytes(
         chunks: v, chunks per stage.
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
-    parts = layer_bytes(model, tokens / model.sequence, "selective", bytes_per_number)
+    parts = layer_bytes(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
     counts = stage_blocks(model, stages, chunks)
     blocks = [count * parts.layers / model.layers for count in counts]
     return _of_stages(blocks, first=parts.mask, last=parts.ends - parts.mask + max(parts.logits, parts.working))

@@ -11,16 +11,23 @@ and B micro-batches:
 | `full`      | 1/P, 1/P, 1/P                       | B times: two all-gathers of w, a reduce-scatter of n           |
 
 Parameters and gradients travel in units, as gradients do in buckets. A worker gathers parameters before the part of the
-forward pass (with ``full`` also of the backward pass) that needs them. It scatters gradients as the backward pass makes
-them. With ``optimizer`` a worker adds up the gradients of its micro-batches and sends in the last backward pass. With
-``gradients`` no worker holds the gradients of all parameters, so each micro-batch scatters its gradients.
+forward pass (with ``full`` also of the backward pass) that needs them, one unit ahead of its computing. It scatters
+gradients as the backward pass makes them. With ``optimizer`` a worker adds up the gradients of its micro-batches and
+sends in the last backward pass. With ``gradients`` no worker holds the gradients of all parameters, so each micro-batch
+scatters its gradients.
+
+Software without such gathers sends the weights of ``optimizer`` and ``gradients`` after the update, in units
+(`update_gathers`), or in a broadcast from each worker, whose shard is whole tensors (`update_broadcasts`).
 
 Sources: S. Rajbhandari et al., "ZeRO" (2020), sections 5 and 7 (stages 1, 2 and 3); Y. Zhao et al., "PyTorch FSDP"
-(2023), section 3; Megatron-LM's distributed optimizer with overlapped gathers.
+(2023), section 3, and 3.3.2 and 3.4 on prefetching and its limit of two gathers; Megatron-LM's distributed optimizer
+with overlapped gathers; DeepSpeed, ``stage_1_and_2.py`` (gathers after the update); PyTorch's
+``ZeroRedundancyOptimizer`` and InternLM, ``hybrid_zero_optim.py`` (broadcasts).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -32,6 +39,9 @@ Sharding = Literal["none", "optimizer", "gradients", "full"]
 
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
 
+WeightMessages = Literal["prefetched", "gathers", "broadcasts"]
+"""How updated weights reach the workers: gathered layer by layer before their use, or after the update at once."""
+
 
 def sharded_exchanges(
     gradient_bytes: float,
@@ -42,7 +52,7 @@ def sharded_exchanges(
     micro_batches: int = 1,
     *,
     overlapped: bool = True,
-    forward_share: float = FORWARD_SHARE,
+    weights: Sequence[Exchange] | None = None,
 ) -> list[Exchange]:
     """Return the exchanges of a worker in a step.
 
@@ -54,7 +64,7 @@ def sharded_exchanges(
         units: buckets of one micro-batch, each sent in one collective, see `gradient_buckets`.
         micro_batches: B, number of micro-batches, one after another in a step.
         overlapped: whether collectives overlap with computing; else all follow the computing.
-        forward_share: fraction of a micro-batch's computing before its backward pass.
+        weights: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``.
 
     Raises:
         SpecError: another sharding, or no micro-batch.
@@ -83,19 +93,46 @@ def sharded_exchanges(
 
     for number in range(micro_batches):
         begin = number * part
-        gathered = 0.0
-        for unit in reversed(units) if full or number == 0 else ():
-            shard_bytes = unit.share * parameter_bytes / workers
-            send("all_gather", "parameters, forward", shard_bytes, begin, 0.0, forward_share * gathered)
-            gathered += unit.share
-        backward_at = forward_share
+        gathered = before = 0.0
+        for unit in reversed(units) if full or (number == 0 and weights is None) else ():
+            shard_bytes, needed = unit.share * parameter_bytes / workers, FORWARD_SHARE * gathered
+            send("all_gather", "parameters, forward", shard_bytes, begin, before, needed)
+            before, gathered = needed, gathered + unit.share
+        before = needed = FORWARD_SHARE
         for unit in units if full else ():
             shard_bytes = unit.share * parameter_bytes / workers
-            send("all_gather", "parameters, backward", shard_bytes, begin, forward_share, backward_at)
-            backward_at = unit.ready
+            send("all_gather", "parameters, backward", shard_bytes, begin, before, needed)
+            before, needed = needed, unit.ready
         for unit in units if per_micro_batch or number == micro_batches - 1 else ():
             send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin, unit.ready, micro_batches - number)
-    return exchanges
+    return exchanges if full or weights is None else [*exchanges, *weights]
+
+
+def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:
+    """Return the gathers of all units after the update; arguments as of `sharded_exchanges`."""
+    sizes = (unit.share * parameter_bytes / workers for unit in reversed(units))
+    return [Exchange(nbytes, 1, "parameters", "all_gather", joins=False) for nbytes in sizes]
+
+
+def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
+    """Return a broadcast after the update from each worker that has tensors.
+
+    The largest tensor that is left goes to the worker with the fewest numbers. So P workers send at most as many
+    broadcasts as there are tensors.
+
+    Args:
+        bytes_per_number: bytes of a number.
+        workers: P.
+        elements: number of elements of each tensor.
+
+    >>> [one.payload_bytes for one in update_broadcasts(2.0, 3, [5, 4, 3, 3])]
+    [10.0, 8.0, 12.0]
+    """
+    shards = [[0, worker] for worker in range(workers)]
+    for count in sorted(elements, reverse=True):
+        heapq.heapreplace(shards, [shards[0][0] + count, shards[0][1]])
+    sizes = [bytes_per_number * count for count, _ in sorted(shards, key=lambda shard: shard[1]) if count]
+    return [Exchange(nbytes, 1, "parameters", "broadcast", joins=False) for nbytes in sizes]
 
 
 def after_micro_batches(buckets: Sequence[Bucket], micro_batches: int) -> tuple[Bucket, ...]:

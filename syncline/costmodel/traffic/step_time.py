@@ -29,7 +29,8 @@ class StepTime:
         encode_s: computing that encodes payloads into their wire format, and decodes them.
         trigger_s: computing that decides whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
-        inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.replica_step`.
+        inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.replica_step`, and for
+            the slowest worker, see `syncline.costmodel.numerics.slowest`.
         optimizer_s: the update, where it is counted separately.
     """
 

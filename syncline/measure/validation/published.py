@@ -27,10 +27,11 @@ COLUMNS = ("model", "hardware", "network", "gpus", "micro_batch", "global_batch"
 
 TIME = "step_ms"
 
-LAYOUT = ("tensor", "context", "pipeline", "chunks", "expert")
+LAYOUT = ("tensor", "context", "pipeline", "chunks", "expert", "copies")
 
 OPTIONAL = {
     "source": "", "sequence": "", "sharding": "auto", "activations": "auto", "precision": "", "kernels": "{}",
+    "weights": "prefetched", "bucket_size": "25 MiB", "gradients": "fp32",
     **dict.fromkeys(LAYOUT, "1"),
 }  # fmt: skip
 """Further columns and their defaults; an empty sequence or precision is that of the model or the hardware."""
@@ -80,8 +81,10 @@ def training_spec(row: Mapping[str, str]) -> ProjectSpec:
             "compute": {"hardware": parse_yaml(values["hardware"]), "kernels": parse_yaml(values["kernels"])},
             "memory": {
                 "micro_batches": batch // data // micro_batch, "sharding": values["sharding"],
-                "activations": values["activations"],
+                "activations": values["activations"], "weights": values["weights"],
+                "gradients": values["gradients"],
             },
+            "bucket_size": values["bucket_size"],
             "precision": values["precision"] or None,
         }
     )  # fmt: skip

@@ -36,7 +36,7 @@ def computing_s(
         strict=True,
     )  # fmt: skip
     for index, (spec, micro, sharding, recomputed, count) in enumerate(columns):
-        sharers = (layout.sharers if layout.sharers > 1 else count) if sharding else 1
+        sharers = (layout.sharers // layout.copies if layout.sharers > 1 else count) if sharding else 1
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, recomputed, sharers
         if key not in seconds_by_key:
             seconds_by_key[key] = _computing_s(spec, layout, elements, micro, SHARDINGS[sharding], recomputed, sharers)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from syncline.costmodel import ModelShape, NoClosedForm
+from syncline.costmodel import Link, ModelShape, Network, NoClosedForm
+from syncline.costmodel.collectives.hierarchical import group_peers
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.groups import message_s
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
-from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, replica_times
+from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, distinct_share, replica_times
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.overlap import bytes_per_gradient
 from syncline.planner.projection.memory_plan import MemoryPlan
@@ -38,7 +40,7 @@ class IntraReplica:
         self.layout, self.model = layout, spec.model
         self.own = worker_tensors(spec.model, layout)
         self.tokens = spec.worker_tokens * layout.workers // layout.data
-        self.tensor_overlap = spec.compute.kernels.tensor_overlap
+        self.kernels = spec.compute.kernels
         self.bytes_per_number = bytes_per_gradient(spec.number_format)
 
     def step_times(
@@ -77,6 +79,8 @@ class IntraReplica:
             def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
                 among = np.full((1,) * ndim, count)
                 nbytes = call.payload_bytes
+                if call.why == "expert" and self.kernels.once_per_node:
+                    nbytes *= distinct_share(_units_of(call.ranks, links, count), call.copies)
                 priced = collective_prices(
                     call.collective, among, nbytes, links, algorithm, timer=simulated_s, groups=[call.ranks]
                 )
@@ -88,7 +92,7 @@ class IntraReplica:
             try:
                 inside = replica_times(
                     model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
-                    self.bytes_per_number, recomputed, self.tensor_overlap,
+                    self.bytes_per_number, recomputed, self.kernels.overlapped,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
                 inside = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))
@@ -96,6 +100,12 @@ class IntraReplica:
         if len(parts) == 1:
             return parts[0][1]
         return _joined(parts, len(settings), ndim)
+
+
+def _units_of(ranks: range, network: Network, workers: int) -> int:
+    """Return the number of nodes over which a group extends, or of its members inside one node."""
+    levels = () if isinstance(network, Link) else group_peers(network, ranks, workers)
+    return math.prod(int(level.size) for level in levels[1:]) if len(levels) > 1 else len(ranks)
 
 
 def _joined(parts: Sequence[tuple[list[int], ReplicaTimes]], count: int, ndim: int) -> ReplicaTimes:

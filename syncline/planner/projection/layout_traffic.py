@@ -9,6 +9,7 @@ each worker is a replica; data parallelism then is what it is inside one replica
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -18,13 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, ModelShape, call_bytes, model_memory
-from syncline.costmodel.layouts.activations import worker_activation_bytes
+from syncline.costmodel.compute.transformer_operations import EIGHT_BITS
+from syncline.costmodel.layouts.activations import Storage, worker_activation_bytes
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import MODEL_BYTES, usable_bytes
+from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, usable_bytes
 from syncline.costmodel.layouts.own_tensors import WorkerTensors
 from syncline.costmodel.numerics.arrays import Indices
-from syncline.costmodel.traffic.overlap import Bucket, bytes_per_gradient, gradient_buckets
-from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Bucket, bytes_per_gradient, gradient_buckets
+from syncline.costmodel.traffic.sharded import (
+    SHARDINGS,
+    WeightMessages,
+    after_micro_batches,
+    sharded_exchanges,
+    update_broadcasts,
+    update_gathers,
+)
 from syncline.methods import MethodBase, tensors_of
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
 from syncline.planner.projection.memory import sends_together
@@ -37,21 +46,44 @@ class ParameterShard(NamedTuple):
     """Parameters that a group of workers of a replica has copies of.
 
     Attributes:
-        elements: number of parameters of one worker.
+        tensors: number of elements of each tensor of one worker.
         group: the first group of workers with copies.
+        sharers: workers over which sharded states are spread, neighbours in the group; a divisor of its size.
     """
 
-    elements: int
+    tensors: tuple[int, ...]
     group: range
+    sharers: int
+
+    @property
+    def elements(self) -> int:
+        """Return the number of parameters of one worker."""
+        return sum(self.tensors)
+
+    @property
+    def sharing_group(self) -> range:
+        """Return the ranks of the first workers that share one copy of the states."""
+        return self.group[: self.sharers]
+
+    @property
+    def copies_group(self) -> range:
+        """Return the ranks of the first workers with the same shard, one for each copy of the states."""
+        return self.group[:: self.sharers]
 
 
 def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
     """Return a worker's parameters by the group with copies of them; experts are a separate part."""
-    experts = worker_tensors.expert_elements
-    if layout.expert == 1 or not experts:
-        return [ParameterShard(worker_tensors.elements, layout.gradient_group)]
-    copies = range(0, layout.tensor * layout.sharers, layout.tensor * layout.expert)
-    return [ParameterShard(worker_tensors.elements - experts, layout.gradient_group), ParameterShard(experts, copies)]
+    elements = [tensor.elements for tensor in worker_tensors.tensors]
+    group, sharers = layout.gradient_group, layout.sharers // layout.copies
+    if layout.expert == 1 or not any(worker_tensors.experts):
+        return [ParameterShard(tuple(elements), group, sharers)]
+    expert_group = group[:: layout.expert]
+    expert_sharers = math.gcd(len(expert_group), max(1, sharers // layout.expert))
+    outside, experts = (
+        tuple(count for count, is_expert in zip(elements, worker_tensors.experts, strict=True) if is_expert == wanted)
+        for wanted in (False, True)
+    )
+    return [ParameterShard(outside, group, sharers), ParameterShard(experts, expert_group, expert_sharers)]
 
 
 def traffic_and_memory(
@@ -103,11 +135,15 @@ def traffic_and_memory(
         for size in (nbytes for call_sizes in together for nbytes in call_sizes):
             wire[selected] = np.maximum(wire[selected], size)
     kept_numbers = state_numbers(method, tensors, replicas, mask)
-    memory = model_memory(worker_tensors.elements, kept_numbers.state, kept_numbers.errors, precision, wire)
+    memory = model_memory(
+        worker_tensors.elements, kept_numbers.state, kept_numbers.errors, precision, wire,
+        gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
+    )  # fmt: skip
     units = _units(spec, layout, counts)
     parameter_bytes = MODEL_BYTES[precision]
     unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
-    sharers = np.full(len(specs), 1 / share) if inside else replicas
+    state_share = sum(part.elements / part.sharers for part in parts) / worker_tensors.elements
+    sharers = np.full(len(specs), 1 / state_share) if inside else replicas
     budget, memory_spec = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and memory_spec.micro_batches is None:
         memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
@@ -131,16 +167,17 @@ def traffic_and_memory(
             continue
 
         def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
-            kind, overlapped = SHARDINGS[sharding], spec.overlap != "none"
-            if not inside and sharding:
-                n, w = averaged_bytes * worker_tensors.elements, parameter_bytes * worker_tensors.elements
-                return sharded_exchanges(n, w, count // layout.workers, kind, units, micro, overlapped=overlapped)
-            out: list[Exchange] = []
-            for part in parts if inside else ():
-                if len(part.group) > 1:
-                    sizes = (averaged_bytes * part.elements, parameter_bytes * part.elements)
-                    out += _inside(part.group, *sizes, kind, units, micro, overlapped)
-            return [*out, *between(count)]
+            kind, everybody = SHARDINGS[sharding], range(count // layout.workers)
+            options = kind, memory_spec.weights, spec.overlap != "none"
+            sent_units = units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets
+            shards = parts if inside else [ParameterShard(tuple(counts), everybody, len(everybody))]
+            among = [
+                exchange
+                for shard in shards
+                if len(shard.group) > 1
+                for exchange in _among(shard, averaged_bytes, parameter_bytes, options, sent_units, micro)
+            ]
+            return [*among, *between(count)] if inside else [replace(exchange, part=None) for exchange in among]
 
         traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
         split_traffics += [group_traffic._replace(buckets=later) for group_traffic in traffics]
@@ -156,15 +193,40 @@ def _units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bu
 
 
 @lru_cache(maxsize=32)
-def _inside(
-    group: range, gradient_bytes: float, parameter_bytes: float, kind: str, units: tuple[Bucket, ...], micro: int,
-    overlapped: bool,
+def _among(
+    shard: ParameterShard, gradient_width: float, parameter_width: float, options: tuple[str, WeightMessages, bool],
+    units: tuple[Bucket, ...], micro: int,
 ) -> list[Exchange]:  # fmt: skip
-    """Return the exchanges of every step between the workers of a replica that have the same parameters."""
-    if kind == "none":
-        return [Exchange(gradient_bytes, label="gradient inside", in_backward=True, part=group)]
-    sent = sharded_exchanges(gradient_bytes, parameter_bytes, len(group), kind, units, micro, overlapped=overlapped)
-    return [replace(exchange, part=group) for exchange in sent]
+    """Return the exchanges of every step between the workers that have the same parameters.
+
+    Args:
+        shard: the parameters.
+        gradient_width: bytes of a gradient on its way.
+        parameter_width: bytes of a parameter on its way.
+        options: the sharding, how updated weights travel, and whether collectives overlap with computing.
+        units: units of parameters.
+        micro: number of micro-batches.
+    """
+    kind, weights, overlapped = options
+    n, w = gradient_width * shard.elements, parameter_width * shard.elements
+    out: list[Exchange] = []
+    by_broadcasts = kind == "optimizer" and weights == "broadcasts"
+    if kind == "none" or by_broadcasts:
+        out.append(Exchange(n, label="gradient inside", in_backward=True, part=shard.group))
+    if by_broadcasts and shard.sharers > 1:
+        sent = update_broadcasts(parameter_width, shard.sharers, shard.tensors)
+        out += [replace(exchange, part=shard.sharing_group) for exchange in sent]
+    if out:
+        return out
+    after = update_gathers(w, shard.sharers, units) if weights == "gathers" else None
+    for exchange in sharded_exchanges(n, w, shard.sharers, kind, units, micro, overlapped=overlapped, weights=after):
+        if shard.sharers > 1:
+            out.append(replace(exchange, part=shard.sharing_group))
+        if exchange.collective == "reduce_scatter" and len(shard.copies_group) > 1:
+            nbytes = exchange.payload_bytes / shard.sharers
+            summed = replace(exchange, payload_bytes=nbytes, collective="all_reduce", label="gradient of copies")
+            out.append(replace(summed, part=shard.copies_group))
+    return out
 
 
 def _between(
@@ -190,6 +252,13 @@ def _between(
             )
 
 
+def activation_storage(spec: ProjectSpec) -> Storage:
+    """Return how the training's software stores activations."""
+    width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
+    eight_bits = spec.product_format in EIGHT_BITS and spec.compute.kernels.compiled
+    return Storage(width, 1 if eight_bits else None, spec.compute.kernels.compiled)
+
+
 def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
     """Return a worker's memory budget in each setting.
 
@@ -203,9 +272,9 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
             return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in memory_spec.policies]
         sequences = model_parallel * spec.worker_tokens / model.sequence
         micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-        width = MODEL_BYTES[memory_spec.memory_precision(spec.number_format)]
+        storage = activation_storage(spec)
         activations = [
-            0.0 if policy is None else micro * worker_activation_bytes(model, layout, sequences, micro, policy, width)
+            0.0 if policy is None else micro * worker_activation_bytes(model, layout, sequences, micro, policy, storage)
             for policy in memory_spec.policies
         ]
         return usable_bytes(spec.memory_machine), sequences, *activations

@@ -12,6 +12,7 @@ from syncline.costmodel import (
     model_memory,
     update_s,
 )
+from syncline.costmodel.layouts.memory import FP32_BYTES
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import elements
 from syncline.specs.memory import MemorySpec
@@ -38,6 +39,7 @@ def memory_of(
         errors,
         spec.memory_precision("fp32") if spec else "fp32",
         largest_call_bytes(patterns, workers, concurrent=sends_together(method)),
+        gradient_bytes=2 if spec is not None and spec.gradients == "bf16" else FP32_BYTES,
     )
 
 

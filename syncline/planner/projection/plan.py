@@ -20,6 +20,7 @@ from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idl
 from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
+from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
 from syncline.costmodel.traffic.overlap import PricedCall, split_call
@@ -157,16 +158,17 @@ class ProjectionPlan:
         optimizer_s = slower * selection.along(self.optimizer_s[number])
         steps = self.spec.steps
         inside = self._inside(number, selection)
+        step_s = inside.step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _each_and_rare(traffic.exchanges)
         if not (regular and rare):
             args = timed, trigger_s, optimizer_s
             if regular:
-                step = self.every_step.step_time(traffic.buckets, inside.step_s, regular, *args)
+                step = self.every_step.step_time(traffic.buckets, step_s, regular, *args)
             else:
-                step = priced_step(inside.step_s, rare, traffic.patterns, steps, *args)
-            return replace(step, compute_s=inside.compute_s, inside_s=inside.step_s - inside.compute_s)
-        first = self.every_step.step_time(traffic.buckets, inside.step_s, regular, timed)
-        busy_s = inside.step_s + first.exposed_communication_s
+                step = priced_step(step_s, rare, traffic.patterns, steps, *args)
+            return replace(step, compute_s=inside.compute_s, inside_s=step_s - inside.compute_s)
+        first = self.every_step.step_time(traffic.buckets, step_s, regular, timed)
+        busy_s = step_s + first.exposed_communication_s
         rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
         return StepTime(
             inside.compute_s,
@@ -174,9 +176,22 @@ class ProjectionPlan:
             first.encode_s + rare_step.encode_s,
             trigger_s,
             first.hidden_communication_s + rare_step.hidden_communication_s,
-            inside.step_s - inside.compute_s,
+            step_s - inside.compute_s,
             optimizer_s,
         )
+
+    def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
+        """Return the mean computing of the slowest worker, which all wait for, over that of each.
+
+        If replicas communicate less often than the workers inside, each part counts at its own period: an upper bound,
+        because the slowest of a replica's workers varies less than each.
+        """
+        jitter = self.spec.compute.jitter
+        period = min((exchange.period for exchange in exchanges if exchange.part is None), default=self.spec.steps)
+        if self.layout.workers == 1 or period == 1:
+            return slowest_factor(jitter, selection.along(self.workers), period)
+        inside = slowest_factor(jitter, self.layout.workers)
+        return inside * slowest_factor(jitter, selection.along(self.replicas), period)
 
     def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
@@ -221,7 +236,7 @@ class ProjectionPlan:
         timed = self._timed(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = float(self.optimizer_s[number][0])
-        busy_s = self._inside(number, selection).step_s
+        busy_s = self._inside(number, selection).step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _each_and_rare(traffic.exchanges)
         if regular and rare:
             first = self.every_step.step_time(traffic.buckets, busy_s, regular, timed)

@@ -43,7 +43,8 @@ TIMES = (
 """Fields of a `syncline.costmodel.StepTime` with a column."""
 
 INSIDE = ("tensor_s", "context_s", "expert_s", "pipeline_s")
-"""Fields of `syncline.costmodel.layouts.replica_step.ReplicaTimes`; ``inside_s`` is their sum."""
+"""Fields of `syncline.costmodel.layouts.replica_step.ReplicaTimes`; ``inside_s`` is their sum, and waiting for the
+slowest worker if computing has jitter."""
 
 FITS = (None, False, True)
 

@@ -51,6 +51,21 @@ def test_parallel_workers_share_the_products(tensor: int, context: int) -> None:
         assert flops_of(other) * tensor * context == pytest.approx(flops_of(one))
 
 
+def test_tokens_of_experts_move_as_often_as_the_software_sorts_and_pads_them() -> None:
+    """Megatron-LM's dispatcher: two moves; two more behind an all-to-all to several experts; two of padding in fp8."""
+    shape = replace(GPT, experts=8, experts_per_token=2, expert_hidden=512)
+
+    def moves(share: Share, once_per_node: bool = False) -> float:
+        nbytes = 2 * 2 * share.sequences * shape.sequence * 2 * shape.width
+        passes = layer_operations(shape, share, Software(once_per_node=once_per_node))
+        return sum(operation.kernels for operation in passes.forward if operation.nbytes == nbytes)
+
+    assert moves(Share(3.0)) == moves(Share(3.0, expert=8)) == 2
+    assert moves(Share(3.0, expert=4)) == 4
+    assert moves(Share(3.0, expert=4, precision="fp8")) == 6
+    assert moves(Share(3.0, expert=4, precision="fp8"), once_per_node=True) == 2
+
+
 def test_experts_process_the_routed_tokens() -> None:
     shape = replace(GPT, experts=8, experts_per_token=2, expert_hidden=512)
     alone = layer_operations(shape, Share(2.0), Software(causal=False))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, activation_bytes, model_memory
-from syncline.costmodel.layouts.activations import EAGER_LOGIT_BYTES, layer_bytes
+from syncline.costmodel.layouts.activations import EAGER_LOGIT_BYTES, Storage, layer_bytes
 from syncline.costmodel.layouts.memory import Memory, sharded_memory
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, ROOT, needs_reference
@@ -61,7 +61,7 @@ def test_twice_the_width_of_a_number_is_twice_the_bytes_but_for_masks_and_logits
     tokens = shape.sequence
     masks = shape.layers * (2 * tokens * shape.width + shape.heads * tokens * shape.sequence) + tokens * shape.width
     logits = 4 * tokens * shape.vocabulary
-    half, full = (activation_bytes(shape, 1, bytes_per_number=w) - masks - logits for w in (2, 4))
+    half, full = (activation_bytes(shape, 1, storage=Storage(w)) - masks - logits for w in (2, 4))
     assert full == 2 * half
 
 
@@ -72,6 +72,25 @@ def test_a_gate_keeps_two_more_of_the_hidden_width() -> None:
     assert layer_bytes(gated, 1).working - layer_bytes(plain, 1).working == 32 * (4 * 64) * 2
 
 
+def test_fused_kernels_and_8_bits_keep_less_by_hand() -> None:
+    """A layer of Llama 3 8B per token: h = 4096, keys and values of 1024, f = 14336.
+
+    Norms: two inputs and two results; attention: queries, keys, values and output; the gate's two halves and product.
+    """
+    shape, tokens = MODELS["llama-3-8b"], 8192
+    h, keys, f = 4096, 1024, 14336
+    attention = 2 * (2 * h + 2 * keys)
+
+    def layer(storage: Storage) -> float:
+        return layer_bytes(shape, 1, "selective", storage).layers / 32 / tokens
+
+    assert layer(Storage()) == 8 * h + attention + 8 * f + 2 * h  # and two masks of a byte
+    assert layer(Storage(fused=True)) == 8 * h + attention + 6 * f
+    in_8_bits = Storage(operand_bytes=1, fused=True)
+    assert layer(in_8_bits) == 4 * h + 2 * h + attention + h + 4 * f + f  # the output of attention in both formats
+    assert layer_bytes(shape, 1, "recomputed", in_8_bits).layers == layer_bytes(shape, 1, "recomputed").layers
+
+
 @given(
     st.sampled_from(sorted(MODELS)),
     st.floats(0.5, 64),
@@ -80,9 +99,9 @@ def test_a_gate_keeps_two_more_of_the_hidden_width() -> None:
 )
 def test_activations_are_proportional_to_the_batch_and_least_when_recomputed(name, sequences, kept, width) -> None:
     shape = MODELS[name]
-    one = activation_bytes(shape, 1, kept, width)
-    assert activation_bytes(shape, sequences, kept, width) == pytest.approx(sequences * one, rel=1e-12)
-    assert one <= activation_bytes(shape, 1, "stored", width) * (1 + 1 / shape.layers)
+    one = activation_bytes(shape, 1, kept, Storage(width))
+    assert activation_bytes(shape, sequences, kept, Storage(width)) == pytest.approx(sequences * one, rel=1e-12)
+    assert one <= activation_bytes(shape, 1, "stored", Storage(width)) * (1 + 1 / shape.layers)
 
 
 def test_an_unknown_policy_is_refused() -> None:
@@ -101,7 +120,7 @@ def test_peaks_measured_on_gpus(gpu: str) -> None:
     for row in rows:
         shape = MODELS[row["model"]]
         parameters = shape.parameters + shape.sequence * shape.width  # the network has learned positions
-        parts = layer_bytes(shape, row["micro_batch"], "selective", logit_bytes=EAGER_LOGIT_BYTES)
+        parts = layer_bytes(shape, row["micro_batch"], "selective", storage=Storage(logit_bytes=EAGER_LOGIT_BYTES))
         error = (8 * parameters + parts.total) / row["peak_bytes"] - 1
         # At the peak of the loss no gradients of weights exist yet, which are most of small batches' bytes.
         assert -0.02 < error < (0.03 if row["micro_batch"] >= 8 else 0.21), row

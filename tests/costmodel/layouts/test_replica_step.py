@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import MODELS
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.replica_step import ReplicaCall, replica_calls, replica_times
+from syncline.costmodel.layouts.replica_step import ReplicaCall, distinct_share, replica_calls, replica_times
 from syncline.costmodel.layouts.stage_sizes import stage_flops
 from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 
@@ -30,7 +30,7 @@ def test_what_is_sent_for_a_layer() -> None:
     assert (keys.payload_bytes, keys.per_layer) == (2 * 2048 * 2 * 1024, 2)  # eight heads of 128, keys and values
     assert (gradients.payload_bytes, gradients.per_layer) == (4 * keys.payload_bytes, 1)
     (there,) = replica_calls(MODELS["mixtral-8x7b"], Layout(data=8, expert=8), 8192)
-    assert there == ReplicaCall("expert", "all_to_all", range(8), 2 * 8192 * 4096 * 2, 4, experts=True)
+    assert there == ReplicaCall("expert", "all_to_all", range(8), 2 * 8192 * 4096 * 2, 4, experts=True, copies=2)
     assert replica_calls(LLAMA, Layout(data=8, pipeline=4), 8192) == []
 
 
@@ -44,6 +44,25 @@ def test_a_step_by_hand() -> None:
     assert (times.compute_s, times.tensor_s, times.pipeline_s) == (10.0, pytest.approx(sums_s), 0.0)
     again = replica_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing, recomputed=True)
     assert again.tensor_s == pytest.approx(4 * (32 * 6 + 2) * 3e-3)
+
+
+def test_messages_to_experts_hide_behind_another_micro_batch() -> None:
+    mixtral, layout = MODELS["mixtral-8x7b"], Layout(data=8, expert=8)
+    calls, per_call_s = 4 * 32, 10.0 / 4 / (4 * 32)  # of a micro-batch; 32 layers with experts
+    for message_s, exposed_s in ((0.5 * per_call_s, 0.0), (1.5 * per_call_s, 4 * calls * 0.5 * per_call_s)):
+        times = replica_times(mixtral, layout, 10.0, 4, 8192, lambda _: message_s, nothing, overlapped=("expert",))  # noqa: B023
+        assert times.expert_s == pytest.approx(exposed_s)
+        apart = replica_times(mixtral, layout, 10.0, 4, 8192, lambda _: message_s, nothing)  # noqa: B023
+        assert apart.expert_s == pytest.approx(4 * calls * message_s)
+
+
+def test_copies_that_are_left_if_each_unit_gets_a_token_once() -> None:
+    """Against a count of all choices of two of four experts' units, and draws."""
+    choices = [(i, j) for i in range(4) for j in range(4)]
+    assert 2 * distinct_share(4, 2) == pytest.approx(np.mean([len(set(choice)) for choice in choices]))
+    drawn = np.random.default_rng(0).integers(0, 4, (20_000, 8))
+    assert 8 * distinct_share(4, 8) == pytest.approx(np.mean([len(set(row)) for row in drawn.tolist()]), rel=0.01)
+    assert distinct_share(5, 1) == pytest.approx(1.0)
 
 
 def test_one_worker_takes_what_it_computes() -> None:

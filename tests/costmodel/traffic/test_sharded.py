@@ -8,7 +8,13 @@ import pytest
 from syncline.costmodel import Link, mean_step
 from syncline.costmodel.layouts.memory import model_memory, sharded_memory
 from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
-from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches, sharded_exchanges
+from syncline.costmodel.traffic.sharded import (
+    SHARDINGS,
+    after_micro_batches,
+    sharded_exchanges,
+    update_broadcasts,
+    update_gathers,
+)
 from syncline.errors import SpecError
 from syncline.sim import calls_of, clock
 
@@ -43,6 +49,28 @@ def test_shared_gradients_of_two_micro_batches_by_hand() -> None:
     """
     assert step_s("gradients", 3.0, 8.0, micro_batches=2) == pytest.approx(12.75, rel=1e-12)
     assert step_s("optimizer", 3.0, 8.0, micro_batches=2) == pytest.approx(10.25, rel=1e-12)  # two, from 6.25
+
+
+def test_a_worker_gathers_one_unit_ahead_of_its_computing() -> None:
+    """Thirds of 9 s, in thirds: the third gather starts when the second third is computed, at 1 s, not at 0."""
+    thirds = [Bucket(1 / 3, 5 / 9), Bucket(1 / 3, 7 / 9), Bucket(1 / 3, 1.0)]
+    gathers = [one for one in sharded_exchanges(9.0, 9.0, 2, "full", thirds) if one.collective == "all_gather"]
+    starts = [(round(9 * one.ready, 9), round(9 * one.needed, 9)) for one in gathers]
+    assert starts == [(0, 0), (0, 1), (1, 2), (3, 3), (3, 5), (5, 7)]
+
+
+def test_weights_that_travel_after_the_update_follow_the_computing() -> None:
+    """The scatters of `test_shared_optimizers_by_hand` from 2 s and 4 s on end at 6 s; two gathers of 2 s follow."""
+    gathers = update_gathers(8.0, 2, HALVES)
+    assert step_s("optimizer", 3.0, 8.0, weights=gathers) == pytest.approx(10.0, rel=1e-12)
+    assert step_s("full", 3.0, 8.0, weights=gathers) == step_s("full", 3.0, 8.0)
+
+
+def test_broadcasts_of_whole_tensors() -> None:
+    sent = update_broadcasts(2.0, 512, [7, 7, 5])
+    assert [one.payload_bytes for one in sent] == [14.0, 14.0, 10.0]  # no more than tensors
+    assert {(one.collective, one.ready) for one in sent} == {("broadcast", 1.0)}
+    assert [one.payload_bytes for one in update_broadcasts(2.0, 1, [7, 7, 5])] == [38.0]
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS[1:])

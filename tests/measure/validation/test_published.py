@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from syncline.errors import SynclineError
 from syncline.measure.validation.cluster_files import predicted_rows
 from syncline.measure.validation.published import TRAININGS, training_spec
 from syncline.measure.validation.residuals import bases_of, covered_by_others
+from syncline.planner.projection.plan import ProjectionPlan
 
 MEDIANS = {
     ("llm-foundry", "a100-40gb"): (78, 0.05),
@@ -38,6 +40,26 @@ def test_published_trainings(rows, group, expected) -> None:  # type: ignore[no-
 def test_llm_foundry_as_a_whole(rows) -> None:  # type: ignore[no-untyped-def]
     errors = [abs(row["error"]) for row in rows if row["source"] == "llm-foundry"]
     assert np.median(errors) < 0.08 and np.quantile(errors, 0.98) < 0.30
+
+
+def test_steps_slow_down_with_scale_as_sharding_says(rows) -> None:  # type: ignore[no-untyped-def]
+    """InternLM from 8 to 1,024 GPUs: 1.08 times slower in groups of four, 1.37 times with broadcasts to all."""
+
+    def slowdown(settings: str, column: str) -> float:
+        ends = [row for row in rows if row["regime"] == f"{settings}, A100" and row["gpus"] in ("8", "1024")]
+        first, last = sorted(ends, key=lambda row: int(row["gpus"]))
+        return float(last[column]) / float(first[column])  # type: ignore[arg-type]
+
+    groups, everybody = "InternLM, ZeRO-1 in groups of 4", "InternLM"
+    assert slowdown(groups, "predicted_ms") / slowdown(groups, "step_ms") == pytest.approx(1, abs=0.06)
+    assert slowdown(everybody, "predicted_ms") / slowdown(everybody, "step_ms") == pytest.approx(1, abs=0.15)
+
+
+def test_all_but_one_of_the_trainings_that_ran_fit() -> None:
+    with TRAININGS.open(newline="") as file:
+        plans = [(row, ProjectionPlan([training_spec(row)]).held[0]) for row in csv.DictReader(file)]
+    too_large = [row["model"] for row, memory_plan in plans if not memory_plan.fits.all()]
+    assert (len(plans), too_large) == (170, ["nemotron-340b"])
 
 
 def test_bounds_come_from_other_sources(rows) -> None:  # type: ignore[no-untyped-def]

@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 import syncline as sl
 from syncline.cli.application import app
-from syncline.costmodel import HARDWARE, MODELS, collective_s
+from syncline.costmodel import HARDWARE, MODELS, NETWORKS, collective_s
 from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
+from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.errors import SpecError
 from syncline.planner.projection.layout_traffic import parameter_shards
 from syncline.specs import named_cluster
@@ -95,6 +96,89 @@ def test_layers_that_are_computed_again_run_their_forward_pass_twice() -> None:
     assert 1.25 < again["compute_s"] / stored["compute_s"] < 4 / 3
     assert again["activations_bytes"] < stored["activations_bytes"]
     assert again["tensor_s"] > stored["tensor_s"]
+
+
+def test_copies_of_sharded_states_share_less_and_send_less_far() -> None:
+    """Four A100 in eight copies: memory of four, gradients scattered among four, their quarters summed over eight."""
+    memory = {"sharding": "optimizer", "micro_batches": 4, "activations": None}
+    asked: dict[str, Any] = {"memory": memory, "overlap": "none", "precision": "bf16"}
+    whole, copied, apart = (
+        rows_of(f"data=32{copies}", ["ddp-adam"], networks=["dgx-a100"], workers=32, **asked)["ddp-adam"]
+        for copies in ("", ",copies=8", ",copies=32")
+    )
+    n = MODELS["llama-7b"].parameters
+    assert whole["optimizer_state_bytes"] == pytest.approx(12 * n / 32)
+    assert copied["optimizer_state_bytes"] == pytest.approx(12 * n / 4)
+    assert apart["optimizer_state_bytes"] == pytest.approx(12 * n)
+    dgx = NETWORKS["dgx-a100"].network
+
+    def seconds(kind: str, ranks: range, size: float) -> float:
+        return collective_prices(kind, np.array([32]), size / 32, dgx, "auto", groups=[ranks]).seconds.item()  # type: ignore[arg-type]
+
+    inside, across = range(4), range(0, 32, 4)
+    layers = (("reduce_scatter", inside, 2 * n), ("all_reduce", across, n / 2), ("all_gather", inside, n / 2))
+    assert copied["communication_s"] == pytest.approx(32 * sum(seconds(*one) for one in layers), rel=0.02)
+    with pytest.raises(SpecError, match=r"layout.copies: got 3; expected a divisor of layout.data, which is 32"):
+        rows_of("data=32,copies=3", ["ddp-adam"], networks=["dgx-a100"], workers=32)
+
+
+def test_gradients_that_accumulate_in_bf16_take_half() -> None:
+    full, half = (
+        rows_of("tensor=8", ["ddp-adam"], memory={"gradients": width, "activations": None})["ddp-adam"]
+        for width in ("fp32", "bf16")
+    )
+    assert half["gradients_bytes"] == full["gradients_bytes"] / 2
+    assert half["optimizer_state_bytes"] == full["optimizer_state_bytes"]
+
+
+def test_experts_share_states_among_the_copies_of_a_layout() -> None:
+    own = worker_tensors(MODELS["mixtral-8x7b"], Layout(data=32, expert=4))
+    for copies, shared in ((1, (32, 8)), (2, (16, 4)), (8, (4, 1)), (32, (1, 1))):
+        parts = parameter_shards(own, Layout(data=32, expert=4, copies=copies))
+        assert tuple(part.sharers for part in parts) == shared
+        assert [len(part.sharing_group) * len(part.copies_group) for part in parts] == [32, 8]
+
+
+def test_weights_travel_as_the_software_sends_them() -> None:
+    def row(weights: str) -> dict[str, Any]:
+        memory = {"sharding": "optimizer", "micro_batches": 1, "weights": weights, "activations": None}
+        return rows_of("data=64", ["ddp-adam"], networks=["dgx-a100"], workers=64, memory=memory)["ddp-adam"]
+
+    prefetched, gathers, broadcasts = map(row, ("prefetched", "gathers", "broadcasts"))
+    w = 2 * MODELS["llama-7b"].parameters
+    card_s = w / (8 * 0.93 * 25e9)
+    assert gathers["exposed_communication_s"] - prefetched["exposed_communication_s"] > 0.9 * card_s
+    assert gathers["communication_s"] == pytest.approx(prefetched["communication_s"])
+    assert broadcasts["exposed_communication_s"] > gathers["exposed_communication_s"]  # 64 chains of 8 nodes
+
+
+def test_the_slowest_worker_counts_by_how_often_workers_wait() -> None:
+    calm, varied = (rows_of([], compute={"hardware": "a100", "jitter": jitter}) for jitter in (0.0, 0.1))
+    for method, period in (("ddp-adam", 1), ("diloco", 30)):
+        factor = slowest_factor(0.1, 64, period)
+        assert varied[method]["compute_s"] == calm[method]["compute_s"]
+        assert varied[method]["inside_s"] == pytest.approx((factor - 1) * calm[method]["compute_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize(("expert", "copies"), [(8, 8 * (1 - (7 / 8) ** 8)), (32, 4 * (1 - (3 / 4) ** 8))])
+def test_tokens_that_a_node_gets_once_by_hand(expert: int, copies: float) -> None:
+    """Eight of 128 experts: 8 copies of a token, or one for each of 8 GPUs of a node, or for each of 4 nodes."""
+    memory = {"micro_batches": 1, "activations": None, "sharding": "optimizer"}
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "networks": ["dgx-a100"], "workers": 32, "memory": memory}
+    asked |= {"layout": f"data=32,expert={expert}", "methods": ["ddp-adam"], "tokens_per_worker": 32768}
+
+    def expert_s(**kernels: bool) -> float:
+        return float(rows_of(compute={"hardware": "a100", "kernels": kernels}, **asked)["ddp-adam"]["expert_s"])
+
+    def seconds(count: float) -> float:
+        nbytes, dgx = 2 * 32768 * 2048 * count, NETWORKS["dgx-a100"].network
+        return collective_prices(
+            "all_to_all", np.array([32]), nbytes, dgx, "auto", groups=[range(expert)]
+        ).seconds.item()
+
+    assert expert_s() == pytest.approx(48 * 4 * seconds(8), rel=1e-6)
+    assert expert_s(once_per_node=True) == pytest.approx(48 * 4 * seconds(copies), rel=1e-6)
+    assert expert_s(expert_overlap=True) < 0.7 * expert_s()
 
 
 def test_experts_and_contexts_have_times_of_their_own() -> None:

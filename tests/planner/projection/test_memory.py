@@ -6,7 +6,7 @@ import pytest
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activation_bytes
-from syncline.costmodel.layouts.activations import layer_bytes
+from syncline.costmodel.layouts.activations import Storage, layer_bytes
 from syncline.methods import METHODS, method_of
 from syncline.planner.projection.memory import memory_of, memory_record
 from syncline.planner.projection.project import project
@@ -80,7 +80,7 @@ def test_activations_are_of_a_micro_batch_in_the_model_s_precision() -> None:
             project(projected(**setting, memory=memory | {"activations": kept}))[0] for kept in (None, "auto")
         )
         assert without["activations_bytes"] == 0 and without["activations"] is None
-        assert row["activations_bytes"] == activation_bytes(shape, 2, "selective", width)
+        assert row["activations_bytes"] == activation_bytes(shape, 2, "selective", Storage(width))
         assert row["memory_bytes"] == without["memory_bytes"] + row["activations_bytes"]
         assert row["activations"] == "selective"
 
@@ -186,7 +186,7 @@ def test_activations_are_what_autograd_keeps_of_a_real_gpt_but_for_dropout_masks
     real = sum(x.untyped_storage().nbytes() for pointer, x in kept.items() if pointer not in own)
     shape = ModelShape("", layers, width, 4, vocabulary, context, position_embedding=True, norms_per_layer=2)
     masks = (1 + 2 * layers) * batch * context * width
-    parts = layer_bytes(shape, batch, "selective", bytes_per_number=4)
+    parts = layer_bytes(shape, batch, "selective", Storage(4))
     assert real == pytest.approx(parts.layers + parts.ends + parts.logits - masks, rel=0.01)
 
 

@@ -11,6 +11,7 @@ where "card" is the rate of a GPU's share of its node's cards. With S bytes in a
 |------------------------------|----------------------------------------------------------------------------|
 | ring, all-reduce             | t + 2 (P - 1)/P S/B + 2 w (t_r + (P - m) a) + 2 (m - 1) max(w a_m, alpha)  |
 | ring, gather, reduce-scatter | half of the terms with a factor 2                                          |
+| chain, broadcast, reduce     | the same as a gather, with S/B for all bytes                               |
 | switches (NVLS), one node    | t + S / (b_s NVLink) + w P t_s                                             |
 | tree, several nodes          | t + S / (b_t min(NVLink, g card)) + t_L                                    |
 
@@ -37,8 +38,11 @@ from syncline.costmodel.collectives.algorithms.base import tree_depth
 from syncline.costmodel.network.nvlink_costs import NvlinkCosts
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
-LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
 """Laps of a ring by collective; the collectives with a time among GPUs with NVLink."""
+
+CHAINS = ("broadcast", "reduce")
+"""Collectives for which NCCL sends the whole tensor along the ring, from one GPU to all others or back."""
 
 
 class NvlinkAlgorithm(NamedTuple):
@@ -102,17 +106,18 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, on: GpuNodes | None) -> FloatOrArr
     [0.16, 6.87]
     """
     if on is None or kind not in LAPS:
-        raise NoClosedForm(f"{kind}.algorithm", NVLINK, "an all-reduce, all-gather or reduce-scatter on NVLink")
+        raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(LAPS)} on NVLink")
     gpus, nodes, nvlink, card, alpha_s, costs = on
     laps, workers = LAPS[kind], np.multiply(gpus, nodes)
     total = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
     large = total / (total + costs.half_bytes)
     several = np.greater(nodes, 1)
     call_s = costs.factor * (costs.call_s + several * costs.network_call_s)
+    sent = total * (1.0 if kind in CHAINS else (workers - 1) / workers)
     rate = np.minimum(costs.ring_part * nvlink, np.where(several, costs.card_part * gpus * card, np.inf))
     inside_s = costs.factor * large * laps * (costs.lap_s + (workers - nodes) * costs.ring_step_s)
     between_s = laps * (nodes - 1) * np.maximum(costs.factor * large * costs.network_step_s, alpha_s)
-    seconds = call_s + laps * (workers - 1) / workers * total / rate + inside_s + between_s
+    seconds = call_s + laps * sent / rate + inside_s + between_s
     if kind == "all_reduce":
         depth, level_s = tree_depth(nodes), costs.factor * costs.tree_level_s
         tree_s = call_s + np.where(2 * alpha_s > level_s, depth * 2 * alpha_s, np.maximum(depth - 1, 0) * level_s)

@@ -40,6 +40,14 @@ def test_large_tensors_take_the_bytes_over_the_narrowest_part() -> None:
         assert seconds("all_reduce", 32, n, on) <= 2 * scatter_s * 1.001  # a tree may be faster
 
 
+def test_a_broadcast_passes_every_node_and_then_its_bytes() -> None:
+    """NCCL's src/graph/tuning.cc, Simple: 14 us for each further node, 3.4 us for each further GPU of a node."""
+    for kind in ("broadcast", "reduce"):
+        assert seconds(kind, 32, 1e13) == pytest.approx(1e13 / (0.8 * 450e9), rel=1e-3)
+        further = seconds(kind, 1024, 1e12) - seconds(kind, 512, 1e12)
+        assert further == pytest.approx(64 * 14e-6 + 448 * 3.4e-6, rel=1e-3)
+
+
 def test_switches_reduce_from_five_gpus_of_h100_and_six_of_b200_on() -> None:
     n = 1e12
     for name, first, part in (("nvlink4", 5, 0.61), ("nvlink5", 6, 0.5)):
@@ -107,7 +115,7 @@ def test_groups_have_their_share_of_the_cards() -> None:
 
 
 def test_other_collectives_and_narrower_levels_go_level_by_level() -> None:
-    assert collective_prices("broadcast", np.array([16]), 1e9, DGX, "auto").names != ("nccl-nvlink",)
+    assert collective_prices("all_to_all", np.array([16]), 1e9, DGX, "auto").names != ("nccl-nvlink",)
     sites = network({"levels": [{"units": 8, "link": "nvlink4"}, {"units": 2, "link": "ib-ndr"},
                                 {"units": 2, "link": "20ms,1Gbit/s", "rails": 1}]})  # fmt: skip
     assert isinstance(sites, MultiLevel)
