@@ -68,7 +68,7 @@ class StepTimesSpec(Experiment):
 class ClustersSpec(Experiment):
     """A validation of the shipped constants on measurements from other clusters.
 
-    ``measurements`` are tables of these clusters, throughput tables, or logs (`syncline.measure.logs.formats`), whose
+    ``measurements`` are tables of these clusters or of trainings, or logs (`syncline.measure.logs.formats`), whose
     collectives are predicted on ``network``. Without ``measurements`` the validation takes those of the package, and
     adds the errors of constants that are fitted without one group of measurements at a time (cross-validation);
     ``cross_validation: false`` skips these fits.
