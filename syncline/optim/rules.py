@@ -98,14 +98,6 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         switch = {"switch_step": self.switch_step, "warmup_beta": self.warmup_beta} if self.switch_step else {}
         return {**rates, **switch, **self.scaling.hyperparameters()}
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return zeros for every state of a parameter."""
-        return {name: torch.zeros_like(x) for name in self.states}
-
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         directions = self._of_group([g], [state], h, t)
