@@ -52,10 +52,6 @@ class StepTimesSpec(Experiment):
     repeats: int = Field(default=20, ge=0, le=1000)
     seed: int = Field(default=0, ge=0)
 
-    def warnings(self) -> list[str]:
-        """Return no warnings; there are none for this spec."""
-        return []
-
     @model_validator(mode="after")
     def _fits(self) -> StepTimesSpec:
         if self.fold >= self.folds:
@@ -78,10 +74,6 @@ class ClustersSpec(Experiment):
     measurements: tuple[str, ...] = ()
     network: NetworkField | None = None
     cross_validation: bool = True
-
-    def warnings(self) -> list[str]:
-        """Return no warnings; there are none for this spec."""
-        return []
 
 
 ValidationSpec = StepTimesSpec | ClustersSpec

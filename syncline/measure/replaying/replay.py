@@ -110,7 +110,7 @@ def replay(
 
 
 def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
-    """Return a function that gives the seconds of a collective of any group, for more ranks than messages can be played.
+    """Return a function that gives the seconds of a collective of any group, without simulating each message.
 
     The price is that of projections (`carried`): all groups like this one call the collective at the same time, and
     share cards and uplinks. A group that no others are like is simulated by itself.

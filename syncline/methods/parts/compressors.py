@@ -41,9 +41,9 @@ class CompressorBase(Spec):
     error_feedback: bool = True
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """Return the compressor's part of a method's name."""
+        """Return the compressor's part of a method's name, by default its kind."""
+        return self.kind
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -103,11 +103,6 @@ class TopKCompressor(CompressorBase):
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
     index_bits: Literal[0, 16, 32, 64] = 32
     value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
-
-    @property
-    @override
-    def name(self) -> str:
-        return "top-k"
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -191,11 +186,6 @@ class QSGDCompressor(CompressorBase):
     error_feedback: bool = False
     bits: int = Field(default=4, ge=2, le=16)
 
-    @property
-    @override
-    def name(self) -> str:
-        return "qsgd"
-
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather of norm and integers."""
@@ -231,11 +221,6 @@ class BlockTopKCompressor(CompressorBase):
     basis: Literal["dct", "random", "identity"] = "dct"
     index_bits: Literal[0, 16, 32, 64] = 32
     value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
-
-    @property
-    @override
-    def name(self) -> str:
-        return "block-top-k"
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -278,11 +263,6 @@ class OneBitCompressor(CompressorBase):
     source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
 
     kind: Literal["one-bit"] = "one-bit"
-
-    @property
-    @override
-    def name(self) -> str:
-        return "one-bit"
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:

@@ -45,21 +45,20 @@ class FoundPlacement(NamedTuple):
     swaps: int
 
 
-def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], alike: Ints, seed: int = 0) -> FoundPlacement:
+def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], alike: Ints) -> FoundPlacement:
     """Return the placement with the lowest score that the search finds.
 
     Args:
         clock: the clock of a work on a topology of N positions.
         starts: placements by name: the position of each rank, ``(P,)``.
         alike: class of each position, ``(N,)``; a swap inside a class changes nothing and is left out.
-        seed: seed of the order of the swaps.
     """
     results: list[tuple[float, FoundPlacement]] = []
     for name, start in starts.items():
         slots = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])
         ranks = len(start)
         pairs = np.stack(np.triu_indices(len(slots), 1), axis=1)
-        pairs = generator(seed, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
+        pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
         score, swaps, since_better, first = float(clock.times(start[None]).score[0]), 0, 0, 0
         while since_better < len(pairs) and swaps < MOST_SWAPS:
             chosen = pairs[first : first + TOGETHER]

@@ -138,13 +138,12 @@ def _memory_known(spec: ProjectSpec) -> bool:
     return machine is not None and machine.memory_bytes is not None
 
 
-def offered_links(choices: Any, path: str = "among") -> list[OfferedLink]:
+def offered_links(choices: Any) -> list[OfferedLink]:
     """Return the links to choose from.
 
     Args:
         choices: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
             behind a link is the price of a month; or a mapping of names to prices.
-        path: name of the input in errors.
 
     Raises:
         SpecError: an invalid link, a price that is not a number, or a link that appears twice.
@@ -152,15 +151,15 @@ def offered_links(choices: Any, path: str = "among") -> list[OfferedLink]:
     if choices is None:
         return []
     if isinstance(choices, Mapping):
-        offers = [_offered(name, price, path) for name, price in choices.items()]
+        offers = [_offered(name, price) for name, price in choices.items()]
     else:
         items = choices if isinstance(choices, list | tuple) else [choices]
         parts = [part for item in items for part in _parts(item)]
-        offers = [_offered(*part, path) for part in parts]
+        offers = [_offered(*part) for part in parts]
     names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(path, name, "different networks; this one is there twice")
+            raise SpecError("among", name, "different networks; this one is there twice")
     return offers
 
 
@@ -182,8 +181,8 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.partition("=")
 
 
-def _offered(value: Any, price: Any, path: str) -> OfferedLink:
-    month = None if price is None else parse_count(price, f"{path}.{value}")
+def _offered(value: Any, price: Any) -> OfferedLink:
+    month = None if price is None else parse_count(price, f"among.{value}")
     if isinstance(value, str) and "," not in value:
-        return OfferedLink(preset_link(value, path), month)
-    return OfferedLink(parse_network_link(value, path), month)
+        return OfferedLink(preset_link(value, "among"), month)
+    return OfferedLink(parse_network_link(value, "among"), month)
