@@ -235,7 +235,7 @@ def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> Momen
 
 
 WORTH = 3 * 2**14
-"""Numbers of one worker, parameters and moments, from which on torch's kernel pays; fewer take operations on all at once."""
+"""Numbers of a worker, parameters and moments, from which on the kernel pays; fewer take operations on all at once."""
 
 
 def is_worth_fusing(xs: Sequence[Tensor]) -> bool:

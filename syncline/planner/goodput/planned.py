@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
 from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
 from syncline.sim.failures.elastic import ElasticTraining
@@ -46,7 +45,10 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     if recovery == "restart":
         goodput = restarted_goodput(failures, training.workers, saving, interval_s, work_s)
     else:
-        goodput = reformed_goodput(failures, _going_on(failures, training, saving), saving, interval_s, work_s)
+        group = fault_tolerant_group(
+            failures, training.workers, saving.join_s, training.step_s, training.copies, training.exchanges_every
+        )
+        goodput = reformed_goodput(failures, group, saving, interval_s, work_s)
     stuck = _never(failures, training, saving, interval_s)
     if stuck is None and goodput is None:
         goodput, stuck = simulated_goodput(failures, training, SEEDS)
@@ -100,12 +102,6 @@ def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outag
     """Yield each outage of workers as the outage of the model copies that it hits; a copy has ``copy_workers``."""
     for outage in outages:
         yield outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
-
-
-def _going_on(failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes) -> FaultTolerantGroup:
-    return fault_tolerant_group(
-        failures, training.workers, saving.join_s, training.step_s, training.copies, training.exchanges_every
-    )
 
 
 def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
