@@ -6,7 +6,7 @@ import webbrowser
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from syncline.cli.shell import emit, new_console, print_each, say, warn
 from syncline.errors import SpecError, SynclineError, one_of
@@ -59,10 +59,13 @@ def print_explore(question: Explore) -> None:
     if not 0 <= question.port < 2**16:
         raise SpecError("--port", question.port, "0 for a free one, or a number up to 65,535")
     from syncline.planner.explore.server import serve_page
-    from syncline.planner.explore.settings import from_query, to_query
+    from syncline.planner.explore.settings import from_query, offer_network, to_query
 
     query = urlsplit(question.link).query if "?" in question.link else question.link
-    settings, problems = from_query(query)
+    fields = dict(parse_qsl(query, keep_blank_values=True))
+    if question.network is not None:
+        fields = {"network": offer_network(question.network)} | fields
+    settings, problems = from_query(fields)
     if problems:
         raise SynclineError(problems[0])
 
@@ -71,7 +74,7 @@ def print_explore(question: Explore) -> None:
         if question.open:
             webbrowser.open(address)
 
-    serve_page(to_query(settings) if query else "", question.port, ready)
+    serve_page(to_query(settings) if fields else "", question.port, ready)
 
 
 def print_chakra(question: Chakra) -> None:

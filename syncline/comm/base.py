@@ -132,6 +132,23 @@ class Communicator:
         self._note("reduce", [x], wire, label, details)
         return reduce_rows(self._gather_on(x, root, wire), 1, op).squeeze(1)
 
+    def send(
+        self, x: PerWorker, source: int, target: int, wire: WireFormat = DENSE, label: str = "",
+        details: Details = PLAIN,
+    ) -> PerWorker:  # fmt: skip
+        """Return the source's tensor, on the target; other workers' rows hold zeros and must not be read.
+
+        Raises:
+            SpecError: a worker outside the group, or a source that is the target.
+        """
+        check_root(source, self.world_size, "source")
+        check_root(target, self.world_size, "target")
+        if source == target:
+            raise SpecError("target", target, "another worker than the source")
+        self._check([x], wire, details)
+        self._append("send", [x], wire, (source, target), label, details)
+        return self._carry(x, source, target, wire)
+
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Exchange blocks: worker i's block j becomes worker j's block i."""
         self._note("all_to_all", [x], wire, label, details)
@@ -262,6 +279,10 @@ class Communicator:
         """Return all workers' tensors on the root and zeros on the others, ``(R, M, *s)``."""
         raise NotImplementedError
 
+    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+        """Return the source's tensor on the target and zeros on the others."""
+        raise NotImplementedError
+
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
         """Return the blocks that the workers have for each other, ``(R, M, *s)``, after an all-to-all."""
         raise NotImplementedError
@@ -333,10 +354,10 @@ def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
             raise SpecError("op", op, f"sum for integers ({x.dtype}); divide what comes back")
 
 
-def check_root(root: int, workers: int) -> None:
+def check_root(root: int, workers: int, field: str = "root") -> None:
     """Refuse a root that is not in the group."""
     if not is_whole(root) or not 0 <= root < workers:
-        raise SpecError("root", root, f"a worker from 0 to {workers - 1}")
+        raise SpecError(field, root, f"a worker from 0 to {workers - 1}")
 
 
 def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:

@@ -167,6 +167,17 @@ class ProcessGroupCommunicator(Communicator):
         return gathered
 
     @override
+    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+        (sender, sent_row), (receiver, row) = divmod(source, self._rows), divmod(target, self._rows)
+        message = wire.encode(x)[sent_row : sent_row + 1].contiguous().clone()
+        if sender != receiver:
+            self._transport.send(_bytes(message), sender, receiver)
+        carried = torch.zeros_like(x)
+        if self._rank == receiver:
+            carried[row] = wire.decode(message, x.dtype)[0]
+        return carried
+
+    @override
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
         return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
 

@@ -164,3 +164,7 @@ class SharedMemory(Transport):
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
         self._carry("broadcast", x, lambda tensors: x.copy_(tensors[root]))
+
+    @override
+    def send(self, x: Tensor, source: int, target: int) -> None:
+        self._carry("send", x, lambda tensors: x.copy_(tensors[source]) if self.rank == target else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -98,6 +99,15 @@ class SimulatedCommunicator(Communicator):
         gathered = arrived.new_zeros(self.replicas, self.world_size, *arrived.shape[1:])
         gathered[:, root] = arrived
         return gathered.flatten(0, 1)
+
+    @override
+    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+        if self.membership is not None:
+            raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
+        arrived = self._arrived(x, wire)
+        carried = torch.zeros_like(arrived)
+        carried[:, target] = arrived[:, source]
+        return carried.flatten(0, 1)
 
     @override
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:

@@ -47,6 +47,10 @@ class Transport(Protocol):
         """Copy the root's tensor to all processes, in place."""
         ...
 
+    def send(self, x: Tensor, source: int, target: int) -> None:
+        """Copy the source's tensor to the target, in place; all processes call this."""
+        ...
+
 
 def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
     """Return the rank in the default group of a rank in ``group``; torch takes ranks of a group since 2.6 only."""
@@ -93,6 +97,13 @@ class TorchTransport(Transport):
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
         dist.broadcast(x, global_rank(self._group, root), group=self._group)
+
+    @override
+    def send(self, x: Tensor, source: int, target: int) -> None:
+        if self.rank == source:
+            dist.send(x, global_rank(self._group, target), group=self._group)
+        elif self.rank == target:
+            dist.recv(x, global_rank(self._group, source), group=self._group)
 
 
 # torch 2.13 renamed all_gather_into_tensor; older versions have only the old name.

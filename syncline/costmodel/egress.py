@@ -23,6 +23,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
         broadcast               (k - 1) n
         all_gather              (k - 1) n P
         gather                          n (P - m_1)
+        send                            n   from the first site to the last
         all_to_all                  sum_i n m_i (P - m_i) / P
 
     Here k sites have ``m_i`` of the P workers each, and a worker contributes n bytes.
@@ -44,6 +45,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
         "reduce_scatter": float(others),
         "broadcast": float(others),
         "reduce": float(others),
+        "send": float(others > 0),
         "all_gather": float(others * workers),
         "gather": float(workers - sizes[0]),
         "all_to_all": sum(size * (workers - size) for size in sizes) / workers,

@@ -16,6 +16,7 @@ class Explore(
     examples=(
         "syncline explore",
         "syncline explore --port 8080 --open",
+        "syncline explore --network lab.yaml",
         "syncline explore 'model=gpt-1.3b&sites=4&workers=8&bandwidth=10 Gbit/s'",
     ),
 ):
@@ -24,6 +25,10 @@ class Explore(
     The page is reachable from this machine only (127.0.0.1) and needs no network. Ctrl-C ends the server.
     """
 
+    network: Any = option(
+        "Network of the workers: a name, or a file, as project takes it; the page starts with it in place of sites.",
+        metavar="NAME",
+    )
     link: str = option(
         "Initial settings: a link of the page, or its part after '?'.", "", metavar="[LINK]", positional=True
     )
@@ -68,6 +73,9 @@ def round_numbers(low: float, high: float, mantissas: Sequence[float]) -> tuple[
     return tuple(number for number in numbers if low * 0.999 <= number <= high * 1.001)
 
 
+SITES = "sites"
+"""Name of the network that the settings of sites and their lines describe."""
+
 OWN, BY_FITS, NEVER = "own", "by fits", "never"
 """Texts of a period or a compression that each method sets, of a batch that published fits set, of no failures."""
 
@@ -94,10 +102,17 @@ HOURS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 @dataclass(frozen=True)
 class PageSettings:
-    """The settings of the page; the default is the two bundled sites of A100s, each site a replica."""
+    """The settings of the page; the default is the two bundled sites of A100s, each site a replica.
+
+    A network of the command has its own sites, workers and networks inside: these three settings then have no effect.
+    """
 
     model: str = control("llama-7b", "Model", "The model that is trained.", stops="models")
     hardware: str = control("a100", "Hardware", "The hardware of each worker.", stops="hardware")
+    network: str = control(
+        SITES, "Network", "The network of all workers: equal sites, or the network of the command.", stops="networks",
+        words={SITES: "equal sites, as below"},
+    )  # fmt: skip
     sites: int = control(
         2, "Sites", "Number of sites, each with a line to the others.", "whole", (1, 2, 3, 4, 5, 6, 8, 12, 16), 1, 64
     )  # fmt: skip
@@ -108,6 +123,7 @@ class PageSettings:
     bandwidth: float = control(
         1.25e8, "Bandwidth of a site's line", "Bandwidth of each site's line to the others, which its workers share.",
         "rate", RATES, 1.25e5, 1.25e11,
+        note="of a network of the command: its narrowest line between places; all others change in proportion",
     )  # fmt: skip
     latency: float = control(
         0.02, "Latency of it, one way", "One-way latency of a site's line.", "seconds",
@@ -159,8 +175,3 @@ class PageSettings:
     shown: str = control(
         "", "Round of", "The method whose round is drawn; by default the first of the ranking.", "method"
     )
-
-    @property
-    def total(self) -> int:
-        """Return the number of workers of all sites."""
-        return self.sites * self.workers

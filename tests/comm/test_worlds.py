@@ -12,7 +12,7 @@ from tests.comm.worlds import all_calls, group_tensor, in_process, in_simulator
 from tests.processes import run_processes
 
 # Nothing is added up on the way, or only in one fixed order.
-EXACT = ("all_gather", "gather", "all_to_all", "broadcast", "flag", "second")
+EXACT = ("all_gather", "gather", "send", "all_to_all", "broadcast", "flag", "second")
 
 
 @pytest.mark.parametrize(("processes", "workers_per_process"), [(4, 1), (2, 2)])
@@ -77,6 +77,14 @@ def test_gather_is_all_gather_for_the_root_alone(root: int) -> None:
     assert comm.ledger.records == [Call(0, "gather", 4 * 2 * 4, range(3), label="x")]
 
 
+def test_send_moves_a_tensor_from_one_worker_to_another() -> None:
+    comm = SimulatedCommunicator(3, replicas=2)
+    x = group_tensor(6, 4, 2)
+    sent = comm.send(x, source=2, target=0, label="x")
+    assert torch.equal(sent[[0, 3]], x[[2, 5]]) and not sent[[1, 2, 4, 5]].any()
+    assert comm.ledger.records == [Call(0, "send", 4 * 2 * 4, (2, 0), label="x")]
+
+
 @pytest.mark.parametrize("op", ["mean", "sum", "max"])
 @pytest.mark.parametrize("root", [0, 2])
 def test_reduce_is_all_reduce_for_the_root_alone(root: int, op: str) -> None:
@@ -133,6 +141,8 @@ def test_paused_ledger_records_nothing() -> None:
         (lambda: SimulatedCommunicator(2).broadcast(torch.ones(2, 1), root=2), "a worker from 0 to 1"),
         (lambda: SimulatedCommunicator(2).gather(torch.ones(2, 1), root=-1), "root: got -1; .* a worker from 0 to 1"),
         (lambda: ShapesCommunicator(2).gather(torch.ones(1, 1), root=2), "root: got 2; .* a worker from 0 to 1"),
+        (lambda: SimulatedCommunicator(2).send(torch.ones(2, 1), 0, 2), "target: got 2; .* a worker from 0 to 1"),
+        (lambda: SimulatedCommunicator(2).send(torch.ones(2, 1), 1, 1), "target: got 1; .* another worker than"),
         (lambda: SimulatedCommunicator(2).all_reduce(torch.ones(2, 1).int()), "expected sum for integers"),
     ],
 )

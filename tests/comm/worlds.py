@@ -29,6 +29,7 @@ def all_calls(comm: Communicator, device: str = "cpu") -> tuple[dict[str, torch.
         out[f"all_gather {wire.name}"] = comm.all_gather(x, wire=wire)
         out[f"gather {wire.name}"] = comm.gather(x, root=workers - 1, wire=wire, label="gathered")
         out[f"reduce {wire.name}"] = comm.reduce(x, root=workers - 1, wire=wire, label="reduced")
+        out[f"send {wire.name}"] = comm.send(x, source=workers - 1, target=0, wire=wire, label="sent")
         out[f"all_to_all {wire.name}"] = comm.all_to_all(blocks, wire=wire)
         out[f"reduce_scatter {wire.name}"] = comm.reduce_scatter(blocks, wire=wire)
         out[f"broadcast {wire.name}"] = comm.broadcast(x, root=workers - 1, wire=wire)

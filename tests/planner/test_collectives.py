@@ -274,7 +274,7 @@ def test_what_gloo_runs_is_shown_if_asked_for():
     assert list(rows) == [
         ("all_reduce", "gloo-ring"), ("all_gather", "gloo-ring"), ("reduce_scatter", "gloo-all-reduce"),
         ("all_to_all", "gloo-posted"), ("broadcast", "gloo-tree"), ("gather", "gloo-posted"),
-        ("reduce", "gloo-reduce"),
+        ("reduce", "gloo-reduce"), ("send", "message"),
     ]  # fmt: skip
     for row in rows.values():
         assert row["events_s"] == pytest.approx(row["closed_form_s"], rel=1e-9) and "gloo" in row["chosen_by"]

@@ -84,6 +84,7 @@ HIERARCHIES: dict[str, dict[str, Hierarchy]] = {
     "broadcast": {"hierarchical": Hierarchy("binomial", leaders=True)},
     "gather": {"hierarchical": Hierarchy("binomial", leaders=True)},
     "reduce": {"hierarchical": Hierarchy("binomial", leaders=True)},
+    "send": {},
 }
 """The hierarchical algorithms by collective and name."""
 

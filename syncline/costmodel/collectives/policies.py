@@ -44,7 +44,6 @@ from syncline.costmodel.collectives.hierarchical import node_size
 from syncline.costmodel.collectives.nccl.nodes import NVLINK
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
-    COLLECTIVES,
     TABLE,
     algorithm_name,
     algorithms_on,
@@ -75,6 +74,7 @@ NCCL = {
     "broadcast": "scatter-all-gather",
     "gather": "binomial",
     "reduce": "reduce-scatter-gather",
+    "send": "message",
 }
 
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -122,7 +122,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     if name == "auto":
         return best_algorithm(kind, workers, nbytes, network)
     if name == "gloo":
-        return GLOO[kind]
+        return GLOO.get(kind, first)
     if name == "nccl":
         return _by_nccl(kind, workers, nbytes, network)
     if name in TABLE[kind]:
@@ -135,7 +135,8 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
     """Return the algorithms that policy ``nccl`` may choose on a flat network; an all-reduce has two."""
-    ring = NCCL.get(kind, "ring") if nccl_on(network) is None else NCCL_RUNS[kind]
+    plain = NCCL.get(kind, "ring")
+    ring = plain if nccl_on(network) is None else NCCL_RUNS.get(kind, plain)
     return (ring,) if kind in NCCL else (ring, "double-binary-tree")
 
 
@@ -175,7 +176,10 @@ def unless_named(name: str | None, network: Network | Topology) -> str | None:
 
 
 def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
-    """Return whether gloo's or NCCL's own algorithm carries every collective, so that no start rule applies."""
+    """Return whether gloo's or NCCL's own algorithm carries every collective that they have.
+
+    No start rule applies to these. A ``send`` is the same message in every library.
+    """
 
     def by_library(kind: str) -> bool:
         """Return whether a library's own algorithm carries this kind of collective."""
@@ -184,7 +188,7 @@ def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
             name = first_on(kind, network)
         return name == "gloo" or is_a_library_s(kind, name)
 
-    return all(by_library(kind) for kind in COLLECTIVES)
+    return all(by_library(kind) for kind in GLOO)
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:

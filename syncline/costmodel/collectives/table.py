@@ -65,8 +65,8 @@ TABLE: dict[str, dict[str, AnyAlgorithm]] = {
         **flat,
         **HIERARCHIES[kind],
         **PLACED.get(kind, {}),
-        GLOO[kind]: GLOO_ALGORITHMS[kind],
-        NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind],
+        **({GLOO[kind]: GLOO_ALGORITHMS[kind]} if kind in GLOO else {}),
+        **({NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind]} if kind in NCCL_RUNS else {}),
         **({**DIRECT_ALGORITHMS, MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
         **({NVLINK: NvlinkAlgorithm()} if kind in LAPS else {}),
     }
@@ -160,18 +160,18 @@ def hivemind_on(network: Network | Topology) -> HivemindCosts | None:
 def first_on(kind: str, network: Network | Topology) -> str:
     """Return the default algorithm of a collective on a network.
 
-    It is gloo's or NCCL's if the network carries the costs of that library; a direct exchange for an all-reduce, if it
-    carries those of hivemind; and else the collective's first.
+    It is gloo's or NCCL's if the network carries the costs of that library and the library has its own; a direct
+    exchange for an all-reduce, if the network carries the costs of hivemind; and else the collective's first.
 
     Raises:
         SpecError: an unknown collective.
     """
     first = algorithm_name(kind)
     if network.gloo is not None:
-        return GLOO[kind]
+        return GLOO.get(kind, first)
     if hivemind_on(network) is not None and kind == "all_reduce":
         return DIRECT
-    return first if nccl_on(network) is None else NCCL_RUNS[kind]
+    return first if nccl_on(network) is None else NCCL_RUNS.get(kind, first)
 
 
 def link_of_all(network: Network | Topology, workers: int) -> Any:

@@ -11,6 +11,7 @@ those of one group and one unit of the next level (`egress_bytes` counts those o
 | `all_gather`     | `(k - 1) n G`                                       |
 | `gather`         | `(k - 1) n G / k`                                   |
 | `all_to_all`     | `m (G - m / k) n / G` with m members in the latter  |
+| `send`           | `n` at the outermost level that the message crosses |
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ def level_bytes(
     """
     members, groups = len(ranks), workers // max(1, len(ranks))
     nbytes = np.zeros(len(unit_workers))
+    if collective == "send":
+        for level in message_levels((ranks[0], ranks[-1]), unit_workers) if members > 1 else ():
+            nbytes[level] = payload_bytes * groups
+        return nbytes
     below = 1
     for level, capacity in enumerate(unit_workers):
         counts = [len(range(0, min(size, ranks.stop), ranks.step)) for size in (below, capacity)]
@@ -80,12 +85,12 @@ def level_bytes(
             "all_to_all": outer * (members - inner) / members,
         }
         if collective not in factors:
-            raise SpecError("collective", collective, f"one whose bytes are counted: {', '.join(factors)}")
+            raise SpecError("collective", collective, f"one whose bytes are counted: {', '.join([*factors, 'send'])}")
         nbytes[level] = payload_bytes * factors[collective] * parents * groups
     return nbytes
 
 
-def message_levels(ranks: range, unit_workers: Sequence[int]) -> list[int]:
+def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[int]:
     """Return, for each member of a group but the last, the outermost level that its message to the next crosses.
 
     >>> message_levels(range(0, 8, 2), (4, 8))

@@ -88,6 +88,9 @@ def calls_by_level(
         outer = [len(ranks) / g / len(group) for group, g in zip(groups, inner_sizes, strict=True)]
         group_bytes = [*zip(reversed(groups), (n * g for g in reversed(outer)), strict=True)]
         yield from _of_groups(call, kind, group_bytes, workers, algorithm)
+    elif kind == "send":
+        for group in groups_like(ranks, workers):
+            yield call._replace(group=(group[0], group[-1]), encoded_bytes=0.0)
     else:
         yield from _of_groups(call, kind, [(group, n) for group in reversed(groups)], workers, algorithm)
 

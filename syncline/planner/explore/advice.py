@@ -16,7 +16,7 @@ from syncline.planner.advice.significance import fastest_by_loss
 from syncline.planner.advice.verdict import compared
 from syncline.planner.advice.words import layout_words, method_words
 from syncline.planner.explore.markup import filled
-from syncline.planner.explore.settings import BY_NAME
+from syncline.planner.explore.settings import BY_NAME, sizes_of_sites
 from syncline.planner.explore.settings_spec import failure_options, failures_of_settings, network_of
 from syncline.planner.explore.words import duration_text, percent
 from syncline.questions.advise import Advise
@@ -39,13 +39,14 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
     Raises:
         SpecError: settings that do not go together.
     """
+    workers = sum(sizes_of_sites(settings))
     question = Advise(
         model=settings.model,
         network=network(network_of(settings)),
         hardware=settings.hardware,
-        workers=settings.total,
+        workers=workers,
         tokens=settings.tokens,
-        batch_tokens=settings.batch * settings.total or None,
+        batch_tokens=settings.batch * workers or None,
         extrapolate=settings.losses == "extrapolated",
         failures=failures_of_settings(settings),
     )
@@ -68,14 +69,14 @@ def _advice(settings: PageSettings) -> Advice:
 
 def advise_line(settings: PageSettings) -> str:
     """Return the ``syncline advise`` command for the settings."""
-    joined = network_of(settings)
+    joined, workers = network_of(settings), sum(sizes_of_sites(settings))
     network_text = (
         joined if isinstance(joined, str) else yaml.safe_dump(joined, default_flow_style=True, width=10_000).strip()
     )
     words = [
         "syncline", "advise", "--model", settings.model, "--network", network_text, "--hardware", settings.hardware,
-        "--workers", str(settings.total), "--tokens", BY_NAME["tokens"].write(settings.tokens),
-        *(["--batch-tokens", str(settings.batch * settings.total)] if settings.batch else []),
+        "--workers", str(workers), "--tokens", BY_NAME["tokens"].write(settings.tokens),
+        *(["--batch-tokens", str(settings.batch * workers)] if settings.batch else []),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
         *failure_options(settings),
     ]  # fmt: skip

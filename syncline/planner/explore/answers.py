@@ -13,7 +13,7 @@ from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, option_origins, projection_assumptions
-from syncline.planner.explore.settings import BASELINE
+from syncline.planner.explore.settings import BASELINE, sizes_of_sites
 from syncline.planner.explore.settings_spec import explored_spec, failures_of_settings, network_of
 from syncline.planner.periods import COMPARED_PERIOD, PRESET
 from syncline.planner.projection.columns import ColumnRows
@@ -178,7 +178,7 @@ def _curves_of(settings: PageSettings) -> Curves:
     drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
     line = network(network_of(settings))
     compute_s = {name: float(plan.compute_s[number][0]) for name, number in numbers.items()}
-    if isinstance(line, Link) and settings.sites > 1:
+    if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:
         links = at_bandwidth(line, drawn[None])
         steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}
         return Curves(

@@ -18,7 +18,7 @@ from syncline.questions.explore import OFFERED, PageSettings
 from syncline.units import format_bytes
 
 GROUPS = (
-    ("Cluster", ("sites", "workers", "hardware", "inside", "bandwidth", "latency")),
+    ("Cluster", ("network", "sites", "workers", "hardware", "inside", "bandwidth", "latency")),
     ("Training", ("model", "replica", "batch", "tokens", "losses")),
     ("Methods", ("methods", "period", "compression")),
     ("Failures", ("mtbf", "restart", "storage")),
@@ -26,6 +26,9 @@ GROUPS = (
 
 SLIDERS = ("sites", "workers", "bandwidth", "latency", "batch", "tokens", "period", "mtbf", "restart", "storage")
 """Settings with a slider along their stops and a text field."""
+
+OF_SITES = ("sites", "workers", "inside")
+"""Settings that a network of the command has itself; the style sheet hides them beside it."""
 
 
 def filled(macro: str, *values: Any) -> str:
@@ -39,7 +42,7 @@ def form(settings: PageSettings) -> str:
     """Return all controls, with the settings' values."""
     groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
     others = (name for name in settings.methods if name not in OFFERED)
-    return filled("form", groups, settings, SLIDERS, [*OFFERED, *others], BASELINE)
+    return filled("form", groups, settings, SLIDERS, [*OFFERED, *others], BASELINE, OF_SITES)
 
 
 def ranking_table(ranking: Ranking, drawn: str = "") -> str:

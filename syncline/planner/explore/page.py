@@ -23,6 +23,7 @@ from syncline.planner.explore.words import (
     duration_text,
     headline,
     leading_methods,
+    line_name,
     percent,
     setting_line,
     threshold_rows,
@@ -81,9 +82,10 @@ class Page:
             _run(f"exploreSet({json.dumps(str(name))}, '', 0, true)")
             return
         self.problems = {}
-        if name in BY_NAME and name in markup.SLIDERS:
-            field, value = BY_NAME[name], getattr(self.wanted, name)
-            _run(f"exploreSet({json.dumps(name)}, {json.dumps(field.text(value))}, {field.place(value)}, false)")
+        for changed in ("bandwidth", "latency") if name == "network" else (name,):
+            if changed in markup.SLIDERS:
+                field, value = BY_NAME[changed], getattr(self.wanted, changed)
+                _run(f"exploreSet({json.dumps(changed)}, {json.dumps(field.text(value))}, {field.place(value)}, false)")
         await self.show()
 
     async def advise(self) -> None:
@@ -190,7 +192,8 @@ def _round_part(rows: list[Lane]) -> str:
 
 def _curves_part(ranked: Ranking, times: Curves) -> str:
     now = computing_now(ranked)
-    pictures = [utilisation_picture(times, ranked.settings.bandwidth, now, width) for width in WIDTHS]
+    settings = ranked.settings
+    pictures = [utilisation_picture(times, settings.bandwidth, now, width, line_name(settings)) for width in WIDTHS]
     return _heading(COMPUTES) + markup.figure(pictures) + markup.key(now, map(percent, now.values()))
 
 
@@ -208,7 +211,7 @@ def picture(settings: PageSettings, dark: bool) -> str:
     """Return all pictures of settings as one SVG."""
     ranked = ranking_of(settings)
     rows, times = _rounds(ranked), curves(settings)
-    used = utilisation_picture(times, settings.bandwidth, computing_now(ranked))
+    used = utilisation_picture(times, settings.bandwidth, computing_now(ranked), line=line_name(settings))
     pictures = [(COMPUTES, used), (_round_title(rows), round_picture(rows))]
     return standalone_svg(pictures, headline(ranked), [setting_line(settings), caveat(ranked)], dark)
 

@@ -65,14 +65,17 @@ def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
     return [(10.0**power / 8, format_bandwidth(10.0**power / 8)) for power in np.arange(first, last + 1).tolist()]
 
 
-def utilisation_picture(curves: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720) -> str:
-    """Draw the share of the time that computes over the bandwidth of a site's line; mark the settings' bandwidth.
+def utilisation_picture(
+    curves: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720, line: str = "a site's line"
+) -> str:
+    """Draw the share of the time that computes over the bandwidth of a line; mark the settings' bandwidth.
 
     Args:
         curves: the times over the bandwidth.
         bandwidth: the settings' bandwidth in bytes per second.
         now: method -> the share at that bandwidth, for the methods to draw.
         width: width in pixels; a narrow picture has no names at the ends of the lines.
+        line: the line in words.
     """
     narrow = width < 560
     margin, right, top, bottom = 46, 14 if narrow else 178, 42, 44
@@ -102,7 +105,7 @@ def utilisation_picture(curves: Curves, bandwidth: float, now: Mapping[str, floa
         )
         out.append(f'<text x="{x(rate):.1f}" y="{top + down + 17}" text-anchor="{anchor}">{description}</text>')
     unit = ", bit/s" if narrow else ""
-    name = f"bandwidth of a site's line{unit}"
+    name = f"bandwidth of {line}{unit}"
     out.append(f'<text x="{margin + across / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
     out.append('<text x="2" y="13">share of the time that computes</text>')
     marked = min(max(bandwidth, low), high)

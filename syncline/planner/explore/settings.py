@@ -8,15 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from syncline.costmodel import HARDWARE, MODELS, NETWORKS
+from syncline.costmodel import HARDWARE, MODELS, NETWORKS, Network
+from syncline.costmodel.egress import site_sizes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.methods import METHODS
-from syncline.questions.explore import Control, PageSettings
+from syncline.planner.solving.link_selection import LinkPlace, place_of
+from syncline.questions.explore import SITES, Control, PageSettings
+from syncline.specs.cluster.clusters import worker_count
+from syncline.specs.cluster.networks import network
 from syncline.units import format_bandwidth, format_seconds, parse_bandwidth, parse_count, parse_seconds
 
 BASELINE = "ddp-adam"
@@ -28,7 +33,56 @@ MOST_METHODS = 12
 INSIDE = tuple(
     name for name, preset in NETWORKS.items() if isinstance(preset.network, Link | TwoLevel) and "wan" not in name
 )
-CATALOGUES = {"models": tuple(MODELS), "hardware": tuple(HARDWARE), "inside": INSIDE}
+GIVEN_NETWORKS: dict[str, Network] = {}
+"""Networks of the command by name; a link names them, and no other."""
+
+
+def offer_network(description: Any) -> str:
+    """Offer a network in the page's list of networks, and return its name there.
+
+    Args:
+        description: a network as ``syncline project`` takes it.
+
+    Raises:
+        SpecError: a network without a number of workers, without sites, or with a line that no setting can describe.
+    """
+    joined = network(description, "--network")
+    workers = worker_count(joined)
+    if workers is None or site_sizes(joined, workers) is None:
+        raise SpecError("--network", description, "a network that states its workers, as places or sites of sizes do")
+    for setting, value in line_settings(place_of(joined, path="--network").link).items():
+        BY_NAME[setting].read(BY_NAME[setting].write(value))
+    name = joined.name or Path(str(description)).stem
+    GIVEN_NETWORKS[name] = joined
+    return name
+
+
+def given_line(settings: PageSettings) -> LinkPlace | None:
+    """Return the place of the lines between places of a network of the command; None for equal sites."""
+    return None if settings.network == SITES else place_of(GIVEN_NETWORKS[settings.network])
+
+
+def line_settings(line: Link) -> dict[str, float]:
+    """Return the settings of a line."""
+    return {"bandwidth": float(line.bandwidth_bytes_per_s), "latency": float(line.latency_s)}
+
+
+def sizes_of_sites(settings: PageSettings) -> tuple[int, ...]:
+    """Return the number of workers in each site."""
+    if settings.network == SITES:
+        return (settings.workers,) * settings.sites
+    joined = GIVEN_NETWORKS[settings.network]
+    sizes = site_sizes(joined, worker_count(joined) or 1)
+    assert sizes is not None, "a network with a place of lines has sites"
+    return sizes
+
+
+CATALOGUES: dict[str, Callable[[], tuple[str, ...]]] = {
+    "models": lambda: tuple(MODELS),
+    "hardware": lambda: tuple(HARDWARE),
+    "inside": lambda: INSIDE,
+    "networks": lambda: (SITES, *GIVEN_NETWORKS),
+}
 """Options of lists that a setting names."""
 
 
@@ -90,14 +144,16 @@ class Field:
     Attributes:
         name: name of the setting, and in a link.
         control: its declaration.
-        stops: values of its slider, or options of its list.
     """
 
     def __init__(self, name: str, control: Control) -> None:
         self.name, self.control = name, control
-        self.stops: tuple[Any, ...] = (
-            CATALOGUES[control.stops] if isinstance(control.stops, str) else tuple(control.stops)
-        )
+
+    @property
+    def stops(self) -> tuple[Any, ...]:
+        """Return the values of its slider, or the options of its list."""
+        stops = self.control.stops
+        return CATALOGUES[stops]() if isinstance(stops, str) else tuple(stops)
 
     def read(self, text: str) -> Any:
         """Return the value of a text.
@@ -165,7 +221,7 @@ def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]
     """
     values = dict(parse_qsl(query, keep_blank_values=True)) if isinstance(query, str) else dict(query)
     settings, problems = PageSettings(), []
-    for name, text in values.items():
+    for name, text in sorted(values.items(), key=lambda entry: entry[0] != "network"):  # which sets the line's numbers
         try:
             settings = with_text(settings, name, text)
         except SpecError as error:
@@ -174,11 +230,16 @@ def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]
 
 
 def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
-    """Return the settings with one value replaced.
+    """Return the settings with one value replaced; another network brings the numbers of its line.
 
     Raises:
         SpecError: there is no such setting, or the value is not allowed.
     """
     if name not in BY_NAME:
         raise SpecError("link", name, one_of(BY_NAME, name))
-    return replace(settings, **{name: BY_NAME[name].read(text)})
+    settings = replace(settings, **{name: BY_NAME[name].read(text)})
+    line = given_line(settings) if name == "network" else None
+    if line is None:
+        return settings
+    replica = settings.replica if len(set(sizes_of_sites(settings))) == 1 else "worker"
+    return replace(settings, replica=replica, **line_settings(line.link))

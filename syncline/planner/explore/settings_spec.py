@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,10 +13,12 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import method_of, named
-from syncline.planner.explore.settings import BASELINE, BY_NAME, to_query
+from syncline.planner.explore.settings import BASELINE, BY_NAME, given_line, sizes_of_sites, to_query
 from syncline.planner.projection.projections import refusal_of, with_steps_for
-from syncline.questions.explore import COMPRESSIONS, OWN, PageSettings
+from syncline.planner.projection.thresholds import at_bandwidth
+from syncline.questions.explore import COMPRESSIONS, OWN, SITES, PageSettings
 from syncline.specs import ProjectSpec, load_spec
+from syncline.specs.cluster.networks import network_fields
 from syncline.units import format_bandwidth, format_seconds
 
 TENSOR = 8
@@ -54,7 +56,8 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         SpecError: settings that do not go together.
     """
     layout = replica_layout(settings)
-    replicas = settings.total // Layout(**layout).workers
+    workers = sum(sizes_of_sites(settings))
+    replicas = workers // Layout(**layout).workers
     notes: list[str] = []
     methods = []
     for name in (BASELINE, *settings.methods):
@@ -71,7 +74,7 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         "source": f"?{to_query(settings)}",
         "model": settings.model,
         **({"tokens_per_worker": settings.batch} if settings.batch else {}),
-        "workers": settings.total,
+        "workers": workers,
         "steps": 1,
         "methods": methods,
         "networks": [network_of(settings)],
@@ -134,17 +137,25 @@ def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[
 def node_of(settings: PageSettings) -> int:
     """Return the number of workers of a node, over which tensor parallelism splits a matrix."""
     inside = NETWORKS[settings.inside].network
-    return min(settings.workers, inside.per_node if isinstance(inside, TwoLevel) else TENSOR)
+    is_node = settings.network == SITES and isinstance(inside, TwoLevel)
+    return min(*sizes_of_sites(settings), inside.per_node if is_node else TENSOR)
 
 
 def replica_layout(settings: PageSettings) -> dict[str, int]:
-    """Return the layout of a replica; an empty one if it is one worker."""
-    node = node_of(settings)
+    """Return the layout of a replica; an empty one if it is one worker.
+
+    Raises:
+        SpecError: a replica of a whole site where the sites differ in size.
+    """
+    node, sizes = node_of(settings), sizes_of_sites(settings)
+    if len(set(sizes)) > 1 and "site" in settings.replica:
+        expected = f"worker or node, as {settings.network} has sites of {', '.join(map(str, sizes))} workers"
+        raise SpecError("replica", settings.replica, expected)
     degrees = {
         "worker": {},
         "node": {"tensor": node},
-        "site": {"data": settings.workers},
-        "nodes in a site": {"tensor": node, "data": settings.workers // node},
+        "site": {"data": sizes[0]},
+        "nodes in a site": {"tensor": node, "data": sizes[0] // node},
     }[settings.replica]
     return {name: count for name, count in degrees.items() if count > 1}
 
@@ -162,6 +173,10 @@ def network_of(settings: PageSettings) -> Any:
     Raises:
         SpecError: the site has a node that is not full.
     """
+    given = given_line(settings)
+    if given is not None:
+        link = at_bandwidth(given.link, settings.bandwidth)
+        return network_fields(given.with_link(replace(link, latency_s=settings.latency)))
     inside, line = NETWORKS[settings.inside].network, line_of(settings)
     if settings.workers == 1:
         return line

@@ -9,8 +9,8 @@ import numpy as np
 
 from syncline.costmodel.network.paths import Floats
 from syncline.planner.explore.answers import Curves, Ranking, crossing
-from syncline.planner.explore.settings import BASELINE, format_count
-from syncline.questions.explore import PageSettings
+from syncline.planner.explore.settings import BASELINE, format_count, given_line, sizes_of_sites
+from syncline.questions.explore import SITES, PageSettings
 from syncline.units import format_bandwidth, format_seconds
 
 TIE = 1.05
@@ -63,10 +63,21 @@ def waiting(row: Mapping[str, Any]) -> float:
 
 def setting_line(settings: PageSettings) -> str:
     """Return the settings in one line."""
-    cluster = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
-    line = f"{format_bandwidth(settings.bandwidth)} and {duration_text(settings.latency)} one way between sites"
+    rate = f"{format_bandwidth(settings.bandwidth)} and {duration_text(settings.latency)} one way"
+    if settings.network == SITES:
+        cluster = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
+        line = f"{rate} between sites"
+    else:
+        cluster = f"{settings.model} on the {sum(sizes_of_sites(settings))} {settings.hardware} of {settings.network}"
+        line = f"{rate} on {line_name(settings)}"
     fails = f", a worker fails once in {settings.mtbf / 3600:,.4g} h" if settings.mtbf else ""
     return f"{cluster}, {line}, {format_count(settings.tokens)} tokens{fails}"
+
+
+def line_name(settings: PageSettings) -> str:
+    """Return the line whose bandwidth the curves vary, in words."""
+    given = given_line(settings)
+    return "a site's line" if given is None else f"the narrowest line ({given.link.name or given.name})"
 
 
 def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -113,7 +124,7 @@ def caveat(ranking: Ranking) -> str:
 
 def leading_methods(ranking: Ranking, curves: Curves) -> str:
     """Return the sentence with the fastest method in each range of a site's bandwidth."""
-    if ranking.settings.sites == 1:
+    if len(sizes_of_sites(ranking.settings)) == 1:
         return "One site: nothing crosses the line between sites, whose bandwidth and latency change nothing."
     fitting = {row["method"] for row in ranking.rows if row["fits"] is not False}
     sentence = _leaders(curves, fitting or set(curves.step_s))
@@ -126,7 +137,7 @@ def leading_methods(ranking: Ranking, curves: Curves) -> str:
 
 def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str]]:
     """Return per method the bandwidths at which it is 5% faster than the baseline, and the one that suffices."""
-    if ranking.settings.sites == 1:
+    if len(sizes_of_sites(ranking.settings)) == 1:
         return []
     return [
         (

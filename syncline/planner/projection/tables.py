@@ -137,7 +137,7 @@ def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
         methods: dict[str, dict[str, None]] = {}
         counts = set()
         for row in rows:
-            if row["network"] == network.name and row["timed_by"] is not None and row["workers"] > 1:
+            if row["network"] == network.name and row["timed_by"] is not None and row["algorithm"]:
                 methods.setdefault(row["algorithm"], {})[row["method"]] = None
                 counts.add(row["workers"])
         order = ring_text(network, max(counts)) if counts else ""

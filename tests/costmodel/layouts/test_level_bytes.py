@@ -13,7 +13,7 @@ from syncline.errors import SpecError
 from syncline.specs import named_cluster, network
 
 OF = (8, 32, 64)
-KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "gather", "all_to_all")
+KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "gather", "all_to_all", "send")
 
 
 def test_capacities_of_networks() -> None:
@@ -61,6 +61,11 @@ def test_groups_inside_a_unit_send_nothing_further(kind: str, stride: int, size:
 def test_messages_from_stage_to_stage() -> None:
     assert message_levels(range(0, 64, 16), OF) == [1, 2, 1]
     assert message_levels(range(1), OF) == []
+
+
+def test_a_message_counts_at_the_outermost_level_that_it_crosses() -> None:
+    assert level_bytes("send", 10.0, range(0, 64, 16), 64, OF).tolist() == [0, 0, 16 * 10.0]
+    assert level_bytes("send", 10.0, range(8), 64, OF).tolist() == [8 * 10.0, 0, 0]
 
 
 def test_an_unknown_collective_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,10 +13,21 @@ from hypothesis import strategies as st
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.methods import METHODS
+from syncline.planner.explore import settings as settings_module
 from syncline.planner.explore.answers import ranking_of
-from syncline.planner.explore.settings import BASELINE, BY_NAME, FIELDS, format_count, from_query, to_query, with_text
+from syncline.planner.explore.settings import (
+    BASELINE,
+    BY_NAME,
+    FIELDS,
+    format_count,
+    from_query,
+    offer_network,
+    to_query,
+    with_text,
+)
 from syncline.planner.explore.settings_spec import explored_spec, network_of, spec_text
 from syncline.questions.explore import OFFERED, PageSettings
+from syncline.specs import network
 from syncline.units import parse_count
 from syncline.yamls import parse_yaml
 
@@ -128,3 +141,66 @@ def test_networks_are_those_of_the_settings():
     line = {"latency": "20 ms", "bandwidth": "1 Gbit/s", "name": "1 Gbit/s and 20 ms"}
     assert network_of(PageSettings(workers=1)) == line
     assert [level.get("units") for level in network_of(PageSettings(workers=4))["levels"]] == [4, 2]
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """A network of three places of different sizes, offered as the command does."""
+    monkeypatch.setattr(settings_module, "GIVEN_NETWORKS", {})
+    rates = {("us", "eu"): "210 Mbit/s", ("us", "asia"): "134 Mbit/s", ("eu", "asia"): "76 Mbit/s"}
+    lines = [{"from": a, "to": b, "bandwidth": rate, "latency": "0.1 s"} for (a, b), rate in rates.items()]
+    inside = {"bandwidth": "6.9 Gbit/s", "latency": "350 us"}
+    fields = {"kind": "matrix", "places": {"us": 2, "eu": 2, "asia": 1}, "lines": lines, "inside": inside}
+    file = tmp_path / "lab.yaml"
+    file.write_text(json.dumps(fields))
+    yield fields, offer_network(str(file))
+    for cached in (explored_spec, ranking_of):
+        cached.cache_clear()
+
+
+def test_a_network_of_the_command_brings_its_workers_and_its_narrowest_line(lab):
+    fields, name = lab
+    settings, problems = from_query({"model": "gpt-160m", "network": name, "period": "64"})
+    assert (name, problems, settings.replica) == ("lab", [], "worker")
+    assert (settings.bandwidth, settings.latency) == (76e6 / 8, 0.1)
+    assert from_query(to_query(settings)) == (settings, [])
+    rows = {row["method"]: row["step_time_s"] for row in ranking_of(settings).rows}
+    assert explored_spec(settings).spec.workers == 5
+    projected = sl.project(parse_yaml(spec_text(settings)) | {"networks": [fields]})
+    for row in projected.rows:
+        assert rows[row["method"]] == pytest.approx(row["step_time_s"], rel=1e-12)
+
+
+def test_its_lines_between_places_change_together(lab):
+    fields, name = lab
+    settings = with_text(PageSettings(), "network", name)
+    wider = network(network_of(with_text(settings, "bandwidth", "152 Mbit/s")))
+    given = network(fields)
+    for i, j in itertools.product(range(3), range(2)):
+        ratio = 1 if i == j else 2
+        assert wider.lines[i][j].bandwidth_bytes_per_s == ratio * given.lines[i][j].bandwidth_bytes_per_s
+        assert wider.lines[i][j].latency_s == given.lines[i][j].latency_s
+
+
+def test_sites_of_different_sizes_are_no_replicas(lab):
+    settings = replace(with_text(PageSettings(), "network", lab[1]), replica="site")
+    with pytest.raises(SpecError, match="replica: got 'site'; expected worker or node, as lab has sites of 2, 2, 1"):
+        explored_spec(settings)
+
+
+@pytest.mark.parametrize("text", ["10gbe", "/etc/passwd", "lab.yaml", "os:system"])
+def test_a_link_names_no_other_network(lab, text):
+    with pytest.raises(SpecError, match=r"network: got .*; expected one of .*'sites'"):
+        with_text(PageSettings(), "network", text)
+
+
+@pytest.mark.parametrize(
+    ("description", "line"),
+    [
+        ("10gbe", "--network: got '10gbe'; expected a network that states its workers"),
+        ("nowhere", "--network: got 'nowhere'"),
+    ],
+)
+def test_networks_that_no_page_can_have_are_refused(description, line):
+    with pytest.raises(SpecError, match=line):
+        offer_network(description)

@@ -38,7 +38,8 @@ def test_what_each_worker_has_reaches_whom_it_must(of, workers):
     knows = np.eye(workers, dtype=bool)  # knows[i, j]: worker i has heard, first or second hand, from worker j
     for senders, receivers, _ in rounds(kind, workers, 1.0, algorithm):
         knows[receivers] |= knows[senders]
-    assert {"broadcast": knows[:, 0], "gather": knows[0]}.get(kind, knows).all()
+    reached = {"broadcast": knows[:, 0], "gather": knows[0], "reduce": knows[0], "send": knows[-1, 0]}
+    assert reached.get(kind, knows).all()
 
 
 @given(workers)

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from syncline.costmodel import COLLECTIVES, GLOO, GlooCosts, Link, collective_s, topology
+from syncline.costmodel import GLOO, GlooCosts, Link, collective_s, topology
 from syncline.costmodel.network.topology import among
 from syncline.sim import (
     Call,
@@ -98,7 +98,7 @@ def test_phases_do_not_forget() -> None:
 
 
 @pytest.mark.parametrize("by", ["auto", "events"])
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", GLOO)
 def test_a_collective_by_itself(kind: str, by: str) -> None:
     told = collective_finish_s(kind, WORKERS, 1e5, KNOWN, GLOO[kind], evaluator=by)
     np.testing.assert_array_equal(collective_finish_s(kind, WORKERS, 1e5, KNOWN, evaluator=by), told)

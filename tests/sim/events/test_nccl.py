@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import COLLECTIVES, OF_NCCL, Link, NcclCosts, Sites, collective_s, wire_bytes
+from syncline.costmodel import OF_NCCL, Link, NcclCosts, Sites, collective_s, wire_bytes
+from syncline.costmodel.collectives.nccl.sockets import NCCL_KINDS
 from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
@@ -28,7 +30,7 @@ costs = st.builds(
     st.sampled_from([0.0, 0.1]),
 )
 links = st.builds(Link, st.floats(1e-4, 10.0), st.floats(1e2, 1e5), overhead_s=st.sampled_from([0.0, 1e-2]), nccl=costs)
-kinds = st.sampled_from(COLLECTIVES)
+kinds = st.sampled_from(NCCL_KINDS)
 
 
 def finish_s(kind, workers, nbytes, network, starts_s=None, by="events", rule="eager"):
@@ -75,22 +77,18 @@ def recurrence(kind, nbytes, links_, starts_s, cut):
         for at, size in enumerate(sizes):
             for i in range(p):
                 send(i, (i + 1) % p, size, at - cut.slices)
-    elif kind == "broadcast":
-        while sum_left(nbytes, arrived, cut) > 0:
-            piece = min(cut.chain_piece_bytes, sum_left(nbytes, arrived, cut))
-            at = len(arrived[1])
-            for i in range(p - 1):
-                send(i, i + 1, piece, at if i else None)
+    elif kind in ("broadcast", "reduce"):  # along the chain, or back
+        chain = list(range(p)) if kind == "broadcast" else list(range(p))[::-1]
+        while (left := nbytes - len(arrived[chain[1]]) * cut.chain_piece_bytes) > 0:
+            piece, at = min(cut.chain_piece_bytes, left), len(arrived[chain[1]])
+            for i, j in itertools.pairwise(chain):
+                send(i, j, piece, None if i == chain[0] else at)
     else:
         for k in range(p - 1):
             for i in range(p) if kind == "all_to_all" else (k + 1,):
                 j = (i + k + 1) % p if kind == "all_to_all" else 0
                 send(i, j, nbytes / p if kind == "all_to_all" else nbytes, None)
     return [max([out[i], *arrived[i]]) for i in range(p)]
-
-
-def sum_left(nbytes, arrived, cut):
-    return nbytes - len(arrived[1]) * cut.chain_piece_bytes
 
 
 @given(kinds, st.integers(2, 6), st.floats(1, 2e4), costs, st.integers(0, 2**31))
@@ -136,7 +134,7 @@ def test_workers_that_share_a_channel_are_left_to_the_events():
     assert collective_finish_s("all_to_all", 4, 1e8, sites, "nccl-posted").max() > 2e8 / 4 / 1e8
 
 
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", NCCL_KINDS)
 def test_rounds_carry_the_bytes_that_are_told(kind):
     for workers in (1, 2, 5, 6):
         played = sent_bytes(rounds(kind, workers, 4e6, OF_NCCL[kind][0]), workers)

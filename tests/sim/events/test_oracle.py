@@ -85,7 +85,7 @@ def collectives(draw, workers, network, key):
         whole = group is None and not isinstance(network, list)
         algorithm = draw(st.sampled_from(algorithms_on(kind, network, workers) if whole else list(ALGORITHMS[kind])))
     elif what == "gloo":
-        algorithm = GLOO[kind]
+        algorithm = GLOO.get(kind)
     elif what == "rounds" and ranks > 1:
         rounds = draw(any_rounds(ranks))
     stream = draw(st.sampled_from(["network", "network", "other"]))

@@ -25,6 +25,7 @@ k = 1, ..., L, which is P - 1 for a power of two:
 | `broadcast`      | `binomial`           | L                   | nL                    | n(P - 1)/P               |
 |                  | `scatter-all-gather` | L + P - 1           | n(c + P - 1)/P        | n(P - 1 + H)/P           |
 | `gather`         | `binomial`           | L, *                | n(P - 1)              | n O/P                    |
+| `send`           | `message`            | 1                   | n                     | n/P                      |
 
 A message waits for the arrival of the message before it, so a collective takes ``messages (alpha + o) + (bytes in
 sequence) / R``, except for those with a star if messages are eager: a worker's messages follow each other without
@@ -64,6 +65,7 @@ from syncline.costmodel.collectives.algorithms.base import (
 from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE, REDUCE_AND_BROADCAST
 from syncline.costmodel.collectives.algorithms.double_binary_tree import DOUBLE_BINARY_TREE
 from syncline.costmodel.collectives.algorithms.gather import GATHER
+from syncline.costmodel.collectives.algorithms.message import MESSAGE
 from syncline.costmodel.collectives.algorithms.pairwise import PAIRWISE
 from syncline.costmodel.collectives.algorithms.rabenseifner import RABENSEIFNER
 from syncline.costmodel.collectives.algorithms.recursive_doubling import (
@@ -93,5 +95,6 @@ FLAT: dict[str, dict[str, Algorithm]] = {
     "broadcast": {"binomial": BROADCAST, "scatter-all-gather": SCATTER_ALL_GATHER},
     "gather": {"binomial": GATHER},
     "reduce": {"binomial": REDUCE, "reduce-scatter-gather": REDUCE_SCATTER_GATHER},
+    "send": {"message": MESSAGE},
 }
 """The algorithms of each collective on workers with equal links, by name; the first is the default."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import COLLECTIVES, OF_NCCL, Link, algorithms_on, best_algorithm, chosen_algorithm, collective_s
+from syncline.costmodel import OF_NCCL, Link, algorithms_on, best_algorithm, chosen_algorithm, collective_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.nccl.sockets import NCCL_KINDS, NcclCosts, nccl_sockets_s
 from syncline.costmodel.collectives.vectorised import carried
@@ -83,7 +83,7 @@ def test_one_worker_and_no_bytes_take_no_time_and_arguments_broadcast() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", NCCL_KINDS)
 def test_a_link_that_knows_nccl_carries_by_it_what_names_nothing(kind: str) -> None:
     seconds = nccl_sockets_s(kind, 8, 1e8, KNOWN)
     assert collective_s(kind, 8, 1e8, KNOWN) == collective_s(kind, 8, 1e8, KNOWN, OF_NCCL[kind][0]) == seconds

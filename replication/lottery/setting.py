@@ -1,0 +1,66 @@
+"""The setting of the lottery, and the knobs of its trials."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from syncline.runs.sweep.search import Tuned
+from syncline.seeds import generator
+from syncline.yamls import parse_yaml
+
+FILE = Path(__file__).with_name("lottery.yaml")
+RESULTS = Path(__file__).parents[2] / "results" / "replication" / "lottery"
+
+
+def lottery_setting(file: Path = FILE) -> dict[str, Any]:
+    """Return the fields of ``lottery.yaml``."""
+    fields: dict[str, Any] = parse_yaml(file.read_text(encoding="utf-8"))
+    return fields
+
+
+def drawn_knobs(label: str, tune: Mapping[str, str], trials: int, seed: int) -> list[dict[str, float]]:
+    """Return the knobs of each trial of a method, drawn independently and log-uniformly, to four digits.
+
+    Args:
+        label: name of the method, which names its stream of random numbers.
+        tune: range of each knob by its path, as in ``{lr: 1e-4..1e-2, beta: 1-0.1..1-0.01}``.
+        trials: number of trials.
+        seed: seed of all draws.
+
+    >>> drawn_knobs("demo", {"lr": "1e-3..1e-2", "beta": "1-0.1..1-0.01"}, 1, 0)
+    [{'lr': 0.005744, 'beta': 0.9861}]
+    """
+    ranges = [Tuned.parse(f"{path}={ends}") for path, ends in tune.items()]
+    draws = generator(seed, f"lottery {label}").random((trials, len(ranges)))
+    return [
+        {
+            tuned.path: float(f"{tuned.value(tuned.low * math.exp(part * math.log(tuned.high / tuned.low))):.4g}")
+            for tuned, part in zip(ranges, row, strict=True)
+        }
+        for row in draws.tolist()
+    ]
+
+
+def with_knobs(method: Mapping[str, Any], knobs: Mapping[str, float]) -> dict[str, Any]:
+    """Return a method's fields with knobs by their paths.
+
+    >>> with_knobs({"kind": "mt-dao", "omegas": [0.9], "lr": 0.1}, {"omegas.0": 0.95, "lr": 0.2})
+    {'kind': 'mt-dao', 'omegas': [0.95], 'lr': 0.2}
+    """
+    fields: dict[str, Any] = copy.deepcopy(dict(method))
+    for path, value in knobs.items():
+        *parents, last = path.split(".")
+        parent: Any = fields
+        for name in parents:
+            parent = parent[int(name)] if name.isdigit() else parent[name]
+        parent[int(last) if last.isdigit() else last] = value
+    return fields
+
+
+def labels(setting: Mapping[str, Any]) -> Sequence[str]:
+    """Return the names of the methods in their order."""
+    return [str(entry["method"]["label"]) for entry in setting["methods"]]
