@@ -59,38 +59,38 @@ VOTES = tuple(_BITS)
 """The names of the votes, one for each row of the table."""
 
 
-def _known(vote: str, workers: IntOrArray) -> None:
+def _check_vote(vote: str, workers: IntOrArray) -> None:
     """Raise SpecError for an unknown vote or less than one worker."""
     if vote not in _BITS:
         raise SpecError("vote", vote, one_of(_BITS, vote))
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
 
 
-def vote_bits_per_parameter(how: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
+def vote_bits_per_parameter(vote: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
     """Return the bits per parameter on a worker's (or the server's) link in a vote, by the paper's table.
 
     Args:
-        how: one of ``VOTES``.
+        vote: one of ``VOTES``.
         workers: P, at least 1.
         word_bits: b, the width of a word of the parameter servers.
 
     Raises:
         SpecError: an unknown vote, or no worker.
 
-    >>> [float(vote_bits_per_parameter(how, 8)) for how in VOTES]
+    >>> [float(vote_bits_per_parameter(vote, 8)) for vote in VOTES]
     [512.0, 84.0, 7.0, 1.875]
     """
-    _known(how, workers)
-    return _BITS[how](workers, word_bits)
+    _check_vote(vote, workers)
+    return _BITS[vote](workers, word_bits)
 
 
 def vote_s(
-    how: str, workers: IntOrArray, parameters: IntOrArray, link: Link, word_bits: IntOrArray = 32
+    vote: str, workers: IntOrArray, parameters: IntOrArray, link: Link, word_bits: IntOrArray = 32
 ) -> FloatOrArray:
     """Return the seconds of a vote by the paper's table: ``latencies alpha + bits N / (8 B)``.
 
     Args:
-        how: one of ``VOTES``.
+        vote: one of ``VOTES``.
         workers: P, at least 1.
         parameters: N, the number of parameters that the workers vote on.
         link: the link of each worker, with latency alpha and B bytes per second.
@@ -99,8 +99,8 @@ def vote_s(
     Raises:
         SpecError: an unknown vote, or no worker.
     """
-    bits = vote_bits_per_parameter(how, workers, word_bits)
-    return _LATENCIES[how](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
+    bits = vote_bits_per_parameter(vote, workers, word_bits)
+    return _LATENCIES[vote](workers) * link.latency_s + bits * parameters / (8 * link.goodput_bytes_per_s)
 
 
 class VotePart(NamedTuple):
@@ -111,11 +111,11 @@ class VotePart(NamedTuple):
     algorithm: str
 
 
-def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
+def vote_parts(vote: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
     """Return the collectives of a vote in their order, by the table of our collectives.
 
     Args:
-        how: one of ``VOTES``.
+        vote: one of ``VOTES``.
         workers: P, at least 1.
         parameters: N, the number of parameters that the workers vote on.
         word_bits: b, the width of a word of the parameter servers.
@@ -123,25 +123,25 @@ def vote_parts(how: str, workers: int, parameters: int, word_bits: int = 32) -> 
     Raises:
         SpecError: an unknown vote, or no worker.
     """
-    _known(how, workers)
+    _check_vote(vote, workers)
     words, signs = parameters * word_bits / 8, parameters / 8
-    if how == "one-bit":
+    if vote == "one-bit":
         return (
             VotePart("all_to_all", signs, "pairwise"),
             VotePart("all_gather", signs / workers, "recursive-doubling"),
         )
-    if how == "direct":
+    if vote == "direct":
         return (VotePart("all_reduce", signs * int(tree_depth(workers + 1)), "rabenseifner"),)
-    return (VotePart("all_reduce", words, f"server-{how}"),)
+    return (VotePart("all_reduce", words, f"server-{vote}"),)
 
 
 def vote_by_collectives_s(
-    how: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
+    vote: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
 ) -> float:
     """Return the seconds of the collectives in `vote_parts`, in closed form.
 
     Args:
-        how: one of ``VOTES``.
+        vote: one of ``VOTES``.
         workers: P, at least 1.
         parameters: N, the number of parameters that the workers vote on.
         link: the link of each worker.
@@ -151,7 +151,7 @@ def vote_by_collectives_s(
     Raises:
         SpecError: an unknown vote, or no worker.
     """
-    parts = vote_parts(how, workers, parameters, word_bits)
+    parts = vote_parts(vote, workers, parameters, word_bits)
     return sum(
         float(collective_s(part.collective, workers, part.nbytes, link, part.algorithm, rule=rule)) for part in parts
     )

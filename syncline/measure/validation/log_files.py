@@ -53,7 +53,7 @@ def _collective(entry: Logged, network: Network | None) -> _Row:
 def _preset(entry: Logged) -> Network:
     """Return the preset of the machines that a log names."""
     gpu = entry.setting["gpu"]
-    presets = [found.network for found in gpus_in(gpu) if found.network]
+    presets = [machine.network for machine in gpus_in(gpu) if machine.network]
     if not presets:
         expected = "--cluster with the network, as the log names no GPU whose machines have a preset"
         raise log_error(entry.file, entry.line, f"gpu: got {gpu!r}; expected {expected}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import override
@@ -124,9 +124,7 @@ class TopKCompressor(CompressorBase):
 
     @override
     def build(self) -> optim.Compressor:
-        from syncline.comm import SparsePairs
-
-        return optim.TopK(self.fraction, SparsePairs(self.index_bits, self.value_format))
+        return optim.TopK(self.fraction, _pairs(self))
 
 
 class LpCompressor(CompressorBase):
@@ -248,9 +246,14 @@ class BlockTopKCompressor(CompressorBase):
 
     @override
     def build(self) -> optim.Compressor:
-        from syncline.comm import SparsePairs
+        return optim.BlockTopK(self.k, self.chunk, self.basis, _pairs(self))
 
-        return optim.BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value_format))
+
+def _pairs(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
+    """Return the encoding of a compressor's pairs of index and value."""
+    from syncline.comm import SparsePairs
+
+    return SparsePairs(compressor.index_bits, compressor.value_format)
 
 
 class OneBitCompressor(CompressorBase):
