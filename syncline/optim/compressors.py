@@ -69,6 +69,7 @@ class Compressor(Protocol):
 
     def check(self, workers: int) -> None:
         """Refuse a group that is too large for the compressor; by default none is."""
+        return
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return the bytes that one worker sends for a tensor of this shape."""

@@ -55,7 +55,7 @@ def model_of(row: Row) -> ModelShape:
         SpecError: no model has this name, or it is no transformer.
     """
     described = parse_yaml(row["model"])
-    sizes = {name: _count(row, name) for name in SIZES if row.get(name)}
+    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}
     shape = model(described if isinstance(described, dict) else {"kind": described}, "model")
     if not isinstance(shape, ModelShape):
         raise SpecError("model", row["model"], "a transformer's shape: a name, a config.json, or fields in braces")
@@ -151,7 +151,7 @@ def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
 @cache
 def _network(text: str) -> Network:
     if not text:
-        raise SpecError("network", text, f"a network, which tables need unless the hardware is {one_of(MACHINES)}")
+        raise SpecError("network", text, f"a network, unless the hardware is {one_of(MACHINES, text)}")
     return network(parse_yaml(text), "network")
 
 
