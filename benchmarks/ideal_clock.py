@@ -1,8 +1,8 @@
 """The idealised clock of Charles et al., Appendix A, with which the paper and public calculators time DiLoCo.
 
-Computing takes ``6 N D / (R Q)``. An all-reduce of N parameters over P nodes takes ``2 S / W (1 - 1/P) + latency`` with
-S its bytes; nothing overlaps. In contrast to the cost model of this package, the clock has no topology, one latency per
-collective, no update of the optimizer and no buckets.
+Computing takes ``6 N D / (R Q)`` seconds for N parameters and D tokens on R chips of Q FLOP/s. An all-reduce of S bytes
+over P nodes of bandwidth W takes ``2 S / W (1 - 1/P) + latency``. Nothing overlaps. In contrast to the cost model of
+this package, the clock has no topology, one latency per collective, no update of the optimizer and no buckets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class IdealClock:
     """The inputs and times of the idealised clock.
 
     Args:
-        parameters: N.
+        parameters: N, parameters of the model.
         tokens: D, tokens of the whole training.
         batch_tokens: B, tokens of a step of all replicas.
         replicas: M, each in a separate data centre; 1 for data parallelism.
@@ -78,6 +78,7 @@ class IdealClock:
         return self._all_reduce_s(self.chips, self.outer_bandwidth_bytes_per_s, self.outer_latency_s)
 
     def _all_reduce_s(self, nodes: float, bandwidth_bytes_per_s: float, latency_s: float) -> float:
+        """Return the seconds of an all-reduce of all parameters."""
         nbytes = self.parameters * self.bytes_per_parameter
         return 2 * nbytes / bandwidth_bytes_per_s * (1 - 1 / nodes) + latency_s
 
@@ -86,9 +87,9 @@ class IdealClock:
         return self.compute_s + self.outer_s * self.steps
 
     def diloco_s(self, period: float) -> float:
-        """Return the seconds of DiLoCo.
+        """Return the seconds of DiLoCo, with a replica in each data centre.
 
-        M = 1 is data parallelism with an outer step; M >= 2 has a replica in each data centre.
+        A single replica is data parallelism with an outer step.
 
         Args:
             period: H, steps between two outer steps; positive.

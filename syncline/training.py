@@ -36,10 +36,10 @@ class History:
     Attributes:
         seeds: seed of each replica, ``(S,)``.
         steps: number of completed steps, ``T``.
-        loss: ``(T, S)`` training loss, mean over the workers, at the parameters before each step.
-        trace: name -> ``(T, S, ...)`` cheap diagnostics of the task and of the method after each step.
-        eval_step: ``(E,)`` completed steps at each evaluation, from 0.
-        evaluation: name -> ``(E, S)`` metrics of the mean of the workers' parameters.
+        loss: training loss, mean over the workers, at the parameters before each step, ``(T, S)``.
+        trace: diagnostics of the task and of the method after each step, by name, ``(T, S, ...)``.
+        eval_step: number of completed steps at each of E evaluations, ``(E,)``.
+        evaluation: metrics of the mean of the workers' parameters, by name, ``(E, S)``.
         diverged_at: per seed, the first step (from 0) whose training loss was not finite; T if only the evaluation
             after the last step was not finite; else None.
         interrupted: whether the user stopped the training; all fields then cover the completed steps.
@@ -62,11 +62,11 @@ class History:
         longest = max(parts, key=lambda part: part.steps)
 
         def padded(values: Array, length: int) -> Array:
-            gap = np.full((length - len(values), *values.shape[1:]), np.nan)
-            return np.concatenate([values, gap]) if len(gap) else values
+            padding = np.full((length - len(values), *values.shape[1:]), np.nan)
+            return np.concatenate([values, padding]) if len(padding) else values
 
         def at_evaluations(part: History, values: Array) -> Array:
-            row_of_step = {step: row for step, row in zip(part.eval_step.tolist(), values, strict=True)}
+            row_of_step = dict(zip(part.eval_step.tolist(), values, strict=True))
             missing = np.full(values.shape[1:], np.nan)
             return np.stack([row_of_step.get(step, missing) for step in longest.eval_step.tolist()])
 
@@ -90,10 +90,9 @@ class History:
 
     def last_evaluation(self) -> dict[str, Array]:
         """Return the metrics after the last step, each ``(S,)``; NaN if the training stopped before this evaluation."""
-        measured = len(self.eval_step) and self.eval_step[-1] == self.steps
-        return {
-            name: v[-1] if measured else np.full_like(v[-1], np.nan) for name, v in self.evaluation.items() if len(v)
-        }
+        has_last = len(self.eval_step) and self.eval_step[-1] == self.steps
+        last_rows = {name: values[-1] for name, values in self.evaluation.items() if len(values)}
+        return {name: row if has_last else np.full_like(row, np.nan) for name, row in last_rows.items()}
 
     def final_records(self) -> list[dict[str, Any]]:
         """Return a flat record of final metrics for each seed.
@@ -101,23 +100,20 @@ class History:
         ``distance_mean`` is the mean over the last tenth of the steps, for tasks that trace a distance.
         """
         tenth = max(1, self.steps // 10)
-        rows = []
-        for s, seed in enumerate(self.seeds):
-            row: dict[str, Any] = {"seed": seed, "steps": self.steps, "diverged_at": self.diverged_at[s]}
-            row |= {name: float(values[s]) for name, values in self.last_evaluation().items()}
+        records = []
+        for index, seed in enumerate(self.seeds):
+            record: dict[str, Any] = {"seed": seed, "steps": self.steps, "diverged_at": self.diverged_at[index]}
+            record |= {name: float(values[index]) for name, values in self.last_evaluation().items()}
             if self.steps:
-                row["train_loss"] = float(self.loss[-tenth:, s].mean())
-                row |= {
-                    f"{name}_mean": float(values[-tenth:, s].mean())
-                    for name, values in self.trace.items()
-                    if values.ndim == 2
-                }
-            rows.append(row)
-        return rows
+                record["train_loss"] = float(self.loss[-tenth:, index].mean())
+                numbers = {name: values for name, values in self.trace.items() if values.ndim == 2}
+                record |= {f"{name}_mean": float(values[-tenth:, index].mean()) for name, values in numbers.items()}
+            records.append(record)
+        return records
 
 
 class StepLog:
-    """A log of one tensor per step, all of shape ``(*s)``, stored in blocks, as single tensors take 500 bytes each."""
+    """A log of one tensor per step, all of one shape, stored in blocks, because each tensor takes 500 extra bytes."""
 
     def __init__(self) -> None:
         self._blocks: list[list[torch.Tensor] | torch.Tensor] = [[]]
@@ -134,13 +130,13 @@ class StepLog:
         return STEPS_PER_BLOCK * (len(self._blocks) - 1) + len(self._blocks[-1])
 
     def part(self, first: int, last: int) -> torch.Tensor | None:
-        """Return the tensors of steps ``first`` to ``last - 1``, ``(n, *s)``; None if there are none."""
+        """Return the tensors of steps ``first`` to ``last - 1``, ``(last - first, ...)``; None if there are none."""
         parts = []
         for number in range(first // STEPS_PER_BLOCK, min(-(-last // STEPS_PER_BLOCK), len(self._blocks))):
-            before, block = number * STEPS_PER_BLOCK, self._blocks[number]
-            some = block[max(first - before, 0) : last - before]
-            if len(some):
-                parts.append(torch.stack(some) if isinstance(some, list) else some)
+            block_start, block = number * STEPS_PER_BLOCK, self._blocks[number]
+            part = block[max(first - block_start, 0) : last - block_start]
+            if len(part):
+                parts.append(torch.stack(part) if isinstance(part, list) else part)
         return torch.cat(parts) if parts else None
 
 
@@ -148,7 +144,7 @@ class StepLog:
 class Recorder:
     """A recorder of a training's losses, diagnostics and evaluations, which can be read during the training.
 
-    It stores tensors without reading their values, so that a step never waits for the device.
+    The recorder stores tensors without reading their values, so that a step never waits for the device.
     """
 
     losses: StepLog = field(default_factory=StepLog)
@@ -163,25 +159,27 @@ class Recorder:
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
         """Return the history of completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
-        evaluated = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
-        return self._history(seeds, (max(first, 1) - 1, min(last - 1, len(self.losses))), evaluated)
+        evaluations = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
+        return self._history(seeds, (max(first, 1) - 1, min(last - 1, len(self.losses))), evaluations)
 
     def history(self, seeds: tuple[int, ...], interrupted: bool = False) -> History:
         """Return the history of all complete steps and evaluations."""
         # An interrupt can fall between two records of the same step: keep complete steps and evaluations only.
-        evaluations = min((len(values) for values in self.evaluation.values()), default=0)
-        history = self._history(seeds, (0, len(self.losses)), (0, evaluations))
+        num_evaluations = min((len(values) for values in self.evaluation.values()), default=0)
+        history = self._history(seeds, (0, len(self.losses)), (0, num_evaluations))
         history.interrupted = interrupted
         return history
 
-    def _history(self, seeds: tuple[int, ...], steps: tuple[int, int], evaluated: tuple[int, int]) -> History:
-        measured = self.evaluation if evaluated[1] > evaluated[0] else {}
+    def _history(self, seeds: tuple[int, ...], steps: tuple[int, int], evaluations: tuple[int, int]) -> History:
+        """Return the history of a range of steps and of evaluations, each from a first index to before a last."""
+        (first_step, last_step), (first_evaluation, last_evaluation) = steps, evaluations
+        metrics = self.evaluation if last_evaluation > first_evaluation else {}
         empty = (0, len(seeds))
         history = History(
-            seeds=seeds, steps=max(steps[1] - steps[0], 0), loss=_array(self.losses.part(*steps), empty),
+            seeds=seeds, steps=max(last_step - first_step, 0), loss=_array(self.losses.part(*steps), empty),
             trace={name: _array(values.part(*steps), empty) for name, values in self.trace.items()},
-            eval_step=np.array(self.eval_step[slice(*evaluated)], dtype=np.int64),
-            evaluation={name: _array(values.part(*evaluated), empty) for name, values in measured.items()},
+            eval_step=np.array(self.eval_step[first_evaluation:last_evaluation], dtype=np.int64),
+            evaluation={name: _array(values.part(*evaluations), empty) for name, values in metrics.items()},
             diverged_at=(),
         )  # fmt: skip
         history.diverged_at = diverged_at(history)
@@ -196,11 +194,12 @@ def diverged_at(history: History) -> tuple[int | None, ...]:
     losses = history.loss
     if history.evaluation and history.eval_step[-1] == history.steps:
         losses = np.concatenate([losses, history.evaluation["loss"][-1:]])
-    lost = ~np.isfinite(losses)
-    return tuple(int(column.argmax()) if column.any() else None for column in lost.T)
+    has_diverged = ~np.isfinite(losses)
+    return tuple(int(column.argmax()) if column.any() else None for column in has_diverged.T)
 
 
 def _array(values: torch.Tensor | None, empty: tuple[int, ...]) -> Array:
+    """Return a tensor as an array, or an array of the shape ``empty`` if there is none."""
     if values is None:
         return np.zeros(empty)
     values = values.cpu()
@@ -227,8 +226,8 @@ def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
 
 def parameter_groups(task: Task) -> list[dict[str, Any]]:
     """Return torch's parameter groups of a task: consecutive matrices, and consecutive other parameters, in order."""
-    runs = groupby(task.params.items(), key=lambda item: item[0] in task.matrices)
-    return [{"params": list(run), "matrix": matrix} for matrix, run in runs]
+    groups = groupby(task.params.items(), key=lambda named_parameter: named_parameter[0] in task.matrices)
+    return [{"params": list(group), "matrix": is_matrix} for is_matrix, group in groups]
 
 
 def train(
@@ -250,8 +249,8 @@ def train(
         method: method that updates the task's parameters.
         seeds: seed of each replica, ``(S,)``.
         steps: number of steps, T.
-        eval_every: number of steps between evaluations; 0: none in between. There is always an evaluation before the
-            first step and after the last one.
+        eval_every: number of steps between evaluations; 0: no evaluation in between. There is always an evaluation
+            before the first step and after the last step.
         schedule: learning-rate schedule, which advances after each step.
         on_step: function that is called with the number of completed steps, from 0. It may raise
             ``KeyboardInterrupt``, which ends the training with an evaluation.
@@ -276,9 +275,9 @@ def train(
             raise SpecError("faults.absences", "given", expected)
         method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
 
-    def evaluate(done: int) -> None:
+    def evaluate(completed_steps: int) -> None:
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
-        recorder.eval_step.append(done)
+        recorder.eval_step.append(completed_steps)
         for name, value in metrics.items():
             recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
@@ -287,29 +286,28 @@ def train(
     interrupted = False
     try:
         evaluate(0)
-        for t in range(steps):
+        for step in range(steps):
             if participation:
-                participation.join(t)
-            loss = task.step_gradients(t)
+                participation.join(step)
+            loss = task.step_gradients(step)
             if watch:
-                watch.before_step(method, t)
-            with participation.frozen(t) if participation else nullcontext():
+                watch.before_step(method, step)
+            with participation.frozen(step) if participation else nullcontext():
                 method.step()
             if watch:
-                watch.after_step(method, t)
+                watch.after_step(method, step)
             if schedule is not None:
                 schedule.step()
             for name, value in (task.trace() | method.trace()).items():
                 recorder.trace.setdefault(name, StepLog()).append(value)
-            recorder.losses.append(participation.mean(loss, t) if participation else rows.by_replica(loss).mean(1))
-            done = t + 1
-            interrupted = _stops(on_step, done) and done < steps
-            last = (
-                done == steps or interrupted or (done % CHECK_EVERY == 0 and _all_diverged(recorder, task, method.comm))
-            )
-            if last or (eval_every and done % eval_every == 0):
-                evaluate(done)
-            if last:
+            recorder.losses.append(participation.mean(loss, step) if participation else rows.by_replica(loss).mean(1))
+            completed = step + 1
+            interrupted = _stops(on_step, completed) and completed < steps
+            is_checked = completed % CHECK_EVERY == 0
+            is_last = completed == steps or interrupted or (is_checked and _all_diverged(recorder, task, method.comm))
+            if is_last or (eval_every and completed % eval_every == 0):
+                evaluate(completed)
+            if is_last:
                 break
     except KeyboardInterrupt:
         interrupted = True
@@ -320,26 +318,26 @@ def train(
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:
-    """Return the means ``(S, *s)`` of a task's parameters and buffers over the workers, without a ledger entry."""
+    """Return the means of a task's parameters and buffers over the workers, one per seed, without a ledger entry."""
     with torch.no_grad(), comm.ledger.paused():
         averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
     means = dict(zip(task.params, averaged, strict=True)) | mean_buffers(getattr(task, "buffers", {}), comm)
-    return {name: rows.by_replica(x)[:, 0] for name, x in means.items()}
+    return {name: rows.by_replica(mean)[:, 0] for name, mean in means.items()}
 
 
 def _all_diverged(recorder: Recorder, task: Task, comm: Communicator) -> bool:
     """Return whether every seed has diverged on all workers; an all-reduce lets all processes stop together."""
-    has_seed = torch.tensor([0.0 if recorder.all_diverged(CHECK_EVERY) else 1.0] * len(comm.local_workers))
+    device = next(iter(task.params.values())).device
+    is_finite = torch.tensor([0.0 if recorder.all_diverged(CHECK_EVERY) else 1.0] * len(comm.local_workers))
     with comm.ledger.paused():
-        on_device = has_seed.to(next(iter(task.params.values())).device)
-        return not bool(comm.all_reduce_max(on_device).any())
+        return not bool(comm.all_reduce_max(is_finite.to(device)).any())
 
 
-def _stops(on_step: Callable[[int], None] | None, done: int) -> bool:
-    """Report the number of completed steps, and return whether the caller asks to stop."""
+def _stops(on_step: Callable[[int], None] | None, completed_steps: int) -> bool:
+    """Call ``on_step`` with the number of completed steps, and return whether it stops the training."""
     try:
         if on_step is not None:
-            on_step(done)
+            on_step(completed_steps)
     except KeyboardInterrupt:
         return True
     return False

@@ -31,7 +31,7 @@ from syncline.costmodel.network.sites import Sites
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.topology import Network, topology
 from syncline.costmodel.network.two_level import TwoLevel
-from syncline.costmodel.numerics.measured_times import MeasuredTimes
+from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point
 from syncline.sim import Call, clock
 from syncline.sim.lockstep.routed import Contention
 
@@ -60,7 +60,9 @@ class Checked:
     by: str
 
 
-MEASURED = MeasuredTimes("all_reduce", ((2, 1e3, 1e-5), (2, 1e6, 1e-4), (8, 1e3, 2e-5), (8, 1e6, 2e-4)))
+MEASURED = MeasuredTimes(
+    "all_reduce", (Point(2, 1e3, 1e-5), Point(2, 1e6, 1e-4), Point(8, 1e3, 2e-5), Point(8, 1e6, 2e-4))
+)
 
 FOR_PEOPLE = Inert("a name, for people")
 

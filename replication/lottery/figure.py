@@ -29,20 +29,22 @@ def lottery_figure(table: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
     styles, sizes = method_styles(trials.methods), setting["sizes"]
     with figure_style():
         figure = new_figure(10.0, 4.6)
-        left, right = figure.subplots(1, 2)
-        left.set(xscale="log", yscale="log", xlim=(sizes[0], sizes[-1]))
-        left.set(xlabel="trials of a search", ylabel="validation loss of its choice (nats)")
-        left.set_xticks(sizes, [str(size) for size in sizes], minor=False)
-        left.set_xticks([], minor=True)
+        results_axes, orders_axes = figure.subplots(1, 2)
+        results_axes.set(xscale="log", yscale="log", xlim=(sizes[0], sizes[-1]))
+        results_axes.set(xlabel="trials of a search", ylabel="validation loss of its choice (nats)")
+        results_axes.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+        results_axes.set_xticks([], minor=True)
         for number, name in enumerate(trials.methods):
             bands = np.array([trials.spread(median_score, size, number) for size in sizes])
-            left.fill_between(sizes, bands[:, 0], bands[:, 2], color=styles[name].color, alpha=0.10, linewidth=0)
-            draw_line(left, sizes, bands[:, 1], styles[name], name)
+            results_axes.fill_between(
+                sizes, bands[:, 0], bands[:, 2], color=styles[name].color, alpha=0.10, linewidth=0
+            )
+            draw_line(results_axes, sizes, bands[:, 1], styles[name], name)
         scores = trials.scores()["one seed"]
         for size, color in SEARCHES.items():
             pairs = pair_orders(trials, scores, size)
             differences = [100 * pair.difference for pair in pairs]
-            right.plot(
+            orders_axes.plot(
                 differences,
                 [pair.probability for pair in pairs],
                 "o",
@@ -50,9 +52,9 @@ def lottery_figure(table: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
                 markersize=4,
                 label=f"{size} trials",
             )
-        right.axhline(STABLE, color="0.5", linewidth=0.8)
-        right.set(xscale="log", xlabel="difference of two methods' reference losses (%)")
-        right.set(ylabel="probability that a search tells their order")
-        right.legend(loc="lower right")
+        orders_axes.axhline(STABLE, color="0.5", linewidth=0.8)
+        orders_axes.set(xscale="log", xlabel="difference of two methods' reference losses (%)")
+        orders_axes.set(ylabel="probability that a search tells their order")
+        orders_axes.legend(loc="lower right")
         legend_above(figure, styles)
     return figure

@@ -93,8 +93,8 @@ class Trials:
             scores: scores to choose by; the probability is the mean over them.
             searched: n, for both methods.
         """
-        taken = place_probabilities(self.results.shape[1], searched)
-        weights = np.outer(taken, taken)
+        probabilities = place_probabilities(self.results.shape[1], searched)
+        weights = np.outer(probabilities, probabilities)
         total = np.zeros((len(self.methods), len(self.methods)))
         for score in scores:
             results = self.results_in_order(score)

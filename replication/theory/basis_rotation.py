@@ -204,10 +204,12 @@ def trap_radius(lr: ArrayLike, curvature: ArrayLike = 2 * (20.0 * 4.0) ** 2, slo
 
 
 def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[float] | np.ndarray = (1.0,)) -> float:
-    """Return the uniform delay with the same convergence bound: ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
+    """Return the delay, equal for all stages, with the convergence bound of these delays.
+
+    It is ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
 
     Args:
-        delays: tau_k, delays of stages or of coordinates.
+        delays: tau_k, delays of stages or of coordinates, in updates.
         curvature: C_k, coordinate-wise smoothness; the weight of a stage is the sum of C_k^2 over its coordinates. A
             single value means equal weights: ``sqrt((K - 1)(2 K - 1) / 6)`` for stages with delays 0, ..., K - 1.
 
@@ -228,7 +230,8 @@ def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[fl
 def delayed_sgd_limit(delay: IntOrArray) -> FloatOrArray:
     """Return the largest stable step size times curvature of delayed gradient descent: ``2 sin(pi / (2 (2 tau + 1)))``.
 
-    x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < limit; the limit is 2 without delay and 1 with delay 1.
+    With a delay of tau steps, x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < limit. The limit is 2 without delay
+    and 1 with delay 1.
 
     Source: S. A. Levin, R. May, "A note on difference-delay equations", Theoretical Population Biology 9 (1976).
 
@@ -248,8 +251,8 @@ def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, bat
     Args:
         parameters: W, parameters of the block.
         sequence: s, tokens of a sequence.
-        width: h.
-        heads: a.
+        width: h, width of the model.
+        heads: a, attention heads of the block.
         batch: b, sequences in a batch.
 
     Source: Basis Rotation, Appendix A, equation (7).
@@ -257,12 +260,12 @@ def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, bat
     return 16 * parameters + 34 * sequence * batch * width + 5 * batch * heads * sequence**2
 
 
-def stages_needed(blocks: int, block: float, memory_bytes: float) -> int:
-    """Return the stages that hold L blocks: ``ceil(L / floor(m / block))``, or ``2 L`` if not even one block fits.
+def stages_needed(blocks: int, bytes_per_block: float, memory_bytes: float) -> int:
+    """Return the number of stages that hold L blocks of b bytes: ``ceil(L / floor(m / b))``, or 2 L if no block fits.
 
     Args:
-        blocks: L.
-        block: bytes of one block, by `block_bytes`.
+        blocks: L, number of blocks.
+        bytes_per_block: b, by `block_bytes`.
         memory_bytes: m, memory of one device.
 
     The formula gives 31 of the 35 cells of Appendix A's table with decimal memories (8 GB is 8e9 bytes), and 24 with
@@ -275,5 +278,5 @@ def stages_needed(blocks: int, block: float, memory_bytes: float) -> int:
     >>> [stages_needed(32, llama_7b, memory) for memory in (8e9, 16e9, 24e9, 48e9, 80e9)]
     [32, 16, 11, 5, 3]
     """
-    fit = int(memory_bytes // block)
-    return 2 * blocks if fit == 0 else -(-blocks // fit)
+    blocks_per_device = int(memory_bytes // bytes_per_block)
+    return 2 * blocks if blocks_per_device == 0 else -(-blocks // blocks_per_device)

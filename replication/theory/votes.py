@@ -69,13 +69,7 @@ def _check_vote(vote: str, workers: IntOrArray) -> None:
 def vote_bits_per_parameter(vote: str, workers: IntOrArray, word_bits: IntOrArray = 32) -> FloatOrArray:
     """Return the bits per parameter on a worker's (or the server's) link in a vote, by the paper's table.
 
-    Args:
-        vote: one of ``VOTES``.
-        workers: P, at least 1.
-        word_bits: b, the width of a word of the parameter servers.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
 
     >>> [float(vote_bits_per_parameter(vote, 8)) for vote in VOTES]
     [512.0, 84.0, 7.0, 1.875]
@@ -91,7 +85,7 @@ def vote_s(
 
     Args:
         vote: one of ``VOTES``.
-        workers: P, at least 1.
+        workers: number of workers P, at least 1.
         parameters: N, the number of parameters that the workers vote on.
         link: the link of each worker, with latency alpha and B bytes per second.
         word_bits: b, the width of a word of the parameter servers.
@@ -114,42 +108,26 @@ class VotePart(NamedTuple):
 def vote_parts(vote: str, workers: int, parameters: int, word_bits: int = 32) -> tuple[VotePart, ...]:
     """Return the collectives of a vote in their order, by the table of our collectives.
 
-    Args:
-        vote: one of ``VOTES``.
-        workers: P, at least 1.
-        parameters: N, the number of parameters that the workers vote on.
-        word_bits: b, the width of a word of the parameter servers.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
     """
     _check_vote(vote, workers)
-    words, signs = parameters * word_bits / 8, parameters / 8
+    sign_bytes = parameters / 8
     if vote == "one-bit":
         return (
-            VotePart("all_to_all", signs, "pairwise"),
-            VotePart("all_gather", signs / workers, "recursive-doubling"),
+            VotePart("all_to_all", sign_bytes, "pairwise"),
+            VotePart("all_gather", sign_bytes / workers, "recursive-doubling"),
         )
     if vote == "direct":
-        return (VotePart("all_reduce", signs * int(tree_depth(workers + 1)), "rabenseifner"),)
-    return (VotePart("all_reduce", words, f"server-{vote}"),)
+        return (VotePart("all_reduce", sign_bytes * int(tree_depth(workers + 1)), "rabenseifner"),)
+    return (VotePart("all_reduce", parameters * word_bits / 8, f"server-{vote}"),)
 
 
 def vote_by_collectives_s(
     vote: str, workers: int, parameters: int, link: Link, word_bits: int = 32, rule: Rule = "eager"
 ) -> float:
-    """Return the seconds of the collectives in `vote_parts`, in closed form.
+    """Return the seconds of the collectives in `vote_parts`, in closed form under a start rule of messages.
 
-    Args:
-        vote: one of ``VOTES``.
-        workers: P, at least 1.
-        parameters: N, the number of parameters that the workers vote on.
-        link: the link of each worker.
-        word_bits: b, the width of a word of the parameter servers.
-        rule: the start rule of messages.
-
-    Raises:
-        SpecError: an unknown vote, or no worker.
+    The arguments and errors are those of `vote_s`.
     """
     parts = vote_parts(vote, workers, parameters, word_bits)
     return sum(
@@ -160,7 +138,8 @@ def vote_by_collectives_s(
 def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_latencies: str = "direct") -> FloatOrArray:
     """Return the ratio N beta / alpha above which the vote with fewer bits is faster.
 
-    Here beta is the seconds per bit. The ratio is infinite if that vote is never faster, and 0 if it is always faster.
+    Here N is the number of parameters, beta the seconds per bit and alpha the latency of the link. The ratio is
+    infinite if the vote with fewer bits is never faster, and 0 if this vote is always faster.
 
     Raises:
         SpecError: an unknown vote, or no worker.
@@ -168,8 +147,8 @@ def vote_crossover(workers: IntOrArray, fewer_bits: str = "one-bit", fewer_laten
     >>> [round(float(vote_crossover(workers)), 2) for workers in (8, 128)]
     [0.78, 8.64]
     """
-    saved = vote_bits_per_parameter(fewer_latencies, workers) - vote_bits_per_parameter(fewer_bits, workers)
-    paid = _LATENCIES[fewer_bits](workers) - _LATENCIES[fewer_latencies](workers)
+    saved_bits = vote_bits_per_parameter(fewer_latencies, workers) - vote_bits_per_parameter(fewer_bits, workers)
+    added_latencies = _LATENCIES[fewer_bits](workers) - _LATENCIES[fewer_latencies](workers)
     with np.errstate(divide="ignore", invalid="ignore"):
-        crossover = np.divide(paid, saved)
-    return np.where(np.less_equal(saved, 0), np.inf, np.maximum(crossover, 0.0))
+        crossover = np.divide(added_latencies, saved_bits)
+    return np.where(np.less_equal(saved_bits, 0), np.inf, np.maximum(crossover, 0.0))

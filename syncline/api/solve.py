@@ -11,7 +11,7 @@ from syncline.api.result import Result, later
 from syncline.api.spec_arguments import warn_lines
 from syncline.planner.assumptions import option_origins
 from syncline.planner.projection.projections import left_out, names_of
-from syncline.planner.solving.inputs import METHODS_ASKED, InverseInputs
+from syncline.planner.solving.inputs import DEFAULT_METHODS, InverseInputs
 from syncline.planner.solving.solver import solve_assumptions, solve_rows
 from syncline.planner.transfer import refuse_transfers, tables_after, transfers_of
 from syncline.questions.solve import Solve
@@ -36,7 +36,7 @@ def answer_solve(question: Solve) -> Result:
     transfers = transfers_of(problem.specs)
     refuse_transfers(transfers, question.strict)
     rows = solve_rows(problem)
-    methods = names_of(question.methods or ()) or (METHODS_ASKED if question.spec == Solve.spec else ())
+    methods = names_of(question.methods or ()) or (DEFAULT_METHODS if question.spec == Solve.spec else ())
     assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
     records = [assumption.record() for assumption in assumptions]
     transferred = [transfer.record() for transfer in transfers]

@@ -58,14 +58,13 @@ def print_explore(question: Explore) -> None:
         raise SynclineError("explore: needs packages that are not installed; pip install 'syncline[explore]' adds them")
     if not 0 <= question.port < 2**16:
         raise SpecError("--port", question.port, "0 for a free one, or a number up to 65,535")
-    from syncline.planner.explore.server import serve_page
-    from syncline.planner.explore.settings import from_query, offer_network, to_query
+    from syncline.planner.explore import server, settings
 
     query = urlsplit(question.link).query if "?" in question.link else question.link
     fields = dict(parse_qsl(query, keep_blank_values=True))
     if question.network is not None:
-        fields = {"network": offer_network(question.network)} | fields
-    settings, problems = from_query(fields)
+        fields = {"network": settings.offer_network(question.network)} | fields
+    page_settings, problems = settings.from_query(fields)
     if problems:
         raise SynclineError(problems[0])
 
@@ -74,7 +73,7 @@ def print_explore(question: Explore) -> None:
         if question.open:
             webbrowser.open(address)
 
-    serve_page(to_query(settings) if fields else "", question.port, ready)
+    server.serve_page(settings.to_query(page_settings) if fields else "", question.port, ready)
 
 
 def print_chakra(question: Chakra) -> None:

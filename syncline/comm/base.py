@@ -1,8 +1,7 @@
-"""Communicators: the collectives that methods call, which are the same in every world.
+"""Communicators: the collectives that methods call, so that a method runs in simulation, in processes and on shapes.
 
-Every tensor that differs between workers has a leading *worker axis* of length ``R``, the rows that live in this
-process. The annotations name axes: ``R`` rows, ``M`` workers in the group. Methods call only these collectives, and so
-they run unchanged in the simulator, on real processes and on shapes.
+Every tensor that differs between workers has a leading *worker axis* of length ``R``, a row for each worker of this
+process. The annotations name axes: ``R`` rows, ``M`` workers in the group, ``*s`` the shape of one worker's tensor.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ class Handle:
 class Communicator:
     """A group of ``M`` workers; the rows of this process's tensors are some of them.
 
-    Every collective checks its arguments and notes one call in ``ledger``; the worlds define how values travel.
-    ``label`` says what was sent, for human readers. ``details`` holds what a clock needs and the communicator cannot
-    know.
+    Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel.
+    ``wire`` is the format in which values travel. ``label`` describes the payload for human readers. ``details`` holds
+    what the simulation of times needs and the communicator cannot know.
 
     Attributes:
-        ledger: the calls so far.
+        ledger: the calls of all collectives so far.
         world_size: M, number of workers in the group.
         local_workers: the worker of each row, R numbers.
         replicas: number of independent repetitions of the group along the worker axis (1 in processes).
@@ -68,11 +67,11 @@ class Communicator:
     def all_reduce(
         self, x: PerWorker, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Return the mean, sum or maximum over the group, on every worker; it may be a read-only view.
+        """Return the mean, sum or maximum over the group, on every worker; the result may be a read-only view.
 
-        A format that is not exact rounds what is sent and what comes back:
-        ``decode(encode(op_m decode(encode(x_m))))``, with the reduction in the tensor's own type. Integers are added
-        exactly, in any order, and stay in their type; their mean is refused.
+        A format that is not exact rounds each worker's tensor ``x_m`` and the result:
+        ``decode(encode(op_m decode(encode(x_m))))``, with the reduction ``op`` over workers ``m`` in the tensor's own
+        type. Integers are added exactly, in any order, and stay in their type; a mean of integers is refused.
         """
         return self.all_reduce_coalesced([x], op, wire, label, details)[0]
 
@@ -80,7 +79,7 @@ class Communicator:
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:  # fmt: skip
-        """Reduce several tensors in one call, which costs one latency."""
+        """Return the reductions of several tensors ``(R, *s)``, sent as one call, which costs one latency."""
         check_op(op, xs)
         self._note("all_reduce", xs, wire, label, details, op)
         return self._reduce(xs, op, wire)
@@ -95,11 +94,11 @@ class Communicator:
         return Handle(self._start_reduce(xs, op, wire))
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """Return the largest of one scalar per worker, for a trigger on which all workers must agree."""
+        """Return the maximum over workers of one scalar each, for a trigger on which all workers must agree."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """Return every worker's tensor, on every worker; it may be a read-only view."""
+        """Return every worker's tensor, on every worker; the result may be a read-only view."""
         self._note("all_gather", [x], wire, label, details)
         return self._gather_all(x, wire)
 
@@ -150,14 +149,14 @@ class Communicator:
         return self._carry(x, source, target, wire)
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """Exchange blocks: worker i's block j becomes worker j's block i."""
+        """Return the exchanged blocks: worker i's block j becomes worker j's block i."""
         self._note("all_to_all", [x], wire, label, details)
         return self._exchange(x, wire)
 
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Reduce the blocks j of all workers and give the result to worker j."""
+        """Return, on worker j, the reduction over all workers of their blocks j."""
         check_op(op, [x])
         self._note("reduce_scatter", [x], wire, label, details)
         return self._reduce_blocks(x, op, wire)
@@ -165,7 +164,7 @@ class Communicator:
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Return the root's tensor, on every worker; it may be a read-only view."""
+        """Return the root's tensor, on every worker; the result may be a read-only view."""
         check_root(root, self.world_size)
         self._note("broadcast", [x], wire, label, details)
         return self._copy_from(x, root, wire)
@@ -173,7 +172,7 @@ class Communicator:
     def mean_within(
         self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> list[Tensor]:
-        """Return means over blocks of ``size`` neighbouring workers.
+        """Return, on every worker, the means over the worker's block of ``size`` neighbours.
 
         Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
@@ -182,7 +181,7 @@ class Communicator:
         return self._mean_of_blocks(xs, size, wire) if size > 1 else list(xs)
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """Gather from the workers at the same position of each block of ``size`` neighbours, ``(R, M/size, *s)``.
+        """Return the tensors of the workers at this position of each block of ``size`` neighbours, ``(R, M/size, *s)``.
 
         Each position runs its own all-gather; all positions run at once. With one block, nothing is sent.
         """
@@ -190,11 +189,12 @@ class Communicator:
         return self._all_gather_parts(x, range(0, self.world_size, size), label, details)
 
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """Gather the tensors of each block of ``size`` neighbours on its workers, ``(R, size, *s)``, all at once."""
+        """Return the tensors of the worker's block of ``size`` neighbours, ``(R, size, *s)``; blocks run at once."""
         check_blocks(size, self.world_size)
         return self._all_gather_parts(x, range(size), label, details)
 
     def _all_gather_parts(self, x: Tensor, part: range, label: str, details: Details) -> Tensor:
+        """Note and return all-gathers in all parts of the group that are like ``part``, ``(R, len(part), *s)``."""
         self._note_parts("all_gather", [x], DENSE, part, label, details)
         return self._gather_parts(x, part) if len(part) > 1 else x.unsqueeze(1)
 
@@ -244,7 +244,7 @@ class Communicator:
         return range(self.world_size)
 
     def _check(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
-        """Refuse arguments of a collective that have the wrong type, and tensors without a row per local worker."""
+        """Raise a SpecError for an argument of the wrong type, or a tensor without a row per local worker."""
         check_tensors(xs)
         if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
             raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
@@ -255,7 +255,7 @@ class Communicator:
             if x.dim() == 0 or x.shape[0] != rows:
                 raise SpecError("worker axis", tuple(x.shape), f"{rows} rows, a row per local worker")
 
-    # How values travel in a world, after the checks and the note.
+    # Each subclass defines how values travel; the methods above have checked and noted the call.
 
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
         """Return the reductions of several tensors."""
@@ -284,11 +284,11 @@ class Communicator:
         raise NotImplementedError
 
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
-        """Return the blocks that the workers have for each other, ``(R, M, *s)``, after an all-to-all."""
+        """Return the blocks that the local workers receive in an all-to-all, ``(R, M, *s)``."""
         raise NotImplementedError
 
     def _reduce_blocks(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        """Return the reduction of each worker's blocks: an exchange and a local reduction move the bytes of a ring."""
+        """Return a reduce-scatter, as an all-to-all and a local reduction; a worker sends the bytes of a ring."""
         return reduce_rows(self._exchange(x, wire), 1, op).squeeze(1)
 
     def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
@@ -300,10 +300,10 @@ class Communicator:
         raise NotImplementedError
 
     def _gather_parts(self, x: Tensor, part: range) -> Tensor:
-        """Return the tensors of each worker's part, ``(R, len(part), *s)``; the group consists of parts like ``part``.
+        """Return the tensors of each worker's part of the group, ``(R, len(part), *s)``.
 
-        A part is a block of neighbours, ``range(size)``, or the workers at one position of all blocks,
-        ``range(0, M, size)``.
+        ``part`` is the part of worker 0: a block of neighbours, ``range(size)``, or the workers at one position of all
+        blocks, ``range(0, M, size)``. The other parts are like this one.
         """
         raise NotImplementedError
 
@@ -317,7 +317,7 @@ FP32_BYTES = 4
 
 
 def fp32_bytes(*xs: Tensor) -> int:
-    """Return the bytes of one worker's numbers in fp32, whatever their type; encoding is counted in this unit."""
+    """Return the bytes that one worker's elements would have in fp32; the cost of encoding is per such byte."""
     return FP32_BYTES * sum(elements_per_row(x) for x in xs)
 
 
@@ -327,25 +327,25 @@ def encoded_from(*xs: Tensor) -> Details:
 
 
 def check_count(field: str, value: int) -> None:
-    """Refuse a value that is no number of workers."""
+    """Raise a SpecError for a value that is no whole number of at least 1."""
     if not is_whole(value) or value < 1:
         raise SpecError(field, value, "an integer >= 1")
 
 
 def check_tensors(xs: Sequence[Tensor]) -> None:
-    """Refuse anything but a list or tuple of tensors."""
+    """Raise a SpecError for anything but a list or tuple of tensors."""
     if not isinstance(xs, list | tuple) or not all(isinstance(x, Tensor) for x in xs):
         raise SpecError("tensors", xs, "tensors with the workers in the first dimension")
 
 
 def check_blocks(size: int, workers: int) -> None:
-    """Refuse a block size that does not divide the number of workers."""
+    """Raise a SpecError for a block size that does not divide the number of workers."""
     if not is_whole(size) or not 1 <= size <= workers or workers % size:
         raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 
 
 def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
-    """Refuse an unknown reduction, and the mean of integers, which need not be an integer."""
+    """Raise a SpecError for an unknown reduction, and for a mean of integers, which need not be an integer."""
     check_tensors(xs)
     if not isinstance(op, str) or op not in REDUCE_OPS:
         raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
@@ -355,7 +355,7 @@ def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
 
 
 def check_root(root: int, workers: int, field: str = "root") -> None:
-    """Refuse a root that is not in the group."""
+    """Raise a SpecError for a root that is not in the group; ``field`` names the argument."""
     if not is_whole(root) or not 0 <= root < workers:
         raise SpecError(field, root, f"a worker from 0 to {workers - 1}")
 
@@ -372,15 +372,15 @@ def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:
-    """Reshape ``(R, *s)`` to ``(R, n)``; a scalar per row becomes one number."""
+    """Return ``(R, *s)`` as ``(R, n)``, with n elements per row; a scalar per row becomes one element."""
     return x.reshape(x.shape[0], -1)
 
 
 def first_rows(x: Tensor, comm: Communicator) -> Tensor:
-    """Return the first row of each replica, ``(R, *s) -> (S, *s)``, to decode a common result once."""
+    """Return the first row of each of S replicas, ``(R, *s) -> (S, *s)``, so that a common result is decoded once."""
     return x.unflatten(0, (comm.replicas, -1))[:, 0]
 
 
 def for_all(x: Tensor, rows: int) -> Tensor:
-    """Repeat ``(S, *s)`` for all R rows; the result may be a read-only view."""
+    """Return ``(S, *s)``, one tensor per replica, repeated for all R rows; the result may be a read-only view."""
     return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)

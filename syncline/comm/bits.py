@@ -24,7 +24,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
     Raises:
         SpecError: a width that is out of range. Values are not checked, because that would wait for the device.
     """
-    _check(bits)
+    _check_width(bits)
     if 8 % bits == 0:
         return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
     if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # the machine's own layout
@@ -38,13 +38,14 @@ def pack(values: Tensor, bits: int) -> Tensor:
 
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
     """Unpack the bytes of ``pack``, ``(..., b)``, to integers ``(..., count)`` of type ``dtype``."""
-    _check(bits)
+    _check_width(bits)
     if 8 % bits == 0:
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
     return _unpacked(packed, bits, count).to(dtype)
 
 
 def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
+    """Return the integers ``(..., count)``, int64, of a width that does not divide 8."""
     if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
@@ -61,17 +62,21 @@ def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
 def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
     """Return the factor that moves all fields of a word of ``8 // bits`` bytes into its most significant byte.
 
-    Field i of f must move from bit ``8 i`` (counted from the other end on big-endian machines) to bit ``8 (f - 1) +
-    bits i``. The product holds each field at f positions that do not overlap, so nothing is carried into that byte.
+    A word holds one field of ``bits`` bits in each of its f = ``8 // bits`` bytes. Field i must move from bit ``8 i``
+    (counted from the other end on big-endian machines) to bit ``8 (f - 1) + bits i``. The product holds each field at
+    f positions that do not overlap, so nothing is carried into the most significant byte.
     """
     per_byte = 8 // bits
-    shifts = [8 * (per_byte - 1) - (8 - bits) * i if byteorder == "little" else (8 + bits) * i for i in range(per_byte)]
+    if byteorder == "little":
+        shifts = [8 * (per_byte - 1) - (8 - bits) * i for i in range(per_byte)]
+    else:
+        shifts = [(8 + bits) * i for i in range(per_byte)]
     factor = sum(1 << shift for shift in shifts)
     return factor - (1 << 8 * per_byte) if factor >> (8 * per_byte - 1) else factor  # in two's complement
 
 
 def padded_to(values: Tensor, multiple: int) -> Tensor:
-    """Pad ``(..., n)`` with zeros up to the next multiple; return the tensor itself if no padding is needed."""
+    """Return ``(..., n)`` padded with zeros to the next multiple; the tensor itself if no padding is needed."""
     missing = -values.shape[-1] % multiple
     return torch.nn.functional.pad(values, (0, missing)) if missing else values
 
@@ -99,7 +104,10 @@ def fields_of_bytes(bits: int, device: torch.device) -> Tensor:
 
 
 def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
-    """Replace each byte by its row of a one-byte table ``(256, f)``: ``(..., b) -> (..., count)``, a view."""
+    """Replace each of b bytes by its row of a table ``(256, f)`` of one-byte fields: ``(..., b) -> (..., count)``.
+
+    The result is a view of the first ``count`` of ``b f`` fields.
+    """
     if table.shape[1] == 1:
         return packed.view(table.dtype)[..., :count]
     whole_rows = table.view(WORDS[table.shape[1]]).view(256)  # a row is moved as one word
@@ -107,6 +115,6 @@ def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
     return fields.view(*packed.shape[:-1], packed.shape[-1] * table.shape[1])[..., :count]
 
 
-def _check(bits: int) -> None:
+def _check_width(bits: int) -> None:
     if not 1 <= bits <= 64:
         raise SpecError("bits", bits, "a width from 1 to 64")

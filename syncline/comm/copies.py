@@ -1,7 +1,7 @@
 """One copy for all workers: a tensor ``(R, *s)`` whose worker axis has stride 0 while all workers hold equal values.
 
-A reader of such a tensor sees R rows; torch refuses to write to it as R rows. Code writes either to *the copy*, ``(1,
-*s)``, which all rows show, or to a tensor with separate memory for each row. With one row, a tensor is its own copy.
+Code that reads such a tensor sees R rows; torch refuses to write to these R rows. Code writes either to *the copy*,
+``(1, *s)``, which all rows show, or to a tensor with separate memory for each row. A tensor of one row is its own copy.
 """
 
 from __future__ import annotations

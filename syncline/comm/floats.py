@@ -53,7 +53,7 @@ class E3M0:
         return torch.cat([scale.contiguous().view(torch.uint8), pack(codes, BITS)], 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-        """Decode bytes ``(..., nbytes(count))`` to numbers ``(..., count)`` of a type."""
+        """Decode bytes ``(..., nbytes(count))`` to numbers ``(..., count)`` in ``dtype``."""
         scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32).to(dtype)
         codes = look_up(encoded[..., SCALE_BYTES:], fields_of_bytes(BITS, encoded.device), count).long()
         return code_values(dtype, encoded.device)[codes] * scale

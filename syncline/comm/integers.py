@@ -50,10 +50,10 @@ class PackedIntegers:
         return field_bytes(count, self.bits)
 
     def check_sum(self, largest: int, workers: int) -> None:
-        """Refuse a width in which the sum over ``workers`` of integers up to ``largest`` may overflow.
+        """Raise an error if the sum over ``workers`` of integers up to ``largest`` may overflow a field.
 
         Raises:
-            SpecError: the width is too small; the message names a sufficient one.
+            SpecError: the width is too small; the message names a sufficient width.
         """
         needed = (largest * workers).bit_length()
         if needed > self.bits:
@@ -64,14 +64,14 @@ class PackedIntegers:
         """Encode integers ``(..., n)`` of any type as words ``(..., ceil(n / fields))``; values are not checked."""
         if self.word == torch.uint8:
             return pack(values, self.bits)
-        fields = padded_to(values.to(self._narrow), self.fields).unflatten(-1, (-1, self.fields))
+        fields = padded_to(values.to(self._field_dtype), self.fields).unflatten(-1, (-1, self.fields))
         words = fields[..., -1].to(torch.int32)
         for field in range(self.fields - 2, -1, -1):  # Horner's rule
             words = torch.add(fields[..., field], words, alpha=2**self.bits)
         return words
 
     def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:
-        """Decode words ``(..., w)`` to integers ``(..., count)``.
+        """Decode words ``(..., ceil(count / fields))`` to integers ``(..., count)``.
 
         Args:
             words: words from ``encode``, or a sum of such words.
@@ -82,14 +82,14 @@ class PackedIntegers:
         if self.word == torch.uint8:
             fields = look_up(words, fields_of_bytes(self.bits, words.device), count)
         else:
-            unpacked = torch.empty(*words.shape, self.fields, dtype=self._narrow, device=words.device)
+            unpacked = torch.empty(*words.shape, self.fields, dtype=self._field_dtype, device=words.device)
             for field in range(self.fields):
                 unpacked[..., field] = (words >> self.bits * field).bitwise_and_(2**self.bits - 1)
             fields = unpacked.flatten(-2)[..., :count]
         return fields.to(dtype) if out is None else out.copy_(fields)
 
     @property
-    def _narrow(self) -> torch.dtype:
+    def _field_dtype(self) -> torch.dtype:
         """Return the smallest integer type that holds a field."""
         if self.bits <= 8:
             return torch.uint8

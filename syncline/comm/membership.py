@@ -44,12 +44,12 @@ class Absence:
 
 
 class Membership:
-    """The set of the M workers that take part in each step.
+    """The workers of a group of M that take part in each step.
 
     Args:
         workers: M.
         absences: the absences of workers; overlapping absences of one worker merge.
-        joined: by step, workers that start anew with that step, in addition to workers that return.
+        joined: by step, workers that start anew with that step, besides the workers that return from an absence.
 
     Raises:
         SpecError: a worker outside the group, or a step in which no worker is present.
@@ -69,9 +69,7 @@ class Membership:
         for absence in self.absences:
             if absence.worker >= workers:
                 raise SpecError("absence.worker", absence.worker, f"a worker from 0 to {workers - 1}")
-        for step in sorted(
-            {absence.start for absence in self.absences}
-        ):  # membership is smallest right after a worker leaves
+        for step in sorted({absence.start for absence in self.absences}):  # fewest are present when a worker leaves
             if not self.present(step):
                 raise SpecError("absences", self.absences, f"somebody present in step {step}")
 
@@ -91,7 +89,7 @@ class Membership:
         return tuple(worker for worker in self.present(step) if worker not in before)
 
     def table(self, steps: int) -> NDArray[np.bool_]:
-        """Return whether each worker takes part in each of the first ``steps`` steps, ``(T, M)``."""
+        """Return whether each worker takes part in each of the first ``steps`` steps, ``(steps, M)``."""
         present = np.ones((steps, self.workers), dtype=bool)
         for absence in self.absences:
             present[absence.start : absence.stop, absence.worker] = False

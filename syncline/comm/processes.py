@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -91,32 +92,31 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_by_type(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
-        """Start one exact reduction per element type of the concatenated tensors."""
+        """Start one exact reduction for each run of tensors of equal element type; return the function that waits."""
         pending = []
-        for _, run in groupby(xs, key=lambda x: x.dtype):
-            tensors = list(run)
+        for _, same_type in groupby(xs, key=lambda x: x.dtype):
+            tensors = list(same_type)
             joined = torch.cat([flat(x) for x in tensors], 1)
-            in_blocks = self._reproducible
-            reduced = self._start_encoded(joined, op, DENSE) if in_blocks else self._start_exact(joined, op)
-            pending.append((tensors, reduced))
+            start = partial(self._start_encoded, wire=DENSE) if self._reproducible else self._start_exact
+            pending.append((tensors, start(joined, op)))
 
         def finish() -> list[Tensor]:
-            out: list[Tensor] = []
-            for tensors, reduced in pending:
-                parts = reduced().split([elements_per_row(x) for x in tensors], dim=1)
-                out += [part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True)]
-            return out
+            reductions: list[Tensor] = []
+            for tensors, finish_joined in pending:
+                parts = finish_joined().split([elements_per_row(x) for x in tensors], dim=1)
+                reductions += [part.reshape(x.shape) for part, x in zip(parts, tensors, strict=True)]
+            return reductions
 
         return finish
 
     def _start_exact(self, x: Tensor, op: ReduceOp) -> Callable[[], Tensor]:
-        """Start one all-reduce of the processes' partial reductions of ``(R, n)``, whose memory it may overwrite."""
-        partial = reduce_rows(x, 0, "max" if op == "max" else "sum").flatten()
-        wait = self._transport.all_reduce(partial, op == "max")
+        """Start an all-reduce of the processes' partial reductions of ``x``, ``(R, n)``, which it may overwrite."""
+        reduced = reduce_rows(x, 0, "max" if op == "max" else "sum").flatten()
+        wait = self._transport.all_reduce(reduced, op == "max")
 
         def finish() -> Tensor:
             wait()
-            return (partial / self.world_size if op == "mean" else partial).expand_as(x)
+            return (reduced / self.world_size if op == "mean" else reduced).expand_as(x)
 
         return finish
 
@@ -157,25 +157,26 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        process, row = divmod(root, self._rows)
+        root_process, root_row = divmod(root, self._rows)
         sent = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
-        parts = [torch.empty_like(sent) for _ in range(self._processes)] if process == self._rank else []
-        self._transport.gather(_bytes(sent), [_bytes(part) for part in parts], process)
+        parts = [torch.empty_like(sent) for _ in range(self._processes)] if root_process == self._rank else []
+        self._transport.gather(_bytes(sent), [_bytes(part) for part in parts], root_process)
         if parts:
-            gathered[row] = wire.decode(torch.cat(parts), x.dtype)
+            gathered[root_row] = wire.decode(torch.cat(parts), x.dtype)
         return gathered
 
     @override
     def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
-        (sender, sent_row), (receiver, row) = divmod(source, self._rows), divmod(target, self._rows)
-        message = wire.encode(x)[sent_row : sent_row + 1].contiguous().clone()
-        if sender != receiver:
-            self._transport.send(_bytes(message), sender, receiver)
-        carried = torch.zeros_like(x)
-        if self._rank == receiver:
-            carried[row] = wire.decode(message, x.dtype)[0]
-        return carried
+        source_process, source_row = divmod(source, self._rows)
+        target_process, target_row = divmod(target, self._rows)
+        message = wire.encode(x)[source_row : source_row + 1].contiguous().clone()
+        if source_process != target_process:
+            self._transport.send(_bytes(message), source_process, target_process)
+        received = torch.zeros_like(x)
+        if self._rank == target_process:
+            received[target_row] = wire.decode(message, x.dtype)[0]
+        return received
 
     @override
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
@@ -183,10 +184,10 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        process, row = divmod(root, self._rows)
-        sent = wire.encode(x)[row].contiguous().clone()
-        self._transport.broadcast(_bytes(sent), process)
-        return wire.decode(sent, x.dtype).unsqueeze(0).expand_as(x)
+        root_process, root_row = divmod(root, self._rows)
+        message = wire.encode(x)[root_row].contiguous().clone()
+        self._transport.broadcast(_bytes(message), root_process)
+        return wire.decode(message, x.dtype).unsqueeze(0).expand_as(x)
 
     @override
     def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
@@ -194,7 +195,7 @@ class ProcessGroupCommunicator(Communicator):
         if part is not None:
             return part.all_reduce_coalesced(xs, wire=wire)
         means = []
-        for x in xs:  # blocks that are no process groups: all rows come here
+        for x in xs:  # blocks are no process groups: gather the rows of all workers
             blocks = self._gather_all(x, wire)[0].unflatten(0, (-1, size))
             decoded = wire.decode(wire.encode(reduce_rows(blocks, 1, "mean").squeeze(1)), x.dtype)
             means.append(decoded[[worker // size for worker in self.local_workers]])
@@ -209,14 +210,14 @@ class ProcessGroupCommunicator(Communicator):
         if part.step == 1:  # a block of neighbours
             size = len(part)
             return gathered.unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
-        by_place = gathered.unflatten(0, (-1, part.step)).transpose(0, 1)
-        return by_place[[worker % part.step for worker in self.local_workers]]
+        by_position = gathered.unflatten(0, (-1, part.step)).transpose(0, 1)
+        return by_position[[worker % part.step for worker in self.local_workers]]
 
     def _part(self, part: range) -> ProcessGroupCommunicator | None:
-        """Return the communicator of this process's part, among the parts of the group that are like ``part``.
+        """Return the communicator of this process's part of the group; ``part`` is the part of worker 0.
 
-        Return None if several workers share a process or another transport carries the bytes. All processes create all
-        groups.
+        Return None if several workers share a process or if the transport is not ``torch.distributed``. All processes
+        create the groups of all parts.
         """
         if self._rows > 1 or not isinstance(self._transport, TorchTransport):
             return None
@@ -229,5 +230,5 @@ class ProcessGroupCommunicator(Communicator):
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """Return a contiguous tensor as its bytes, without a copy."""
+    """Return a view of a contiguous tensor as its bytes."""
     return x.view(-1).view(torch.uint8)

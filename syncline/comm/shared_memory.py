@@ -21,16 +21,16 @@ CAPACITY_BYTES = 2**28
 LINE_BYTES = 64
 """Bytes of a cache line; each process counts in a line of its own."""
 
-LOOK_S = 2e-4
-"""Seconds between checks whether the other processes have arrived: rare enough to leave them the cores."""
+POLL_S = 2e-4
+"""Seconds between checks whether the other processes have arrived: rare enough to leave the cores to them."""
 
 
 class CarriedCollective(NamedTuple):
     """A collective that a transport carried.
 
     Attributes:
-        collective: its name in `syncline.costmodel.collectives.table.COLLECTIVES`.
-        nbytes: n, as the cost model counts it.
+        collective: the collective's name in `syncline.costmodel.collectives.table.COLLECTIVES`.
+        nbytes: bytes of the collective, as the cost model counts them.
     """
 
     collective: str
@@ -38,18 +38,18 @@ class CarriedCollective(NamedTuple):
 
 
 class SharedMemory(Transport):
-    """A group of processes of one machine that exchange through a file which all of them map.
+    """A group of processes of one machine that exchange through a file which all processes map.
 
     This transport exchanges the same values as any other, so the training is the same. It times its own work
     separately: the copies and the waiting for other processes, which stand in for the network. A step's time minus this
     time is the time of encoding, decoding, local reduction and everything else, in the rhythm of the training.
     Processes that share a core compute at the same moments as in the training. If ``idle_s`` returns a network's
-    seconds, they also idle for as long, and their caches are as cold.
+    seconds, the processes also idle for as long, and their caches are as cold.
 
     Args:
         file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait
             for it.
-        processes: P, at least 1.
+        processes: number of processes, at least 1.
         rank: rank of this process.
         capacity_bytes: bytes of the largest tensor.
         timeout_s: seconds to wait for the other processes.
@@ -74,54 +74,56 @@ class SharedMemory(Transport):
             raise SpecError("rank", rank, f"a number from 0 to {processes - 1}")
         self.processes, self.rank = processes, rank
         self.stood_in_ns = 0
-        self._capacity_bytes, self._timeout_s, self._turn = capacity_bytes, timeout_s, 0
+        self._capacity_bytes, self._timeout_s, self._barrier = capacity_bytes, timeout_s, 0
         self._idle_s = idle_s
         self._carried: list[CarriedCollective] = []
-        head_bytes = processes * LINE_BYTES
-        total_bytes = head_bytes + 2 * processes * capacity_bytes
+        counter_bytes = processes * LINE_BYTES
+        total_bytes = counter_bytes + 2 * processes * capacity_bytes
         if rank == 0:
             unfinished = file.with_name(file.name + ".making")
             with unfinished.open("wb") as empty:
                 empty.truncate(total_bytes)
             unfinished.rename(file)
-        self._until(file.exists, "rank 0 did not begin")
+        self._wait_until(file.exists, "rank 0 did not begin")
         mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total_bytes,))
-        self._turns = mapped[:head_bytes].view(np.int64)[:: LINE_BYTES // 8]
-        self._buffers = torch.from_numpy(mapped[head_bytes:]).view(2, processes, capacity_bytes)
+        self._barriers = mapped[:counter_bytes].view(np.int64)[:: LINE_BYTES // 8]  # passed by each process
+        self._buffers = torch.from_numpy(mapped[counter_bytes:]).view(2, processes, capacity_bytes)
 
     def take_carried(self) -> list[CarriedCollective]:
-        """Return the collectives carried since the last call, and forget them."""
+        """Return the collectives carried since the last call of this method, and clear the list."""
         carried, self._carried = self._carried, []
         return carried
 
-    def _until(self, condition: Callable[[], object], failure: str) -> None:
+    def _wait_until(self, condition: Callable[[], object], failure: str) -> None:
+        """Sleep until the condition holds; raise a TimeoutError that begins with ``failure`` after the timeout."""
         end_s = time.monotonic() + self._timeout_s
         while not condition():
             if time.monotonic() > end_s:
                 raise TimeoutError(f"{failure} within {self._timeout_s:g} s")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
-    def meet(self) -> None:
-        """Wait until all processes have called this method as often."""
-        self._turn += 1
-        self._turns[self.rank] = self._turn
-        self._until(lambda: self._turns.min() >= self._turn, "another process did not come")
+    def barrier(self) -> None:
+        """Wait until all processes have called this method as often as this process."""
+        self._barrier += 1
+        self._barriers[self.rank] = self._barrier
+        self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not come")
 
-    def _exchanged(self, x: Tensor) -> list[Tensor]:
-        """Return the tensors of all processes, of this size and type, valid until the exchange after the next."""
+    def _exchange(self, x: Tensor) -> list[Tensor]:
+        """Return the tensors ``x`` of all processes, of one size and type, valid until the exchange after the next."""
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
             raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")
-        buffers = self._buffers[self._turn % 2, :, :nbytes]
+        buffers = self._buffers[self._barrier % 2, :, :nbytes]
         buffers[self.rank].copy_(x.reshape(-1).view(torch.uint8))
-        self.meet()
+        self.barrier()
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
     def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
+        """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds."""
         call = CarriedCollective(collective, x.numel() * x.element_size())
         self._carried.append(call)
         start_ns = time.perf_counter_ns()
-        read(self._exchanged(x))
+        read(self._exchange(x))
         time.sleep(self._idle_s(call))
         self.stood_in_ns += time.perf_counter_ns() - start_ns
         return lambda: None

@@ -29,11 +29,11 @@ class PackedSigns:
         return pack(positive, 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
-        """Decode bytes ``(..., b)`` to plus and minus one ``(..., n)``.
+        """Decode bytes ``(..., nbytes(count))`` to plus and minus one ``(..., count)``.
 
         Args:
             encoded: bytes from ``encode``.
-            count: n.
+            count: number of signs.
             dtype: type of the result.
             out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
         """
@@ -43,4 +43,5 @@ class PackedSigns:
 
 @functools.cache
 def _signs_of_bytes(device: torch.device) -> Tensor:
+    """Return the eight signs that every byte value encodes, ``(256, 8)`` int8 of plus and minus one."""
     return fields_of_bytes(1, device).view(torch.int8) * 2 - 1

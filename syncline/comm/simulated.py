@@ -17,10 +17,10 @@ from syncline.errors import SpecError
 
 
 class SimulatedCommunicator(Communicator):
-    """A group of ``workers`` that live in one process, ``replicas`` times side by side.
+    """A group of ``workers`` simulated in one process, in ``replicas`` independent repetitions.
 
     Rows are in replica-major order: row ``r * workers + m`` is worker ``m`` of replica ``r``. Replicas never exchange
-    anything: they are independent runs (one seed each) that share Python's cost.
+    anything: each is a run with its own seed, and all share the cost of the Python code.
 
     Args:
         workers: M.
@@ -48,11 +48,11 @@ class SimulatedCommunicator(Communicator):
         self.membership = membership if membership is not None and (membership.absences or membership.joined) else None
 
     def _by_replica(self, x: Tensor) -> Tensor:
-        """View ``(R, *s)`` as ``(replicas, M, *s)``."""
+        """Return ``(R, *s)`` as a view ``(replicas, M, *s)``."""
         return x.view(self.replicas, -1, *x.shape[1:])
 
-    def _arrived(self, x: Tensor, wire: WireFormat) -> Tensor:
-        """Return tensors as they arrive from the wire, ``(replicas, M, *s)``."""
+    def _decode_received(self, x: Tensor, wire: WireFormat) -> Tensor:
+        """Return the tensors that receivers decode, ``(replicas, M, *s)``."""
         return self._by_replica(wire.decode(wire.encode(x), x.dtype))
 
     @override
@@ -74,56 +74,57 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
-        return [self._reduced(x, op, wire) for x in xs]
+        return [self._reduce_tensor(x, op, wire) for x in xs]
 
-    def _reduced(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
+    def _reduce_tensor(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
+        """Return the reduction over each replica's present workers, on all rows ``(R, *s)``."""
         if wire.exact_dtype and self.replicas == 1 and self.membership is None:
             return reduce_rows(x, 0, op).expand(x.shape)
-        arrived = self._by_replica(x) if wire.exact_dtype else self._arrived(x, wire)
+        received = self._by_replica(x) if wire.exact_dtype else self._decode_received(x, wire)
         if self.membership is not None:
-            arrived = arrived[:, list(self.membership.present(self.ledger.step))]
-        reduced = reduce_rows(arrived, 1, op)
+            received = received[:, list(self.membership.present(self.ledger.step))]
+        reduced = reduce_rows(received, 1, op)
         if not wire.exact_dtype:
             reduced = wire.decode(wire.encode(reduced.flatten(0, 1)), x.dtype).unflatten(0, (self.replicas, 1))
         return reduced.expand(self.replicas, len(x) // self.replicas, *x.shape[1:]).flatten(0, 1)
 
     @override
     def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
-        arrived = self._arrived(x, wire)
-        workers = arrived.shape[1]
-        return arrived.unsqueeze(1).expand(self.replicas, workers, workers, *x.shape[1:]).flatten(0, 1)
+        received = self._decode_received(x, wire)
+        workers = received.shape[1]
+        return received.unsqueeze(1).expand(self.replicas, workers, workers, *x.shape[1:]).flatten(0, 1)
 
     @override
     def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        arrived = self._arrived(x, wire)
-        gathered = arrived.new_zeros(self.replicas, self.world_size, *arrived.shape[1:])
-        gathered[:, root] = arrived
+        received = self._decode_received(x, wire)
+        gathered = received.new_zeros(self.replicas, self.world_size, *received.shape[1:])
+        gathered[:, root] = received
         return gathered.flatten(0, 1)
 
     @override
     def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
         if self.membership is not None:
             raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
-        arrived = self._arrived(x, wire)
-        carried = torch.zeros_like(arrived)
-        carried[:, target] = arrived[:, source]
+        received = self._decode_received(x, wire)
+        carried = torch.zeros_like(received)
+        carried[:, target] = received[:, source]
         return carried.flatten(0, 1)
 
     @override
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
-        return self._arrived(x, wire).transpose(1, 2).flatten(0, 1)
+        return self._decode_received(x, wire).transpose(1, 2).flatten(0, 1)
 
     @override
     def _reduce_blocks(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        return reduce_rows(self._arrived(x, wire), 1, op).flatten(0, 2)  # without a copy of the blocks
+        return reduce_rows(self._decode_received(x, wire), 1, op).flatten(0, 2)  # without a copy of the blocks
 
     @override
     def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        arrived = self._arrived(x, wire)
-        return arrived[:, root : root + 1].expand(arrived.shape).flatten(0, 1)
+        received = self._decode_received(x, wire)
+        return received[:, root : root + 1].expand(received.shape).flatten(0, 1)
 
     def _blocks(self, size: int) -> SimulatedCommunicator:
-        """Return the communicator of blocks of ``size`` neighbours: each block is a separate group, like a replica."""
+        """Return a communicator in which each block of ``size`` neighbours is a separate group, like a replica."""
         return SimulatedCommunicator(size, self.replicas * (self.world_size // size))
 
     @override
@@ -134,5 +135,5 @@ class SimulatedCommunicator(Communicator):
     def _gather_parts(self, x: Tensor, part: range) -> Tensor:
         if part.step == 1:
             return self._blocks(len(part)).all_gather(x)
-        by_place = self._by_replica(x).unflatten(1, (-1, part.step)).transpose(1, 2)  # (replicas, size, M/size, *s)
-        return by_place.unsqueeze(1).expand(-1, len(part), *by_place.shape[1:]).flatten(0, 2)
+        by_position = self._by_replica(x).unflatten(1, (-1, part.step)).transpose(1, 2)  # (replicas, size, M/size, *s)
+        return by_position.unsqueeze(1).expand(-1, len(part), *by_position.shape[1:]).flatten(0, 2)

@@ -49,7 +49,7 @@ class SparsePairs:
         return index_width(self.index_bits, chunk)
 
     def nbytes(self, pairs: int, chunk: int) -> int:
-        """Return the bytes of ``pairs`` pairs."""
+        """Return the bytes of ``pairs`` pairs whose indices are within chunks of ``chunk`` entries."""
         return pairs_bytes(pairs, chunk, self.index_bits, self.value_format)
 
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
@@ -58,14 +58,14 @@ class SparsePairs:
         return torch.cat([pack(index, self.bits(chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1)
 
     def rounded(self, value: Tensor) -> Tensor:
-        """Return values as the receiver decodes them, rounded to the type on the wire."""
+        """Return the values that the receiver decodes: rounded to the type on the wire, in their own type."""
         return value.to(VALUE_DTYPES[self.value_format]).to(value.dtype)
 
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Decode bytes ``(..., b)`` to indices ``(..., n)`` and values ``(..., n)`` in ``dtype``."""
+        """Decode bytes ``(..., nbytes(pairs))`` to indices and values in ``dtype``, both ``(..., pairs)``."""
         bits = self.bits(chunk)
-        split = packed_bytes(pairs, bits)
+        index_bytes = packed_bytes(pairs, bits)
         # Copied, because a view as wider numbers must start at a multiple of their size.
-        value_bytes = encoded[..., split:].clone(memory_format=torch.contiguous_format)
-        value = value_bytes.view(VALUE_DTYPES[self.value_format])
-        return unpack(encoded[..., :split], bits, pairs), value.to(dtype)
+        packed_values = encoded[..., index_bytes:].clone(memory_format=torch.contiguous_format)
+        value = packed_values.view(VALUE_DTYPES[self.value_format])
+        return unpack(encoded[..., :index_bytes], bits, pairs), value.to(dtype)

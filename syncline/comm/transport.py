@@ -17,7 +17,7 @@ Completion = Callable[[], object]
 
 @runtime_checkable
 class Transport(Protocol):
-    """The collectives of a backend, on flat contiguous tensors; methods that return a `Completion` only start them.
+    """The collectives of a backend, on flat contiguous tensors; a method that returns a `Completion` only starts one.
 
     Attributes:
         processes: P, the number of processes.
@@ -36,7 +36,7 @@ class Transport(Protocol):
         ...
 
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
-        """Start an exchange that concatenates the ``sent`` of all processes in ``gathered``."""
+        """Start an exchange that concatenates the tensors ``sent`` of all processes in ``gathered``."""
         ...
 
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
@@ -48,7 +48,7 @@ class Transport(Protocol):
         ...
 
     def send(self, x: Tensor, source: int, target: int) -> None:
-        """Copy the source's tensor to the target, in place; all processes call this."""
+        """Copy the source's tensor to the target, in place; all processes call this method."""
         ...
 
 
@@ -61,7 +61,7 @@ class TorchTransport(Transport):
     """The collectives of a ``torch.distributed`` group.
 
     Args:
-        group: the default group if none.
+        group: the process group; the default group if None.
 
     Raises:
         SynclineError: if ``torch.distributed`` is not initialised.

@@ -45,14 +45,7 @@ from syncline.costmodel.compute.tensors import (
     model_fragments,
 )
 from syncline.costmodel.layouts.activations import Activations, activation_bytes
-from syncline.costmodel.layouts.memory import (
-    Memory,
-    Precision,
-    call_bytes,
-    largest_call_bytes,
-    model_memory,
-    update_s,
-)
+from syncline.costmodel.layouts.memory import Memory, Precision, call_bytes, largest_call_bytes, model_memory, update_s
 from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.hivemind_costs import HivemindCosts

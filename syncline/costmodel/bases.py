@@ -1,8 +1,8 @@
 """Calibration sources of projected times: the measurements that bound the error of computing and communication.
 
-A *basis* is a set of measurements by several sources, and its bounds are those of a source that is not among them. So
-they hold for a machine that nobody measured. Its scope says what was measured: an answer for another machine family, or
-beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
+A *basis* is a set of measurements by several sources. The bounds of a basis are those of one more source, so the bounds
+hold for a machine that nobody measured. The scope of a basis says what was measured: an answer for another machine
+family, or beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 
 | computing                                      | basis                                                       |
 |------------------------------------------------|-------------------------------------------------------------|
@@ -26,8 +26,8 @@ beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 | a pipeline's messages and averaging            | `PIPELINES_ON_LINES`                                        |
 
 ``python -m tests.measure.validation.uncertainties`` in the repository computes the residuals of each source. To add a
-basis: name it here, return its name from `_communication_basis` or `computing_uncertainty` where it applies, and add
-its residuals with their sources there.
+basis: name the basis here, return its name from `_communication_basis` or `computing_uncertainty` where it applies, and
+add the residuals with their sources there.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ def computing_uncertainty(
         return known_uncertainty([name + SET_UTILISATION])
     basis = known_uncertainty([name if experts is None else kernels_basis(experts)])
     if machine.bounds is None:
-        beyond = basis.scope.beyond(width=width, workers=workers)
-        return basis.outside([*_machine_reasons(machine, basis.scope), *beyond])
-    beyond = machine.bounds.scope.beyond(width=width)
-    return basis.outside(beyond) if beyond else machine.bounds
+        reasons = basis.scope.reasons_outside(width=width, workers=workers)
+        return basis.outside([*_machine_reasons(machine, basis.scope), *reasons])
+    reasons = machine.bounds.scope.reasons_outside(width=width)
+    return basis.outside(reasons) if reasons else machine.bounds
 
 
 def _machine_reasons(machine: Hardware, scope: Scope) -> list[str]:
@@ -151,18 +151,18 @@ def communication_uncertainty(
             return known_uncertainty([nvlink_basis(link.measured.gpu, workers, nbytes)])
     calibrated = network.outer.bounds if isinstance(network, TwoLevel) else getattr(network, "bounds", None)
     if calibrated is not None:
-        beyond = calibrated.scope.beyond(workers=workers, nbytes=nbytes)
+        reasons = calibrated.scope.reasons_outside(workers=workers, nbytes=nbytes)
         if STREAMS in calibrated.scope.families:
-            beyond.append(f"streams over network {network.name!r} were measured, no library's collectives")
-        if not beyond:
+            reasons.append(f"streams over network {network.name!r} were measured, no library's collectives")
+        if not reasons:
             return calibrated
     preset = preset_name(network)
     name = _communication_basis(network, algorithm, preset, nbytes)
     basis = known_uncertainty([name])
-    if calibrated is not None:
-        return basis.outside(beyond)
-    reasons = _network_reasons(network, preset, basis.scope, name)
-    return basis.outside([*reasons, *basis.scope.beyond(workers=workers, nbytes=nbytes)])
+    if calibrated is None:
+        reasons = _network_reasons(network, preset, basis.scope, name)
+        reasons += basis.scope.reasons_outside(workers=workers, nbytes=nbytes)
+    return basis.outside(reasons)
 
 
 def pipeline_uncertainty() -> Uncertainty:
@@ -173,15 +173,15 @@ def pipeline_uncertainty() -> Uncertainty:
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
     """Return the basis of collectives on a network that no calibration made."""
     library = (algorithm or "").partition("-")[0]
-    by_network = nccl_on(network) is not None and all_by_library(algorithm, network)
-    by_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
+    runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
+    runs_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
     if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
         return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)
-    if preset in FITTED_PRESETS and (by_network or by_gloo):
+    if preset in FITTED_PRESETS and (runs_nccl or runs_gloo):
         return FITTED_PRESETS[preset]
-    if by_network or (library == "nccl" and algorithm != "nccl"):
+    if runs_nccl or (library == "nccl" and algorithm != "nccl"):
         return NCCL_LINKS
-    if by_gloo:
+    if runs_gloo:
         return GLOO_LINKS
     return WIDE_LINES if isinstance(network, Matrix) else any_library_basis(nbytes)
 
@@ -191,12 +191,12 @@ def _network_reasons(network: Network, preset: str | None, scope: Scope, basis: 
     reasons = ["no library's algorithms are named"] if basis.startswith(ANY_LIBRARY) else []
     if preset is None:
         return [f"network {network.name!r} is described, not measured", *reasons]
-    if basis in FITTED_PRESETS.values() or f"NVLink {_generation(network)}" in scope.families:
+    if basis in FITTED_PRESETS.values() or f"NVLink {_nvlink_generation(network)}" in scope.families:
         return reasons
     return [f"network {preset!r} is from data sheets, not measured", *reasons]
 
 
-def _generation(network: Network) -> int | None:
+def _nvlink_generation(network: Network) -> int | None:
     """Return the generation of NVLink inside the nodes of a network; None without NVLink."""
     inside = network.inner if isinstance(network, TwoLevel) else network
     costs = getattr(inside, "nvlink", None)
@@ -212,7 +212,7 @@ MESSAGE_BYTES = 2**20
 
 
 def any_library_basis(nbytes: float | None) -> str:
-    """Return the basis of collectives without a library; without a size, those of gradients of whole models."""
+    """Return the basis of collectives without a library; without a size, that of the gradients of whole models."""
     return f"{ANY_LIBRARY}, {'below 1 MiB' if nbytes is not None and nbytes < MESSAGE_BYTES else '1 MiB and more'}"
 
 
@@ -227,7 +227,7 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
 
 
 def nccl_nvlink_basis(nbytes: float) -> str:
-    """Return the basis of NCCL's algorithm among GPUs with NVLink: errors of machines that the fit did not see."""
+    """Return the basis of NCCL's algorithm among GPUs with NVLink: its errors on machines that the fit did not see."""
     return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
 
 
@@ -241,7 +241,7 @@ def has_nvlink(network: Network) -> bool:
 
 
 def preset_name(network: Network) -> str | None:
-    """Return the name of the preset that a network is; None if it is none, or one with other numbers."""
+    """Return the name of the preset that equals a network; None if no preset does, or only its name is a preset's."""
     preset = NETWORKS.get(network.name)
     if preset is None or (isinstance(network, Link) and network.arrays):
         return None

@@ -16,17 +16,15 @@ from syncline.errors import SpecError
 def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
     """Return the bytes that leave all sites in one collective, with sums inside each site wherever possible.
 
-    ::
+    Site i of k sites has ``m_i`` of the P workers, and a worker contributes n bytes::
 
         all_reduce            2 (k - 1) n
         reduce_scatter          (k - 1) n
-        broadcast               (k - 1) n
+        broadcast, reduce       (k - 1) n
         all_gather              (k - 1) n P
         gather                          n (P - m_1)
         send                            n   from the first site to the last
         all_to_all                  sum_i n m_i (P - m_i) / P
-
-    Here k sites have ``m_i`` of the P workers each, and a worker contributes n bytes.
 
     Args:
         collective: name of the collective.
@@ -39,14 +37,14 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
     >>> egress_bytes("all_reduce", 100.0, [4, 4]), egress_bytes("all_gather", 100.0, [4, 4])
     (200.0, 800.0)
     """
-    others, workers = len(sizes) - 1, sum(sizes)
+    other_sites, workers = len(sizes) - 1, sum(sizes)
     factors = {
-        "all_reduce": 2.0 * others,
-        "reduce_scatter": float(others),
-        "broadcast": float(others),
-        "reduce": float(others),
-        "send": float(others > 0),
-        "all_gather": float(others * workers),
+        "all_reduce": 2.0 * other_sites,
+        "reduce_scatter": float(other_sites),
+        "broadcast": float(other_sites),
+        "reduce": float(other_sites),
+        "send": float(other_sites > 0),
+        "all_gather": float(other_sites * workers),
         "gather": float(workers - sizes[0]),
         "all_to_all": sum(size * (workers - size) for size in sizes) / workers,
     }
@@ -56,11 +54,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 
 
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Return the number of workers of each site of a network.
-
-    Args:
-        network: network of all workers.
-        workers: P.
+    """Return the number of workers of each site of a network of so many workers.
 
     Returns:
         The sizes of the sites or places, or of the units of the outermost of several levels. On a network with one link

@@ -64,10 +64,9 @@ class Prices:
         if self.power_w is not None and (self.idle_power_w or 0.0) > self.power_w:
             raise SpecError("prices.idle_power_w", self.idle_power_w, f"at most power_w, {self.power_w:g}")
 
-    def powered(self, board_power_w: float | None) -> tuple[float | None, float | None]:
-        """Return the power of computing and of waiting in watts; a board power replaces a missing ``power_w``."""
-        power = board_power_w if self.power_w is None else self.power_w
-        return power, self.idle_power_w
+    def busy_power_w(self, board_power_w: float | None) -> float | None:
+        """Return the watts of an accelerator that computes; a board power replaces a missing ``power_w``."""
+        return board_power_w if self.power_w is None else self.power_w
 
 
 class Usage(NamedTuple):
@@ -87,14 +86,14 @@ class Usage(NamedTuple):
 
 
 def energy_j(prices: Prices, usage: Usage, power_w: float, idle_power_w: float) -> float:
-    """Return the energy at the site's meter in joules: ``pue P (power busy + idle (time - busy))``.
+    """Return the energy at the site's meter in joules, while accelerators compute and while they wait.
 
     >>> energy_j(Prices(pue=1.5), Usage(2, 10.0, 6.0), 400.0, 100.0)
     8400.0
     """
     busy_s = min(usage.busy_s, usage.seconds)
-    watts = power_w * busy_s + idle_power_w * (usage.seconds - busy_s)
-    return prices.pue * usage.accelerators * watts
+    accelerator_j = power_w * busy_s + idle_power_w * (usage.seconds - busy_s)
+    return prices.pue * usage.accelerators * accelerator_j
 
 
 def carbon_kg(prices: Prices, joules: float) -> float | None:
@@ -119,19 +118,19 @@ def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | N
     53.0
     """
     reserved = min(usage.accelerators, prices.reserved)
-    rest = usage.accelerators - reserved
+    on_demand = usage.accelerators - reserved
     parts = [
         (prices.reserved_hour, reserved * usage.seconds / HOUR_S),
-        (prices.accelerator_hour, rest * usage.seconds / HOUR_S),
+        (prices.accelerator_hour, on_demand * usage.seconds / HOUR_S),
         (prices.egress_gb, None if usage.egress_bytes is None else usage.egress_bytes / GB),
         (prices.energy_kwh, None if joules is None else joules / KWH_J),
     ]
-    if rest and prices.reserved and prices.accelerator_hour is None:
+    if on_demand and prices.reserved and prices.accelerator_hour is None:
         return None
-    priced = [(price, used) for price, used in parts if price is not None]
-    if not priced or any(used is None for _, used in priced):
+    priced_parts = [(price, quantity) for price, quantity in parts if price is not None]
+    if not priced_parts or any(quantity is None for _, quantity in priced_parts):
         return None
-    return sum(price * used for price, used in priced if used is not None)
+    return sum(price * quantity for price, quantity in priced_parts if quantity is not None)
 
 
 BOARD_POWER_W: Mapping[str, tuple[float, str]] = {

@@ -30,7 +30,7 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.counts import most_messages
-from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.vectorised import group_algorithm
 from syncline.errors import SpecError, one_of
 from syncline.planner.transfer import Transfer, transfers
@@ -166,7 +166,7 @@ class CostQuestion:
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
         """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         if not self.algorithms:
-            possible, default = algorithms_on(kind, on, self.workers), first_on(kind, on)
+            possible, default = algorithms_on(kind, on, self.workers), default_algorithm(kind, on)
             return possible if default in possible else (*possible, default)
         wanted = {
             chosen_by(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name

@@ -84,14 +84,14 @@ def model_for_loss(
     """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
     question = TrainingAtScale(method, 1e9, replicas=replicas, period=period)
     reached = parameters_for_loss(target_loss, question, fit, extrapolate)
-    return _row_of(reached.at) | {"parameters_low": reached.low, "parameters_high": reached.high}
+    return _row_of(reached.prediction) | {"parameters_low": reached.low, "parameters_high": reached.high}
 
 
 def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, extrapolate: bool) -> dict[str, Any]:
     if target_loss is None:
         return _row_of(predicted_loss(training, fit, extrapolate))
     reached = tokens_for_loss(target_loss, training, fit, extrapolate)
-    return _row_of(reached.at) | {"tokens_low": reached.low, "tokens_high": reached.high}
+    return _row_of(reached.prediction) | {"tokens_low": reached.low, "tokens_high": reached.high}
 
 
 def _row_of(predicted: PredictedLoss) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
-from syncline.sim.pipelines.run import PipelineReport, report, run_pipeline, task_spans
+from syncline.sim.pipelines.report import PipelineReport, report, task_spans
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, Schedule, schedule
 from syncline.sim.program.instructions import Collective, Compute, Instruction, Program, Recv, Send, Wait
 from syncline.sim.program.queued import HostWait, Queued, StreamMark, StreamWait

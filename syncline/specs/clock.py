@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from syncline.costmodel.collectives.policies import POLICIES, all_by_library, unless_named
+from syncline.costmodel.collectives.policies import POLICIES, algorithm_or_auto, all_by_library
 from syncline.costmodel.collectives.table import TABLE
 from syncline.costmodel.network.topology import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
@@ -74,7 +74,7 @@ class ClockSpec(Spec):
         It is the spec's ``algorithm``; else the library's own on links that have the costs of gloo or NCCL; else
         ``auto``, the fastest for each size, as a library tuned for the network would choose.
         """
-        return unless_named(self.algorithm, network)
+        return algorithm_or_auto(self.algorithm, network)
 
     def clock_warnings(
         self, methods: Iterable[MethodBase], networks: Sequence[Network], trains: bool = True

@@ -50,7 +50,7 @@ def _schedule_name(value: Any) -> str:
 
 
 ScheduleName = Annotated[
-    Any, BeforeValidator(_schedule_name), PlainSerializer(lambda name: getattr(name, "given", name))
+    Any, BeforeValidator(_schedule_name), PlainSerializer(lambda name: getattr(name, "fields", name))
 ]
 """A name of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import HivemindCosts
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.regions import LAN, LINES
 from syncline.planner.projection.simulated_cost import simulated_s
 from syncline.specs.cluster.networks import network
@@ -67,5 +67,5 @@ def test_64_places_in_a_second():
     }
     made = network({"kind": "matrix", "places": names, **matrices})
     for algorithm in ("direct", "ring"):
-        priced = carried("all_reduce", np.array([64]), 1e9, made, algorithm, otherwise=simulated_s)
-        assert priced.ways == ("lockstep",) and priced.seconds.item() > 0
+        priced = collective_prices("all_reduce", np.array([64]), 1e9, made, algorithm, timer=simulated_s)
+        assert priced.sources == ("lockstep",) and priced.seconds.item() > 0

@@ -108,7 +108,7 @@ def _pieces_s(
     alpha, costs = link.latency_s, link.nccl
     if kind == "all_reduce":
         fixed_s = costs.fixed_s("nccl-ring", alpha)
-        last = ring_last_s(nbytes / workers**2, link, costs, costs.forwarded_part)
+        last = ring_last_s(nbytes / workers**2, link, costs)
         call_s = collective_s("all_reduce", workers, nbytes / workers, link) - fixed_s - last
         return workers * call_s + last + fixed_s
     exchanges, fixed_s = kind != "reduce+broadcast", costs.fixed_s("nccl-chain", alpha)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 
 class PlacedAlgorithm(NamedTuple):
-    """An algorithm whose messages follow the places of the workers."""
+    """An algorithm whose messages follow the places of the workers; ``is_ring`` of `ordered-ring`."""
 
     is_ring: bool
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from syncline.costmodel.network.two_level import Nodes
 
 
 def channel_links(topology: Topology) -> list[str]:
-    """Return the name of each channel's link, a list of C names.
+    """Return the name of the link of each of a topology's C channels.
 
     All channels of a star with one link have the network's name. A channel of a graph has the names of its two ends.
 
@@ -30,44 +31,45 @@ def channel_links(topology: Topology) -> list[str]:
         return channel_links(topology.whole)
     count = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Nodes):
-        inner, outer = link_words(topology.network.inner), link_words(topology.network.outer)
-        return [inner] * (2 * topology.workers) + [outer] * (count - 2 * topology.workers)
+        inner, outer = link_name(topology.network.inner), link_name(topology.network.outer)
+        inner_count = 2 * topology.workers
+        return [inner] * inner_count + [outer] * (count - inner_count)
     if isinstance(topology, SitesTopology):
-        uplinks = [link_words(link) for link in topology.network.uplinks]
-        return [link_words(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
+        uplinks = [link_name(link) for link in topology.network.uplinks]
+        return [link_name(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
     if isinstance(topology, LevelTopology):
         names = [""] * count
-        for number, level in enumerate(topology.network.levels):
-            for first, last, shared in topology.channels_of(number):
-                names[first:last] = [link_words(level.link) + (", all together" if shared else "")] * (last - first)
+        for level, level_channels in zip(topology.network.levels, topology.channels, strict=True):
+            for begin, end, is_pool in level_channels:
+                names[begin:end] = [link_name(level.link) + (", all together" if is_pool else "")] * (end - begin)
         return names
     if isinstance(topology, MatrixTopology | Routed):
         return topology.channel_names()
     return [topology.name] * count
 
 
-def link_words(link: Link) -> str:
+def link_name(link: Link) -> str:
     """Return the name of a link, or its description if it has no name."""
     return link.name or link.describe()
 
 
-def carried_bytes(of: Iterable[Round], members: Sequence[int], topology: Topology) -> Floats:
-    """Return the bytes that each channel carries in the rounds of a collective, ``(C,)``.
+def channel_bytes(rounds: Iterable[Round], members: Sequence[int], topology: Topology) -> Floats:
+    """Return the bytes that each of a topology's C channels carries in the rounds of a collective, ``(C,)``.
 
     Args:
-        of: the rounds; their senders and receivers are ranks in the group.
+        rounds: rounds of messages whose senders and receivers are ranks in the group.
         members: the topology's worker number of each rank of the group.
         topology: the topology that has the channels.
     """
-    total = np.zeros(len(topology.bandwidth_bytes_per_s) + 1)  # the last entry collects the padding of paths
-    ranks = np.asarray(members)
-    repeats: dict[int, tuple[Round, int]] = {}
-    for step in of:  # all rounds of a ring are the same object, so count its repeats
-        repeats[id(step)] = step, repeats.get(id(step), (step, 0))[1] + 1
-    for (senders, receivers, nbytes), times in repeats.values():
-        if not len(senders):
+    total_bytes = np.zeros(len(topology.bandwidth_bytes_per_s) + 1)  # the last entry collects the padding of paths
+    workers = np.asarray(members)
+    rounds = tuple(rounds)
+    repeats = Counter(map(id, rounds))  # all rounds of a ring are the same object
+    for messages in {id(messages): messages for messages in rounds}.values():
+        if not len(messages.senders):
             continue
-        channels = topology.paths(ranks[senders], ranks[receivers]).channels
-        sizes = np.broadcast_to(np.asarray(nbytes, dtype=np.float64), len(senders)) * times
-        np.add.at(total, channels, np.broadcast_to(sizes[:, None], channels.shape))
-    return total[:-1]
+        channels = topology.paths(workers[messages.senders], workers[messages.receivers]).channels
+        sizes = np.asarray(messages.nbytes, dtype=np.float64) * repeats[id(messages)]
+        message_bytes = np.broadcast_to(sizes, len(messages.senders))
+        np.add.at(total_bytes, channels, np.broadcast_to(message_bytes[:, None], channels.shape))
+    return total_bytes[:-1]

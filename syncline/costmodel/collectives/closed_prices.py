@@ -32,7 +32,7 @@ from syncline.costmodel.collectives.table import (
     MEASURED,
     SERVERS,
     algorithms_on,
-    first_on,
+    default_algorithm,
     gpu_nodes,
     nccl_on,
 )
@@ -45,7 +45,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 CLOSED_FORM = "closed form"
 """Source of a time that a closed form gives."""
 
-HOW = (CLOSED_FORM, "lockstep", "events")
+TIME_SOURCES = (CLOSED_FORM, "lockstep", "events")
 """Sources of a time, from a formula to the event simulation; any other text is the reason for an unknown time."""
 
 BY_NCCL = "auto", "nccl"
@@ -55,185 +55,202 @@ FIRST = np.zeros((), dtype=np.int64)
 """Index of the first of several texts, for all settings."""
 
 
-class PricedMany(NamedTuple):
+class CollectivePrices(NamedTuple):
     """Times of one kind of collective in many settings, with the algorithms and the sources of the times.
 
     Attributes:
         seconds: time of the collective in each setting.
         names: names of algorithms.
-        chosen: index into ``names`` of each setting's algorithm; broadcasts with ``seconds``.
-        ways: sources of times: ``CLOSED_FORM``, or the text that a ``TimedOtherwise`` function returns.
-        known_by: index into ``ways`` of each setting's source; broadcasts with ``seconds``.
+        name_index: index into ``names`` of each setting's algorithm; broadcasts with ``seconds``.
+        sources: sources of times: ``CLOSED_FORM``, or the text that a ``CollectiveTimer`` function returns.
+        source_index: index into ``sources`` of each setting's source; broadcasts with ``seconds``.
     """
 
     seconds: FloatOrArray
     names: tuple[str, ...]
-    chosen: Indices
-    ways: tuple[str, ...] = (CLOSED_FORM,)
-    known_by: Indices = FIRST
+    name_index: Indices
+    sources: tuple[str, ...] = (CLOSED_FORM,)
+    source_index: Indices = FIRST
 
 
-def on_links(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, wanted: Algorithms, rule: Rule) -> PricedMany:
-    """Price a collective on full-duplex links, where algorithms have closed forms, or for a single P on any link."""
-    policy = algorithm_of(wanted, kind)
+def link_prices(
+    kind: str, workers: Any, nbytes: FloatOrArray, link: Link, algorithms: Algorithms, rule: Rule
+) -> CollectivePrices:
+    """Return the prices of a collective on full-duplex links, or for a single number of workers on any link."""
+    policy = algorithm_of(algorithms, kind)
     if policy == "auto" and is_measured(kind, link, workers):
-        return PricedMany(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST)
+        return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST)
     if policy in BY_NCCL and kind in LAPS and link.nvlink is not None and link.duplex == "full":
-        return PricedMany(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST)
+        return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST)
     if policy == "auto":
-        return _fastest(kind, workers, nbytes, link, rule)
+        return _fastest_prices(kind, workers, nbytes, link, rule)
     if policy == "nccl" and kind not in NCCL:
-        chosen = _ring_or_tree(workers, nbytes, link)
+        is_tree = _nccl_takes_tree(workers, nbytes, link)
         names = nccl_names(kind, link)
         # An algorithm that no setting chooses may have no closed form.
-        costs = [
-            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(chosen == index) else np.nan
+        ring_s, tree_s = (
+            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(is_tree == index) else np.nan
             for index, name in enumerate(names)
-        ]
-        return PricedMany(np.where(chosen, costs[1], costs[0]), names, chosen)
-    name = algorithm_for(wanted, kind, 1, 0.0, link) or first_on(kind, link)
-    return PricedMany(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
+        )
+        return CollectivePrices(np.where(is_tree, tree_s, ring_s), names, is_tree)
+    name = algorithm_for(algorithms, kind, 1, 0.0, link) or default_algorithm(kind, link)
+    return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
 
 
-def _fastest(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Rule) -> PricedMany:
-    """Price a collective by its fastest algorithm in closed form, the first of equals, without parameter servers."""
-    names, costs = [], []
+def _fastest_prices(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Rule) -> CollectivePrices:
+    """Return the prices of the fastest algorithms in closed form, the first of equals, without parameter servers."""
+    names, eager_s = [], []
     for name in ALGORITHMS[kind]:
         if name not in SERVERS:
             with contextlib.suppress(NoClosedForm):
-                costs.append(collective_s(kind, workers, nbytes, link, name))
+                eager_s.append(collective_s(kind, workers, nbytes, link, name))
                 names.append(name)
     if not names:
-        names, costs = [ALGORITHMS[kind][0]], [collective_s(kind, workers, nbytes, link)]
-    reported = costs
+        names, eager_s = [ALGORITHMS[kind][0]], [collective_s(kind, workers, nbytes, link)]
+    seconds = eager_s
     if rule != "eager":
-        reported = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
-    return _least(costs, reported, names)
+        seconds = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
+    return _least_cost_prices(eager_s, seconds, names)
 
 
-def on_nodes(
+def node_prices(
     kind: str,
     workers: Indices,
     nbytes: FloatOrArray,
     network: TwoLevel | MultiLevel,
-    wanted: Algorithms,
+    algorithms: Algorithms,
     rule: Rule,
-) -> PricedMany | None:
-    """Price algorithms of nodes if every P fills two nodes or more; return None if they have no closed form."""
-    names, policy = of_levels(kind, wanted), algorithm_of(wanted, kind)
+) -> CollectivePrices | None:
+    """Return the prices of hierarchical algorithms, or None if they have no closed form in all settings.
+
+    They have one if each number of workers fills two nodes or more.
+    """
+    names, policy = hierarchical_names(kind, algorithms), algorithm_of(algorithms, kind)
     if not names and policy not in BY_NCCL:
         return None
     size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
-    full = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
-    if not full:
+    fills_nodes = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
+    if not fills_nodes:
         return None
     try:
-        *inside, last = peers(network, 2 * size)
+        *inner_levels, outermost = peers(network, 2 * size)
     except NoClosedForm:
         return None
-    if last.exchanges or any(level.exchanges or level.link.duplex == "half" for level in inside):
+    if outermost.is_shared_half_duplex or any(
+        level.is_shared_half_duplex or level.link.duplex == "half" for level in inner_levels
+    ):
         return None
-    levels = *inside, last._replace(size=workers // size)
-    priced = _on_nvlink(kind, levels, nbytes, wanted)
+    levels = *inner_levels, outermost._replace(size=workers // size)
+    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
     if priced is not None or not names:
         return priced
-    return _least(
+    return _least_cost_prices(
         [hierarchy_s(kind, name, levels, nbytes) for name in names],
         [hierarchy_s(kind, name, levels, nbytes, rule) for name in names],
         names,
     )
 
 
-def _on_nvlink(kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, wanted: Algorithms) -> PricedMany | None:
-    """Price NCCL's algorithm among GPUs with NVLink; return None if ``wanted`` names another or it has no time."""
-    permitted = kind in LAPS and algorithm_of(wanted, kind) in BY_NCCL
-    on = nodes_of(levels) if permitted else None
-    return None if on is None else PricedMany(nvlink_s(kind, nbytes, on), (NVLINK,), FIRST)
+def _nvlink_prices(
+    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms
+) -> CollectivePrices | None:
+    """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or under another policy."""
+    permitted = kind in LAPS and algorithm_of(algorithms, kind) in BY_NCCL
+    nodes = nodes_of(levels) if permitted else None
+    return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST)
 
 
-def _by_levels(
+def _hierarchical_price(
     kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, names: tuple[str, ...], rule: Rule
-) -> PricedMany | None:
-    """Price the fastest hierarchical algorithm on several levels; return None if none has a closed form."""
-    costs = {}
+) -> CollectivePrices | None:
+    """Return the price of the fastest hierarchical algorithm on several levels, or None if none has a closed form."""
+    eager_s = {}
     for name in names:
         with contextlib.suppress(NoClosedForm):
-            costs[name] = hierarchy_s(kind, name, levels, nbytes)
-    if not costs:
+            eager_s[name] = hierarchy_s(kind, name, levels, nbytes)
+    if not eager_s:
         return None
-    name = min(costs, key=costs.__getitem__)
-    seconds = costs[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
-    return PricedMany(seconds, (name,), FIRST)
+    name = min(eager_s, key=eager_s.__getitem__)
+    seconds = eager_s[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
+    return CollectivePrices(seconds, (name,), FIRST)
 
 
-def of_group(
-    kind: str, group: range, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule
-) -> PricedMany:
-    """Price a collective that all groups of some workers call at once on a network of levels.
+def group_price(
+    kind: str, group: range, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
+) -> CollectivePrices:
+    """Return the price of a collective that all groups of workers call at once on a network of levels.
+
+    ``group`` has the ranks of the first group, ``workers`` is the number of all workers.
 
     Raises:
         NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
     """
     levels = group_peers(network, group, workers)
-    policy = algorithm_of(wanted, kind)
+    policy = algorithm_of(algorithms, kind)
     if not levels:
-        return PricedMany(np.float64(0.0), ("",), FIRST)
+        return CollectivePrices(np.float64(0.0), ("",), FIRST)
     if len(levels) == 1:
-        if levels[0].exchanges:
+        if levels[0].is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else wanted
+        at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else algorithms
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
-        return on_links(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
-    priced = _on_nvlink(kind, levels, nbytes, wanted)
+        return link_prices(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
+    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
     if priced is not None:
         return priced
     names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
-    priced = _by_levels(kind, levels, nbytes, names, rule)
+    priced = _hierarchical_price(kind, levels, nbytes, names, rule)
     if priced is None:
         raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
     return priced
 
 
-def of_levels(kind: str, wanted: Algorithms) -> tuple[str, ...]:
-    """Return the hierarchical algorithms that ``wanted`` permits: all for ``auto``, else the named one or none."""
-    policy = algorithm_of(wanted, kind)
-    return HIERARCHICAL[kind] if policy == "auto" else (policy,) if policy in HIERARCHICAL[kind] and policy else ()
+def hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
+    """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else the named one or none."""
+    policy = algorithm_of(algorithms, kind)
+    if policy == "auto":
+        return HIERARCHICAL[kind]
+    return (policy,) if policy in HIERARCHICAL[kind] and policy else ()
 
 
-def by_formula(kind: str, workers: int, nbytes: float, network: Network, wanted: Algorithms, rule: Rule) -> PricedMany:
-    """Price one setting by a closed form."""
+def closed_form_price(
+    kind: str, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
+) -> CollectivePrices:
+    """Return the price of one setting by a closed form."""
     if isinstance(network, Link):
-        return on_links(kind, workers, nbytes, network, wanted, rule)
-    names = of_levels(kind, wanted)
+        return link_prices(kind, workers, nbytes, network, algorithms, rule)
+    names = hierarchical_names(kind, algorithms)
     if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
         with contextlib.suppress(NoClosedForm):
-            by_levels = _by_levels(kind, peers(network, workers), nbytes, names, rule)
-            if by_levels is not None:
-                return by_levels
-    name = algorithm_for(wanted, kind, workers, nbytes, network)
+            price = _hierarchical_price(kind, peers(network, workers), nbytes, names, rule)
+            if price is not None:
+                return price
+    name = algorithm_for(algorithms, kind, workers, nbytes, network)
     seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
-    return PricedMany(seconds, (name or first_on(kind, network),), FIRST)
+    return CollectivePrices(seconds, (name or default_algorithm(kind, network),), FIRST)
 
 
-def _least(costs: Sequence[FloatOrArray], reported: Sequence[FloatOrArray], names: Sequence[str]) -> PricedMany:
-    """Return the reported seconds of the algorithm of least cost in each setting, the first of equals."""
-    chosen = np.argmin(np.stack(np.broadcast_arrays(*costs)), axis=0)
-    stacked = np.stack(np.broadcast_arrays(*reported))
-    return PricedMany(np.take_along_axis(stacked, chosen[None], axis=0)[0], tuple(names), chosen)
+def _least_cost_prices(
+    eager_s: Sequence[FloatOrArray], seconds: Sequence[FloatOrArray], names: Sequence[str]
+) -> CollectivePrices:
+    """Return the seconds of the algorithm with the least eager seconds in each setting, the first of equals."""
+    name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s)), axis=0)
+    stacked_s = np.stack(np.broadcast_arrays(*seconds))
+    return CollectivePrices(np.take_along_axis(stacked_s, name_index[None], axis=0)[0], tuple(names), name_index)
 
 
-def _ring_or_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
+def _nccl_takes_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
     """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
     is_tree = []
-    for count, size, setting_link in settings_of(workers, nbytes, link):
+    for count, size, setting_link in settings(workers, nbytes, link):
         estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
         is_tree.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[fastest])
     return np.stack(np.broadcast_arrays(*is_tree))
 
 
-def settings_of(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
-    """Yield P, n and the network of each setting; equal networks are the same object."""
+def settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
+    """Yield the number of workers, the bytes and the network of each setting; equal networks are the same object."""
     counts = np.reshape(workers, (-1,))
     sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)
     arrays = network.arrays if isinstance(network, Link) else {}
@@ -241,6 +258,6 @@ def settings_of(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterato
     current = network
     for index, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         if isinstance(network, Link) and arrays and (varies or not index):
-            numbers = {n: value[index if len(value) > 1 else 0] for n, value in arrays.items()}
+            numbers = {field: value[index if len(value) > 1 else 0] for field, value in arrays.items()}
             current = network.with_numbers(numbers, same_links=True)
         yield count, size, current

@@ -66,7 +66,7 @@ from syncline.costmodel.collectives.table import (
     MeasuredAlgorithm,
     algorithm_name,
     algorithms_on,
-    first_on,
+    default_algorithm,
     gpu_nodes,
     link_of_all,
     nccl_on,
@@ -85,7 +85,7 @@ ends have reached it.
 
 
 def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> str:
-    """Return the algorithm's name after checking the collective, P and n."""
+    """Return the algorithm's name after a check of the collective, the number of workers and the bytes."""
     name = algorithm_name(kind, algorithm)
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
@@ -95,13 +95,9 @@ def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: st
 def rounds_and_block(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """Return the messages on a collective's longest path and the mean bytes of one message, by the tables.
+    """Return the number of messages on a collective's longest path and the mean bytes of one message.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P, at least 1.
-        nbytes: n, at least 0, with the meaning that the table gives.
-        algorithm: one of ``ALGORITHMS[kind]``; the first by default.
+    The arguments are those of `collective_s`, with an algorithm for flat networks, the first by default.
 
     Raises:
         SpecError: an unknown collective, an algorithm that is not for flat networks, no worker, or a negative size.
@@ -128,11 +124,10 @@ def collective_s(
 
     Args:
         kind: one of ``COLLECTIVES``.
-        workers: P, at least 1.
-        nbytes: n, at least 0, with the meaning that the table gives.
+        workers: number of workers P, at least 1.
+        nbytes: bytes n of the collective, at least 0, by the table of this module.
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
-        algorithm: one of ``ALGORITHMS[kind]``, of ``HIERARCHICAL[kind]``, ``OF_PLACES[kind]``, ``OF_DIRECT[kind]``,
-            ``OF_GLOO[kind]`` or ``OF_NCCL[kind]``; ``first_on`` chooses the default.
+        algorithm: one of ``TABLE[kind]``; None for the network's `default_algorithm`.
         rule: the start rule of messages.
         group: number of workers in a node for a hierarchical algorithm on a link, or the sizes of all levels but the
             outermost.
@@ -148,7 +143,7 @@ def collective_s(
     >>> f"{collective_s('all_reduce', 8, 1000, NETWORKS['wan'].network, 'recursive-doubling'):.3f}"
     '0.075'
     """
-    name = _checked(kind, workers, nbytes, first_on(kind, network) if algorithm is None else algorithm)
+    name = _checked(kind, workers, nbytes, default_algorithm(kind, network) if algorithm is None else algorithm)
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     entry = TABLE[kind][name]
@@ -164,10 +159,10 @@ def collective_s(
 def _flat_s(
     kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network | Topology, rule: Rule
 ) -> FloatOrArray:
-    """Return the seconds of an algorithm that takes all workers as equal, on the link that all of them have.
+    """Return the seconds of an algorithm without hierarchy on the link that all workers have.
 
     Raises:
-        NoClosedForm: links differ.
+        NoClosedForm: the workers' links differ.
     """
     entry = TABLE[kind][name]
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
@@ -186,16 +181,21 @@ def _flat_s(
 
 
 def _on_link_s(kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule) -> FloatOrArray:
-    """Return the seconds of a flat algorithm on a link, under the start rule."""
+    """Return the seconds of an algorithm of ``FLAT`` on a link: ``latencies alpha + messages o + bytes / R``."""
     entry = FLAT[kind][name]
     messages = entry.messages(workers)
     latencies = messages if rule == "rendezvous" or entry.latencies is None else entry.latencies(workers)
-    sent = entry.nbytes(workers, nbytes) * (_directions(kind, name, entry, workers) if link.duplex == "half" else 1)
-    return latencies * link.latency_s + messages * link.overhead_s + sent / link.goodput_bytes_per_s
+    directions = _directions(kind, name, entry, workers) if link.duplex == "half" else 1
+    sent_bytes = entry.nbytes(workers, nbytes) * directions
+    return latencies * link.latency_s + messages * link.overhead_s + sent_bytes / link.goodput_bytes_per_s
 
 
 def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> int:
-    """Return the number of transfers that share a worker's half-duplex link at a time."""
+    """Return the number of transfers that share a worker's half-duplex link at a time, 1 or 2.
+
+    Raises:
+        NoClosedForm: the number differs among the workers or rounds.
+    """
     expected = "an algorithm with a closed form on half-duplex links"
     if np.all(np.less_equal(workers, 1)):
         return 1
@@ -210,14 +210,16 @@ def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> 
     return entry.directions
 
 
-def hierarchy_s(kind: str, name: str, on: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager") -> FloatOrArray:
-    """Return the seconds of a hierarchical collective; the outermost size may be an array.
+def hierarchy_s(
+    kind: str, name: str, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule = "eager"
+) -> FloatOrArray:
+    """Return the seconds of a hierarchical collective, the sum over its levels.
 
     Args:
         kind: one of ``COLLECTIVES``.
         name: one of ``HIERARCHIES[kind]``.
-        on: the peers that exchange at each level, from the innermost to the outermost.
-        nbytes: n, with the meaning that the table gives.
+        levels: the peers that exchange at each level, from the innermost to the outermost, whose size may be an array.
+        nbytes: bytes n of the collective, by the table of this module.
         rule: the start rule of messages.
 
     Raises:
@@ -226,29 +228,33 @@ def hierarchy_s(kind: str, name: str, on: Sequence[Peers], nbytes: FloatOrArray,
     entry = HIERARCHIES[kind][name]
     if kind != "all_reduce":
         total_s: FloatOrArray = 0.0
-        for number, part_bytes in level_parts(kind, [level.size for level in on], nbytes):
-            level = on[number]
-            if level.exchanges and entry.leaders and np.any(np.greater(level.size, 1)):
+        for number, part_bytes in level_parts(kind, [level.size for level in levels], nbytes):
+            level = levels[number]
+            if level.is_shared_half_duplex and entry.leaders and np.any(np.greater(level.size, 1)):
                 raise NoClosedForm(f"{kind}.algorithm", name, "an algorithm whose messages go both ways on these links")
-            link = level.alone if entry.leaders else level.link
+            link = level.leader_link if entry.leaders else level.link
             total_s = total_s + _on_link_s(kind, entry.between, level.size, part_bytes, link, rule)
         return total_s
-    *inside, last = on
-    if last.exchanges:  # raises NoClosedForm unless all workers of the link send and receive
-        _directions("all_reduce", name, FLAT["all_reduce"][entry.between], last.size)
+    *inner, outermost = levels
+    last_size = outermost.size
+    if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
+        _directions("all_reduce", name, FLAT["all_reduce"][entry.between], outermost.size)
     if entry.leaders:
-        if any(level.exchanges and np.any(np.greater(level.size, 1)) for level in inside):
+        if any(level.is_shared_half_duplex and np.any(np.greater(level.size, 1)) for level in inner):
             raise NoClosedForm("all_reduce.algorithm", name, "an algorithm whose messages go both ways on these links")
-        trees_s = sum(_on_link_s("broadcast", "binomial", level.size, nbytes, level.alone, rule) for level in inside)
-        return 2 * trees_s + _on_link_s("all_reduce", entry.between, last.size, nbytes, last.alone, rule)
+        trees = (_on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule) for level in inner)
+        leaders_s = _on_link_s("all_reduce", entry.between, last_size, nbytes, outermost.leader_link, rule)
+        return 2 * sum(trees) + leaders_s
     seconds: FloatOrArray = 0.0
-    parts = [nbytes]
-    for level in inside:
-        seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, parts[-1], level.link, rule)
-        parts.append(parts[-1] / level.size)
-    seconds = seconds + _on_link_s("all_reduce", entry.between, last.size, parts[-1], last.link, rule)
-    for level, part in zip(inside[::-1], parts[:0:-1], strict=True):
-        seconds = seconds + _on_link_s("all_gather", "ring", level.size, part, level.link, rule)
+    part_bytes = nbytes
+    inner_parts = []  # each inner level with the bytes of a worker's part after its reduce-scatter
+    for level in inner:
+        seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, part_bytes, level.link, rule)
+        part_bytes = part_bytes / level.size
+        inner_parts.append((level, part_bytes))
+    seconds = seconds + _on_link_s("all_reduce", entry.between, outermost.size, part_bytes, outermost.link, rule)
+    for level, part_bytes in reversed(inner_parts):
+        seconds = seconds + _on_link_s("all_gather", "ring", level.size, part_bytes, level.link, rule)
     return seconds
 
 
@@ -278,27 +284,27 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     names = algorithms_on(kind, network, workers)
     if names[0] in TIMED_AS_A_WHOLE:
         return names[0]
-    costs = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
-    seconds_by_name = {name: seconds for name, seconds in costs.items() if seconds is not None}
+    times = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
+    seconds_by_name = {name: seconds for name, seconds in times.items() if seconds is not None}
     return min(seconds_by_name, key=seconds_by_name.__getitem__, default=ALGORITHMS[kind][0])
 
 
 def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of the fastest algorithm on each link of an array of links.
+    """Return the seconds of a collective's fastest algorithm on each link, if the fields of ``link`` are arrays.
 
-    The fields of ``link`` are arrays. The time is the least closed form; parameter servers are excluded. The arguments
-    are those of `collective_s`.
+    The fastest has the least closed-form time; parameter servers are excluded. The arguments are those of
+    `collective_s`.
     """
     if is_measured(kind, link, workers):
         return measured_all_reduce_s(workers, nbytes, link)
     if kind in LAPS and link.nvlink is not None:
         return nvlink_s(kind, nbytes, gpu_nodes(link, workers))
-    costs = []
+    algorithm_s = []
     for name in ALGORITHMS[kind]:
         if name not in SERVERS:
             with contextlib.suppress(NoClosedForm):
-                costs.append(collective_s(kind, workers, nbytes, link, name))
-    return functools.reduce(np.minimum, costs)
+                algorithm_s.append(collective_s(kind, workers, nbytes, link, name))
+    return functools.reduce(np.minimum, algorithm_s)
 
 
 def wire_bytes(
@@ -308,15 +314,10 @@ def wire_bytes(
 
     In a ring or a pairwise exchange each worker sends all bytes of the closed form. In a broadcast along a tree P - 1
     workers receive n bytes each, so the mean is n (P - 1) / P (the root sends n ceil(log2 P)). In a gather the n bytes
-    of worker i travel one hop for each binary one of i, so the mean is n times the mean number of ones in 0, ..., P - 1
-    (the root sends nothing).
+    of worker i travel one hop for each digit 1 of i in binary, so the mean is n times the mean number of digits 1 in
+    0, ..., P - 1 (the root sends nothing).
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P, at least 1.
-        nbytes: n, at least 0.
-        algorithm: one of ``ALGORITHMS[kind]``, the first by default, or of ``HIERARCHICAL[kind]``.
-        group: number of workers in a node for a hierarchical algorithm, or the sizes of all levels but the outermost.
+    The arguments are those of `collective_s`; the collective's first algorithm is the default.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, or a group that does not divide P.
@@ -328,31 +329,34 @@ def wire_bytes(
         if kind != "all_reduce":
             total_bytes: FloatOrArray = 0.0
             for number, part_bytes in level_parts(kind, sizes, nbytes):
-                units = math.prod(sizes[:number]) if entry.leaders else 1  # of these workers, one sends
-                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, entry.between) / units
+                per_sender = math.prod(sizes[:number]) if entry.leaders else 1  # one worker in so many sends
+                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, entry.between) / per_sender
             return total_bytes
-        *inner, last = sizes
+        *inner, outermost = sizes
         inside_bytes: FloatOrArray = 0.0
         copies = 1  # every worker sends n / copies, or one worker in `copies` sends n
         for size in inner:
             inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / copies
             copies *= size
-        return inside_bytes + wire_bytes(kind, last, nbytes, entry.between) / copies
+        return inside_bytes + wire_bytes(kind, outermost, nbytes, entry.between) / copies
     if isinstance(entry, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
         return entry.sent(workers, nbytes)
     if isinstance(entry, MeasuredAlgorithm | NvlinkAlgorithm | DirectAlgorithm | PlacedAlgorithm):  # as a ring
         entry = FLAT[kind][ALGORITHMS[kind][0]]
-    sent = entry.nbytes if entry.sent is None else entry.sent
-    return sent(workers, nbytes)
+    sent_bytes = entry.nbytes if entry.sent is None else entry.sent
+    return sent_bytes(workers, nbytes)
 
 
 def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of a ring all-reduce of n bytes: ``2 (P - 1) (alpha + n / (P B))``."""
+    """Return the seconds of a ring all-reduce of n bytes among P workers: ``2 (P - 1) (alpha + o + n / (P R))``."""
     return collective_s("all_reduce", workers, nbytes, link, "ring")
 
 
 def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of a binomial-tree gather of n bytes per worker: ``floor(log2 P) alpha + (P - 1) n / B``."""
+    """Return the seconds of a binomial-tree gather of n bytes from each of P workers.
+
+    They are ``floor(log2 P) alpha + ceil(log2 P) o + (P - 1) n / R``.
+    """
     return collective_s("gather", workers, nbytes, link, "binomial")

@@ -19,31 +19,25 @@ from syncline.costmodel.collectives.table import (
 from syncline.costmodel.network.topology import Network, Topology
 
 
-def most_messages(kind: str, algorithm: str, workers: int, on: Network | Topology, nbytes: float = 0.0) -> int:
+def most_messages(kind: str, algorithm: str, workers: int, network: Network | Topology, nbytes: float = 0.0) -> int:
     """Return an upper bound on the number of messages of a collective.
 
     An algorithm with few messages, such as a tree, has at most 4 per worker on average. In any other flat algorithm
-    every worker counts as a sender in each round.
-
-    Args:
-        kind: one of ``COLLECTIVES``.
-        algorithm: the name of one of its algorithms.
-        workers: P.
-        on: the network; a hierarchical algorithm uses its levels.
-        nbytes: n, the size that gloo and NCCL cut into pieces.
+    every worker counts as a sender in each round. A hierarchical algorithm uses the network's levels. The size
+    ``nbytes`` matters for gloo and NCCL, which cut it into pieces. The arguments are those of `collective_s`.
     """
     if algorithm in HIERARCHIES[kind]:
-        sizes = level_sizes(on, workers) or (workers, 1)
-        between_name = HIERARCHIES[kind][algorithm].between
+        sizes = level_sizes(network, workers) or (workers, 1)
+        level_algorithm = HIERARCHIES[kind][algorithm].between
         if kind != "all_reduce":
-            return sum(workers // size * most_messages(kind, between_name, size, on) for size in sizes)
-        *inner, last = sizes
-        between = most_messages(kind, between_name, last, on)
-        return 2 * workers * sum(inner) + workers // last * between
+            return sum(workers // size * most_messages(kind, level_algorithm, size, network) for size in sizes)
+        *inner_sizes, outermost_size = sizes
+        group_messages = most_messages(kind, level_algorithm, outermost_size, network)
+        return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in OF_NCCL[kind]:
-        return nccl_messages(kind, workers, nbytes, nccl_on(on))
+        return nccl_messages(kind, workers, nbytes, nccl_on(network))
     if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # at most as many as in a ring
         algorithm = ALGORITHMS[kind][0]
     if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:

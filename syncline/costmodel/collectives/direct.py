@@ -9,7 +9,7 @@ of its own part have arrived, an owner sends the sum to each of them. The connec
 | `server-sharded` | a parameter server in each place: its first worker; without places, all workers          |
 | `server-at-once` | one parameter server: the worker with the best lines, `syncline.costmodel.network.places` |
 
-On equal links of latency alpha, overhead o and R bytes per second they take
+On equal links of latency alpha, overhead o and R bytes per second, an all-reduce of n bytes takes
 
     2 (alpha + o) + 2 n (P - 1) / (k R).
 
@@ -54,14 +54,14 @@ DIRECT_ALGORITHMS = {
 
 
 def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owners = "workers") -> FloatOrArray:
-    """Return the seconds of an all-reduce of n bytes by direct exchange on equal links, 0 for one worker.
+    """Return the seconds of an all-reduce by direct exchange on equal links, by the formula of this module.
 
-    Equal links have no places, so that every worker is an owner unless there is one server.
+    One worker takes no time. Equal links have no places, so that every worker is an owner unless there is one server.
 
     >>> f"{direct_s(4, 1e9, Link(10e-3, 125e6)):.2f}, {direct_s(4, 1e9, Link(10e-3, 125e6), 'server'):.2f}"
     '12.02, 48.02'
     """
-    parts = 1 if owners == "server" else workers
+    owner_count = 1 if owners == "server" else workers
     directions = 2 if link.duplex == "half" and owners != "server" else 1
-    bytes_s = directions * nbytes * (2 * (np.subtract(workers, 1)) / parts) / link.goodput_bytes_per_s
-    return np.where(np.greater(workers, 1), 2 * (link.latency_s + link.overhead_s) + bytes_s, 0.0)[()]
+    transfer_s = directions * nbytes * (2 * (np.subtract(workers, 1)) / owner_count) / link.goodput_bytes_per_s
+    return np.where(np.greater(workers, 1), 2 * (link.latency_s + link.overhead_s) + transfer_s, 0.0)[()]

@@ -90,12 +90,12 @@ HIERARCHIES: dict[str, dict[str, Hierarchy]] = {
 
 
 def level_parts(kind: str, sizes: Sequence[IntOrArray], nbytes: FloatOrArray) -> Iterator[tuple[int, FloatOrArray]]:
-    """Yield the index of each level and the bytes n of the collective at it, in the order of a hierarchy's levels.
+    """Yield the index of each level and the bytes of the collective at this level, in the order of the hierarchy.
 
     Args:
         kind: one of ``HIERARCHIES`` but ``all_reduce``.
         sizes: number of units at each level, from the innermost to the outermost.
-        nbytes: n of the whole collective.
+        nbytes: bytes n of the whole collective.
 
     >>> list(level_parts("all_gather", (8, 4), 1.0)), list(level_parts("reduce_scatter", (8, 4), 1.0))
     ([(1, 1.0), (0, 4.0)], [(0, 1.0), (1, 0.125)])
@@ -115,14 +115,15 @@ class Peers(NamedTuple):
     Attributes:
         size: number of workers in the group, or an array of such numbers.
         link: the link of each worker while all workers of the units send and receive.
-        alone: the link of each worker while only the first worker of each unit sends and receives.
-        exchanges: whether ``link`` is a shared half-duplex link, which is right only if all workers send and receive.
+        leader_link: the link of each worker while only the first worker of each unit sends and receives.
+        is_shared_half_duplex: whether ``link`` is a shared half-duplex link, whose rate is right only if all workers
+            send and receive.
     """
 
     size: IntOrArray
     link: Link
-    alone: Link
-    exchanges: bool = False
+    leader_link: Link
+    is_shared_half_duplex: bool = False
 
 
 Inner: TypeAlias = int | tuple[int, ...] | None
@@ -132,8 +133,9 @@ Inner: TypeAlias = int | tuple[int, ...] | None
 def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
     """Return the number of lower units in a unit of each level, from the innermost level to the outermost.
 
-    For nodes and sites these are g and m. The result is None if the network (or topology) has no levels, or if its
-    nodes or sites differ in size. Units of a part of the workers are those of the network, with the members in them.
+    For m nodes or sites of g workers the numbers are (g, m). The result is None if the network (or topology) has no
+    levels, or if its nodes or sites differ in size. A topology of some workers has the units of the whole network, of
+    which only these workers count.
     """
     if isinstance(network, MemberTopology):
         return _sizes_of_members(network)
@@ -151,26 +153,27 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     sizes = level_sizes(topology.whole, topology.whole.workers)
     if sizes is None:
         return None
-    group_sizes, members = [], 1
+    group_sizes, lower_count = [], 1
     for capacity in accumulate(sizes, operator.mul):
-        units = topology.members // capacity
-        count = int(np.count_nonzero(units == units[0]))
-        blocks = units[::count]
-        if len(units) % count or np.any(np.repeat(blocks, count) != units) or np.any(np.diff(blocks) <= 0):
+        unit_of_member = topology.members // capacity
+        count = int(np.count_nonzero(unit_of_member == unit_of_member[0]))
+        units = unit_of_member[::count]
+        is_uneven = len(unit_of_member) % count or np.any(np.repeat(units, count) != unit_of_member)
+        if is_uneven or np.any(np.diff(units) <= 0):
             return None
-        group_sizes.append(count // members)
-        members = count
-    return tuple(group_sizes) if members == len(topology.members) else None
+        group_sizes.append(count // lower_count)
+        lower_count = count
+    return tuple(group_sizes) if lower_count == len(topology.members) else None
 
 
 def inner_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
-    """Return the sizes of all levels but the outermost, or None if `level_sizes` is None."""
+    """Return the sizes of all levels but the outermost, or None if the network has no levels of equal units."""
     sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[:-1]
 
 
 def node_size(network: Network | Topology | Any, workers: int) -> int | None:
-    """Return g, the number of workers in a node or a site, or None if the network has none of equal size."""
+    """Return the number of workers in a node or a site, or None if the network has no nodes or sites of equal size."""
     sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[0]
 
@@ -183,17 +186,17 @@ def has_levels(network: Network | Topology | Any, workers: int) -> bool:
 def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
     """Return the group of peers at each level of a network, from the innermost level to the outermost.
 
-    A flat link with ``inner`` sizes gets levels that all have this link.
+    If the network is a link and ``inner`` sizes are set, all levels have this link.
 
     Args:
         network: a network of nodes, sites or levels; or a link.
-        workers: P.
+        workers: number of workers.
         inner: the sizes of the inner levels, if the network is a link.
 
     Raises:
         SpecError: a network without nodes or sites of equal size.
-        NoClosedForm: sites with different uplinks, rails that messages share unevenly, or a part of the workers, of
-            which nothing tells whether others send (see `group_peers`).
+        NoClosedForm: sites with different uplinks, rails that messages share unevenly, or a topology of some of the
+            workers, because the other workers may send too (see `group_peers`).
     """
     if isinstance(network, MemberTopology):
         raise NoClosedForm("network", network.name, "all workers, or groups of all of them")
@@ -213,12 +216,12 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
     if size is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
     if isinstance(network, TwoLevel):
-        inside, half = network.inner, network.outer.duplex == "half"
+        inside, is_half_duplex = network.inner, network.outer.duplex == "half"
     elif len(set(network.uplinks)) > 1:
         raise NoClosedForm("network.uplink", network.name, "equal uplinks: with others there is no closed form")
     else:
-        inside, half = network.lan, "half" in (network.uplinks[0].duplex, network.lan.duplex)
-    across = Peers(workers // size, network.crossing(size), network.crossing(1), half)
+        inside, is_half_duplex = network.lan, "half" in (network.uplinks[0].duplex, network.lan.duplex)
+    across = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
     return Peers(size, inside, inside), across
 
 
@@ -230,24 +233,25 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: with others there is no closed form"
             raise NoClosedForm(f"network.levels.{number}.rails", network.levels[number].rails, expected)
-        link, alone = (network.crossing(number, workers, all_send) for all_send in (True, False))
-        levels.append(Peers(size, link, alone, network.is_half_duplex(number, workers)))
+        link, leader_link = (network.crossing(number, workers, all_send) for all_send in (True, False))
+        levels.append(Peers(size, link, leader_link, network.is_half_duplex(number, workers)))
     return tuple(levels)
 
 
 def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
-    """Return the first of the groups of P workers with the pattern of some ranks, as `group_peers` takes it.
+    """Return the ranks of the first group of workers with the spacing of a group's ranks, as `group_peers` takes them.
 
-    The result is None if the ranks are not at equal distances, or do not share all workers with other such groups.
+    The result is None if the ranks are not at equal distances, or if such groups do not partition all workers.
 
     >>> first_group_like((1, 5), 8), first_group_like((1, 2), 8)
     (range(0, 8, 4), None)
     """
-    step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-    block = len(ranks) * step
-    if step < 1 or workers % block or ranks[0] % block >= step:
+    spacing = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    extent = len(ranks) * spacing
+    if spacing < 1 or workers % extent or ranks[0] % extent >= spacing:
         return None
-    return range(0, block, step) if tuple(ranks) == tuple(range(ranks[0], ranks[0] + block, step)) else None
+    is_regular = tuple(ranks) == tuple(range(ranks[0], ranks[0] + extent, spacing))
+    return range(0, extent, spacing) if is_regular else None
 
 
 @lru_cache(maxsize=4096)
@@ -256,12 +260,13 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 
     Levels that add no members to the group are left out. The other groups consist of ranks with the same spacing, and
     all groups send at once. If the spacing is above 1, groups are interleaved: a unit then has members of several
-    groups, which send at once even if one member of each group sends, so that ``alone`` of a level equals its ``link``.
+    groups, which send at once even if one member of each group sends, so that a level's ``leader_link`` is its
+    ``link``.
 
     Args:
         network: network of nodes, sites or levels.
         ranks: ranks of the first group; the step of the range is the spacing.
-        workers: P, number of all workers.
+        workers: number of all workers.
 
     Raises:
         NoClosedForm: groups fill units unevenly, or messages share links unevenly.
@@ -271,24 +276,24 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     if sizes is None:
         raise NoClosedForm("network", network.name, "levels of units of one size: groups have no closed form on others")
     group_levels: list[Peers] = []
+    spacing, extent = ranks.step, len(ranks) * ranks.step
     capacity, inner_members = 1, 1
     for size, level in zip(sizes, peers(network, workers), strict=True):
         capacity *= size
-        members = len(range(0, min(capacity, ranks.stop), ranks.step))
-        extent, stride = len(ranks) * ranks.step, ranks.step
-        fills = extent % capacity == 0 and (capacity % stride == 0 or stride % capacity == 0)
-        if not (fills or capacity % extent == 0):
+        members = len(range(0, min(capacity, ranks.stop), spacing))
+        fills_units = extent % capacity == 0 and (capacity % spacing == 0 or spacing % capacity == 0)
+        if not (fills_units or capacity % extent == 0):
             expected = f"groups that fill the units of {capacity:,} workers evenly"
-            raise NoClosedForm("layout", f"every {ranks.step}th of {ranks.stop:,}", expected)
+            raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
         if members > inner_members:
-            alone = level.alone if stride == 1 else level.link
-            group_levels.append(level._replace(size=members // inner_members, alone=alone))
+            leader_link = level.leader_link if spacing == 1 else level.link
+            group_levels.append(level._replace(size=members // inner_members, leader_link=leader_link))
         inner_members = members
     return tuple(group_levels)
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
-    """Return the sizes of all levels; their product is P.
+    """Return the sizes of all levels, the inner ones and the outermost; their product is the number of workers.
 
     Raises:
         SpecError: no inner sizes, a size below 1, or a number of workers that their product does not divide.
@@ -315,17 +320,17 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
     if isinstance(network, Sites) and size in (1, workers):
         if size == workers and network.count == 1:
             return network.lan
-        full = all(link.duplex == "full" for link in (network.lan, *network.uplinks))
-        return network.crossing(1) if full and len(set(network.uplinks)) == 1 else None
+        is_full_duplex = all(link.duplex == "full" for link in (network.lan, *network.uplinks))
+        return network.crossing(1) if is_full_duplex and len(set(network.uplinks)) == 1 else None
     return None
 
 
 def _flat_level(network: MultiLevel, workers: int) -> Link | None:
     """Return the effective link of the only level with several units, or None if one link cannot stand for all."""
-    several = [number for number, size in enumerate(network.sizes(workers)) if size > 1]
-    if len(several) > 1:
+    levels_of_several = [number for number, size in enumerate(network.sizes(workers)) if size > 1]
+    if len(levels_of_several) > 1:
         return None
-    level = max(several, default=0)
+    level = max(levels_of_several, default=0)
     if level == 0 or not network.is_half_duplex(level, workers):
         return network.levels[0].link if level == 0 else network.crossing(level, workers, all_send=False)
     passes_other_channels = network.shape(workers).begins[level] < level or network.levels[level].is_pooled

@@ -35,7 +35,7 @@ constants, about 2.25), without the parts that the model leaves out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -47,8 +47,8 @@ from syncline.costmodel.collectives.table import (
     TABLE,
     algorithm_name,
     algorithms_on,
-    first_on,
-    is_a_library_s,
+    default_algorithm,
+    is_library_algorithm,
     knows_library,
     nccl_on,
 )
@@ -76,6 +76,7 @@ NCCL = {
     "reduce": "reduce-scatter-gather",
     "send": "message",
 }
+"""The algorithm nearest to NCCL's by collective, except for an all-reduce."""
 
 PROTOCOLS = ("LL", "LL128", "Simple")
 BASE_US = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
@@ -104,8 +105,8 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         name: an algorithm, a policy or None. An algorithm of another collective means this collective's first. None
             means the collective's first, or gloo's or NCCL's on a link that carries the costs of that library.
         kind: one of ``COLLECTIVES``.
-        workers: P.
-        nbytes: n, with the meaning that the closed form gives.
+        workers: number of workers.
+        nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
         network: a link or another network.
 
     Raises:
@@ -118,7 +119,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     """
     first = algorithm_name(kind)
     if name is None:
-        return first_on(kind, network)
+        return default_algorithm(kind, network)
     if name == "auto":
         return best_algorithm(kind, workers, nbytes, network)
     if name == "gloo":
@@ -127,7 +128,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         return _by_nccl(kind, workers, nbytes, network)
     if name in TABLE[kind]:
         return name
-    names = {algorithm for algorithms in TABLE.values() for algorithm in algorithms}
+    names: set[str] = set().union(*TABLE.values())
     if name not in names:
         raise SpecError("algorithm", name, one_of({*names, *POLICIES}, name))
     return first
@@ -135,39 +136,38 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
     """Return the algorithms that policy ``nccl`` may choose on a flat network; an all-reduce has two."""
-    plain = NCCL.get(kind, "ring")
-    ring = plain if nccl_on(network) is None else NCCL_RUNS.get(kind, plain)
-    return (ring,) if kind in NCCL else (ring, "double-binary-tree")
+    nearest = NCCL.get(kind, "ring")
+    name = nearest if nccl_on(network) is None else NCCL_RUNS.get(kind, nearest)
+    return (name,) if kind in NCCL else (name, "double-binary-tree")
 
 
-def algorithm_of(wanted: Algorithms, kind: str) -> str | None:
-    """Return the algorithm or policy that ``wanted`` names for a kind of collective, or None."""
-    return wanted if wanted is None or isinstance(wanted, str) else wanted.get(kind)
+def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
+    """Return the algorithm or policy for a kind of collective, or None if ``algorithms`` has none for this kind."""
+    return algorithms if algorithms is None or isinstance(algorithms, str) else algorithms.get(kind)
 
 
-def algorithm_for(wanted: Algorithms, kind: str, workers: Any, nbytes: Any, network: Network | Topology) -> str | None:
+def algorithm_for(
+    algorithms: Algorithms, kind: str, workers: Any, nbytes: Any, network: Network | Topology
+) -> str | None:
     """Return the algorithm that carries a collective, or None for the collective's first.
 
     Args:
-        wanted: an algorithm, a policy, None, or a mapping from kinds of collectives to these. An algorithm that this
-            collective lacks means the collective's first. A policy (``auto``, ``gloo`` or ``nccl``) chooses by the
-            other arguments. None means the collective's first, or gloo's or NCCL's if the network carries the costs
-            of that library.
+        algorithms: an algorithm, a policy, None, or a mapping from kinds of collectives to any of them. An algorithm
+            that this collective lacks means the collective's first. A policy (``auto``, ``gloo`` or ``nccl``) chooses
+            by the other arguments. None means the collective's first, or gloo's or NCCL's if the network carries the
+            costs of that library.
         kind: one of ``COLLECTIVES``.
-        workers: P.
-        nbytes: n.
+        workers: number of workers.
+        nbytes: bytes of the collective.
         network: a link or another network that joins the workers.
-
-    Raises:
-        SpecError: no such algorithm or policy.
     """
-    name = algorithm_of(wanted, kind) or None
+    name = algorithm_of(algorithms, kind) or None
     if name in ALGORITHMS[kind] or (name is None and not knows_library(network)):
         return name
     return chosen_algorithm(name, kind, workers, nbytes, network)
 
 
-def unless_named(name: str | None, network: Network | Topology) -> str | None:
+def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
     """Return the name if there is one, else None on a network with library costs, else ``auto``.
 
     None means the algorithms of the library whose costs the network carries.
@@ -175,96 +175,104 @@ def unless_named(name: str | None, network: Network | Topology) -> str | None:
     return name or (None if knows_library(network) else "auto")
 
 
-def all_by_library(wanted: Algorithms, network: Network | Topology) -> bool:
-    """Return whether gloo's or NCCL's own algorithm carries every collective that they have.
+def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
+    """Return whether gloo's, NCCL's or hivemind's own algorithm carries each kind of collective that gloo has.
 
-    No start rule applies to these. A ``send`` is the same message in every library.
+    No start rule applies to these algorithms. A ``send`` is the same message in every library.
     """
-
-    def by_library(kind: str) -> bool:
-        """Return whether a library's own algorithm carries this kind of collective."""
-        name = algorithm_of(wanted, kind)
+    for kind in GLOO:
+        name = algorithm_of(algorithms, kind)
         if name is None and knows_library(network):
-            name = first_on(kind, network)
-        return name == "gloo" or is_a_library_s(kind, name)
-
-    return all(by_library(kind) for kind in GLOO)
+            name = default_algorithm(kind, network)
+        if name != "gloo" and not is_library_algorithm(kind, name):
+            return False
+    return True
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return NCCL's algorithm, or for an all-reduce the nearest one to that with NCCL's least estimate."""
+    """Return NCCL's algorithm; for an all-reduce, the algorithm of ours nearest to NCCL's fastest by its estimates."""
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
     if workers < 2 or kind in NCCL:
         return names[0]
     estimates = nccl_estimates_s(workers, nbytes, network)
-    ring = min(estimates, key=lambda name: float(estimates[name]))[0] == "ring"
+    nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
+    is_ring = nccl_algorithm == "ring"
     if "hierarchical" in algorithms_on("all_reduce", network, workers):
-        return "hierarchical" if ring else "hierarchical-rabenseifner"
-    return names[0] if ring else names[1]
+        return "hierarchical" if is_ring else "hierarchical-rabenseifner"
+    return names[0] if is_ring else names[1]
 
 
 def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], FloatOrArray]:
-    """Return the seconds of an all-reduce in NCCL's model, by algorithm (``ring``, ``tree``) and protocol.
+    """Return the seconds of an all-reduce by the formulas of this module, for each algorithm and protocol.
 
+    The algorithms are ``ring`` and ``tree``; ``bus`` is the bytes per second of all channels of a node.
     Workers with a plain link are nodes of one GPU each; if the link's ``fabric`` is ``nvlink`` or ``pcie``, they are
     one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Without NVLink there is no
     estimate for protocol LL128, because NCCL disables it by default.
 
     Args:
-        workers: P, at least 2.
-        nbytes: n.
+        workers: number of workers, at least 2.
+        nbytes: bytes of the tensor.
         network: a link, whose fields may be arrays, or nodes. The bandwidth of any other network counts as infinite,
             so that only the latencies count.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
     """
-    nodes, inside, bus = _as_nccl_sees(network, workers)
-    local, steps = workers // nodes, 2 * (workers - 1)
-    between = 2 * (nodes - 1)
+    nodes, fabric, bus_bytes_per_s = _nccl_view(network, workers)
+    node_workers, steps, network_steps = workers // nodes, 2 * (workers - 1), 2 * (nodes - 1)
+    ll_limit = LL_BYTES_PER_S[min(nodes, 3) - 1]
+    tree_doublings = nodes.bit_length() - 1
+    size_index = int(np.log2(max(nbytes, 64.0) / 64))
     estimates: dict[tuple[str, str], FloatOrArray] = {}
-    for p, protocol in enumerate(PROTOCOLS):
-        if protocol == "LL128" and inside != "nvlink":
+    for number, protocol in enumerate(PROTOCOLS):
+        if protocol == "LL128" and fabric != "nvlink":
             continue
-        inner = {name: row[p] for name, row in STEP_US[inside].items()}
-        net = {name: row[p] for name, row in STEP_US["net"].items()}
-        ring_us = max(inner["ring"], (3.0 if protocol == "Simple" else 1.0) if nodes > 1 else 0.0)
-        ring_net_us = net["tree" if local == 1 else "ring"]
-        ring_s = 1e-6 * (BASE_US["ring"][p] + (steps - between) * ring_us + between * ring_net_us)
+        inner_us = {name: row[number] for name, row in STEP_US[fabric].items()}
+        network_us = {name: row[number] for name, row in STEP_US["net"].items()}
+        ring_us = max(inner_us["ring"], (3.0 if protocol == "Simple" else 1.0) if nodes > 1 else 0.0)
+        ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
+        ring_s = 1e-6 * (BASE_US["ring"][number] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
         if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
             ring_s *= 1.4
-        tree_s = 1e-6 * (
-            BASE_US["tree"][p] + 2 * ((local - 1) * inner["tree"] + (nodes.bit_length() - 1) * net["tree"])
-        )
-        ll_limit = LL_BYTES_PER_S[min(nodes, 3) - 1]
-        ring_rate = {"LL": np.minimum(ll_limit, bus / 2), "LL128": 0.92 * bus, "Simple": bus}[protocol]
-        tree_part = 7 / 9 if nodes == 1 else 120 / 128
-        tree_rate = 0.92 * bus * {"LL": 1 / 3.8, "LL128": tree_part, "Simple": 1.0}[protocol]
-        size = int(np.log2(max(nbytes, 64.0) / 64))
-        correction = TREE_CORRECTION[p][size] if nbytes >= 64 and size < len(TREE_CORRECTION[p]) else 1.0
-        tree_rate = (np.minimum(ll_limit, tree_rate) if protocol == "LL" else tree_rate) * correction / 2
-        estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
-        estimates["tree", protocol] = tree_s + nbytes / tree_rate
+        tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
+        tree_s = 1e-6 * (BASE_US["tree"][number] + 2 * tree_steps_us)
+        ring_rates = {"LL": np.minimum(ll_limit, bus_bytes_per_s / 2), "LL128": 0.92 * bus_bytes_per_s}
+        ring_bytes_per_s = ring_rates.get(protocol, bus_bytes_per_s)
+        tree_factor = {"LL": 1 / 3.8, "LL128": 7 / 9 if nodes == 1 else 120 / 128, "Simple": 1.0}[protocol]
+        tree_bytes_per_s = 0.92 * bus_bytes_per_s * tree_factor
+        if protocol == "LL":
+            tree_bytes_per_s = np.minimum(ll_limit, tree_bytes_per_s)
+        corrections = TREE_CORRECTION[number]
+        correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
+        estimates["ring", protocol] = ring_s + nbytes / (ring_bytes_per_s * workers / steps)
+        estimates["tree", protocol] = tree_s + nbytes / (tree_bytes_per_s * correction / 2)
     return estimates
 
 
-def _as_nccl_sees(network: Network | Topology, workers: int) -> tuple[int, str, FloatOrArray]:
-    """Return the number of nodes, the fabric inside a node and the bytes per second of all channels of a node."""
+class _NcclView(NamedTuple):
+    """A network as NCCL's model sees it: nodes, the fabric inside a node, and the rate of all channels of a node."""
+
+    nodes: int
+    fabric: str
+    bus_bytes_per_s: FloatOrArray
+
+
+def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
+    """Return a network of P workers as NCCL's model sees it; the rate is infinite if the network has no nodes."""
     if isinstance(network, TwoLevel):
-        local = network.group(workers)
-        nodes, inner = workers // local, float(network.inner.goodput_bytes_per_s)
-        inside = "pcie" if network.inner.fabric == "pcie" else "nvlink"
+        nodes, link = workers // network.group(workers), network.inner
         cards = network.nics * float(network.outer.goodput_bytes_per_s)
-        return nodes, inside, inner if nodes == 1 else min(inner, cards)
-    if isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.shares_lower_links(1):
+    elif isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.shares_lower_links(1):
         shape, link = network.shape(workers), network.levels[0].link
-        nodes, inner = workers // shape.sizes[0], float(link.goodput_bytes_per_s)
+        nodes = workers // shape.sizes[0]
         cards = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
-        return nodes, "pcie" if link.fabric == "pcie" else "nvlink", inner if nodes == 1 else min(inner, cards)
-    if isinstance(network, Link):
-        rate, inside = network.goodput_bytes_per_s, network.fabric
-        return (workers, "pcie", rate) if inside == "network" else (1, inside, rate)
-    size = node_size(network, workers)
-    return workers // (size or 1), "pcie", np.inf
+    elif isinstance(network, Link):
+        rate, fabric = network.goodput_bytes_per_s, network.fabric
+        return _NcclView(workers, "pcie", rate) if fabric == "network" else _NcclView(1, fabric, rate)
+    else:
+        return _NcclView(workers // (node_size(network, workers) or 1), "pcie", np.inf)
+    inner = float(link.goodput_bytes_per_s)
+    return _NcclView(nodes, "pcie" if link.fabric == "pcie" else "nvlink", inner if nodes == 1 else min(inner, cards))

@@ -3,7 +3,7 @@
 The class of an algorithm decides its closed form: an `Algorithm` is timed by its messages and bytes, a `Hierarchy` by
 its parts, a `DirectAlgorithm` by its own form, a `GlooAlgorithm` and an `NcclAlgorithm` by that of their library; a
 `PlacedAlgorithm` has none where lines differ.
-`first_on` returns the default algorithm of a collective on a network.
+`default_algorithm` returns the default algorithm of a collective on a network.
 """
 
 from __future__ import annotations
@@ -76,8 +76,11 @@ TABLE: dict[str, dict[str, AnyAlgorithm]] = {
 
 
 def _names_of(form: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
-    """Return the names of each collective's algorithms of a class."""
-    return {kind: tuple(name for name, entry in row.items() if isinstance(entry, form)) for kind, row in TABLE.items()}
+    """Return the names of each collective's algorithms that are instances of a class."""
+    return {
+        kind: tuple(name for name, algorithm in algorithms.items() if isinstance(algorithm, form))
+        for kind, algorithms in TABLE.items()
+    }
 
 
 ALGORITHMS = _names_of(Algorithm)
@@ -137,7 +140,7 @@ def is_direct(kind: str, algorithm: str | None) -> bool:
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), DirectAlgorithm)
 
 
-def is_a_library_s(kind: str, algorithm: str | None) -> bool:
+def is_library_algorithm(kind: str, algorithm: str | None) -> bool:
     """Return whether an algorithm is gloo's, NCCL's or a direct exchange, so that no start rule applies."""
     return isinstance(TABLE.get(kind, {}).get(algorithm or ""), GlooAlgorithm | NcclAlgorithm | DirectAlgorithm)
 
@@ -157,7 +160,7 @@ def hivemind_on(network: Network | Topology) -> HivemindCosts | None:
     return getattr(network, "hivemind", None)
 
 
-def first_on(kind: str, network: Network | Topology) -> str:
+def default_algorithm(kind: str, network: Network | Topology) -> str:
     """Return the default algorithm of a collective on a network.
 
     It is gloo's or NCCL's if the network carries the costs of that library and the library has its own; a direct
@@ -175,25 +178,25 @@ def first_on(kind: str, network: Network | Topology) -> str:
 
 
 def link_of_all(network: Network | Topology, workers: int) -> Any:
-    """Return the link that every worker has to all others, or the star of such links, or None."""
+    """Return the link that every worker has to all others, or the star of such links, or None if links differ."""
     return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
 
 
 def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | None:
-    """Return the nodes of GPUs with NVLink that P workers of a network are, or None.
+    """Return the nodes of GPUs with NVLink in which the workers of a network are, or None if they have no NVLink.
 
-    The workers of a part of a topology share the cards of their nodes with groups like theirs.
+    The workers of a part of a topology share the network cards of their nodes with groups of the same spacing.
     """
     members = getattr(network, "members", None)
     base: Any = network if members is None else getattr(network, "whole", None)
     bare_network = getattr(base, "network", base)
     if isinstance(bare_network, (TwoLevel, MultiLevel)):
-        everybody = int(np.max(workers)) if members is None else base.workers
-        group = range(everybody) if members is None else first_group_like(members.tolist(), everybody)
+        all_workers = int(np.max(workers)) if members is None else base.workers
+        group = range(all_workers) if members is None else first_group_like(members.tolist(), all_workers)
         if group is None:
             return None
         try:
-            levels = group_peers(bare_network, group, everybody)
+            levels = group_peers(bare_network, group, all_workers)
         except NoClosedForm:
             return None
         return nodes_of(levels) if levels else None
@@ -210,28 +213,28 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the algorithms that can run on a network.
 
-    They include the hierarchical algorithms if the network has several nodes of several workers, and on lines between
-    places those of places and the direct exchanges. First come measured times, if the link of all workers has them, and
-    NCCL's times if nodes have NVLink inside.
+    The algorithms for any network come with the hierarchical algorithms if the network has several nodes of several
+    workers, and with algorithms of places and direct exchanges on lines between places. Measured times come first if
+    the link of all workers has some, then NCCL's times if nodes have NVLink inside.
 
     Raises:
         SpecError: an unknown collective, or a number of workers that the network cannot join.
     """
     algorithm_name(kind)
-    levelled = HIERARCHICAL[kind] if has_levels(network, workers) else ()
+    hierarchical = HIERARCHICAL[kind] if has_levels(network, workers) else ()
     measured = (MEASURED,) if is_measured(kind, link_of_all(network, workers), workers) else ()
     nvlink = (NVLINK,) if kind in LAPS and gpu_nodes(network, workers) is not None else ()
-    placed = (*OF_PLACES[kind], *OF_DIRECT[kind]) if place_of(network, workers) is not None else ()
-    return measured + nvlink + ALGORITHMS[kind] + levelled + placed
+    by_place = (*OF_PLACES[kind], *OF_DIRECT[kind]) if place_of(network, workers) is not None else ()
+    return measured + nvlink + ALGORITHMS[kind] + hierarchical + by_place
 
 
 def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
     """Return the algorithms of which policy ``auto`` takes the fastest where none has a closed form.
 
     On a `Matrix` an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives have their
-    algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On a graph it is the
-    ordered ring, because the links of hosts may be a switch's, on which direct messages would look free; on other
-    networks it is the collective's first.
+    algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On a graph an
+    all-reduce is the ordered ring, because the links of hosts may be a switch's, on which direct messages would look
+    free. On other networks the only candidate is the collective's first algorithm.
     """
     places = place_of(network, workers)
     if kind == "all_reduce" and hivemind_on(network) is not None:
@@ -243,4 +246,5 @@ def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple
     if kind == "all_reduce":
         sizes = np.unique(places, return_counts=True)[1]
         return (ORDERED_RING, DIRECT, *((BY_PLACES,) if len(sizes) > 1 and max(sizes) > 1 else ()))
-    return OF_PLACES[kind] + tuple(name for name in ALGORITHMS[kind] if not (OF_PLACES[kind] and name == "ring"))
+    by_place = OF_PLACES[kind]
+    return by_place + tuple(name for name in ALGORITHMS[kind] if not (by_place and name == "ring"))

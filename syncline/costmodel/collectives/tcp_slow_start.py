@@ -25,14 +25,15 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.cost import rounds_and_block, wire_bytes
-from syncline.costmodel.collectives.table import ALGORITHMS, first_on, is_a_library_s, is_direct
+from syncline.costmodel.collectives.table import ALGORITHMS, default_algorithm, is_direct, is_library_algorithm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Star
-from syncline.costmodel.network.tcp import TOGETHER, Tcp
+from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE, Tcp
 from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
 
 ON_ONE_CONNECTION = ("ring", "all-reduce", "gloo-ring", "gloo-all-reduce", "nccl-ring")
+"""Algorithms in which a worker sends all its bytes to its neighbour."""
 
 
 class AfterIdling(NamedTuple):
@@ -64,7 +65,7 @@ class Opening(NamedTuple):
 
     def after_s(self, idle_s: Floats) -> Floats:
         """Return the seconds that each worker waits after its idle seconds."""
-        timeouts = np.floor(idle_s / self.timeout_s + TOGETHER).astype(np.int64)
+        timeouts = np.floor(idle_s / self.timeout_s + TIMEOUT_TOLERANCE).astype(np.int64)
         return np.append(0.0, self.seconds)[np.minimum(timeouts, len(self.seconds))]
 
 
@@ -73,15 +74,11 @@ def opening_connections(
 ) -> tuple[IntOrArray, FloatOrArray]:
     """Return the number of connections that open one after another, and the bytes on each of them.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P.
-        nbytes: n.
-        algorithm: name of an algorithm of flat networks, of gloo or of NCCL.
+    The arguments are those of `collective_s`; the algorithm is one of flat networks, of gloo or of NCCL.
     """
     if algorithm in ON_ONE_CONNECTION:
         return 1, wire_bytes(kind, workers, nbytes, algorithm)
-    if not is_a_library_s(kind, algorithm):
+    if not is_library_algorithm(kind, algorithm):
         return rounds_and_block(kind, workers, nbytes, algorithm)
     if algorithm == "gloo-tree":
         return rounds_and_block(kind, workers, nbytes, "binomial")
@@ -91,85 +88,66 @@ def opening_connections(
 
 
 def collective_opening_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    algorithm: str | None,
-    idle_s: FloatOrArray,
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: str | None, idle_s: FloatOrArray
 ) -> FloatOrArray:
-    """Return the extra seconds of a collective after idling, 0 on a link without ``tcp``.
+    """Return the extra seconds of a collective after idling, 0 on a link without ``tcp``; all numbers broadcast.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P; P, n, the fields of the link and ``idle_s`` broadcast.
-        nbytes: n.
-        link: the link of every worker.
-        algorithm: name of the collective's algorithm; None for that of ``first_on``.
-        idle_s: seconds since the end of the last collective.
+    The arguments are those of `collective_s`, with the link of every worker, and ``idle_s``, the seconds since the end
+    of the last collective.
     """
     if link.tcp is None:
         return 0.0
-    name = first_on(kind, link) if algorithm is None else algorithm
+    name = default_algorithm(kind, link) if algorithm is None else algorithm
     return _opening_s(kind, workers, nbytes, name, link.tcp, link.goodput_bytes_per_s, 2 * link.latency_s, idle_s)
 
 
 def after_idling(
-    kind: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network, names: Sequence[str], chosen: Indices
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network, names: Sequence[str], name_index: Indices
 ) -> AfterIdling | None:
     """Return the extra seconds after idling, with an algorithm for each setting; None if windows never close.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P, n and the fields of a link broadcast.
-        nbytes: n.
-        network: a link; other networks open no windows.
-        names: names of algorithms.
-        chosen: index into ``names`` of each setting's algorithm.
+    The arguments are those of `collective_s`; ``name_index`` is the index into ``names`` of each setting's algorithm.
+    Networks other than links open no windows.
     """
     if not isinstance(network, Link) or network.tcp is None:
         return None
-    link, tcp, used = network, network.tcp, np.unique(chosen).tolist()
-    shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TOGETHER)
+    link, tcp, used = network, network.tcp, np.unique(name_index).tolist()
+    shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
+        """Return the extra seconds after ``idle_s``, with each setting's algorithm."""
         seconds: FloatOrArray = 0.0
         if np.max(idle_s) < shortest_s:
             return seconds
         for index in used:
-            name_s = collective_opening_s(kind, workers, nbytes, link, names[index], idle_s)
-            seconds = np.where(chosen == index, name_s, seconds) if len(used) > 1 else name_s
+            algorithm_s = collective_opening_s(kind, workers, nbytes, link, names[index], idle_s)
+            seconds = np.where(name_index == index, algorithm_s, seconds) if len(used) > 1 else algorithm_s
         return seconds
 
-    far_s, rate = 2 * float(np.max(link.latency_s)), float(np.max(link.goodput_bytes_per_s))
-    return AfterIdling(opening_s, float(tcp.timeout_s(far_s)) * (1 + tcp.halvings(rate, far_s)))
+    round_trip_s, rate = 2 * float(np.max(link.latency_s)), float(np.max(link.goodput_bytes_per_s))
+    return AfterIdling(opening_s, float(tcp.timeout_s(round_trip_s)) * (1 + tcp.halvings(rate, round_trip_s)))
 
 
-def opening_of(
+def collective_opening(
     kind: str, workers: int, nbytes: float, network: Network | Topology, algorithm: str | None
 ) -> Opening | None:
     """Return the opening seconds of a collective's connections on a link or a star; None if they open at once.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P.
-        nbytes: n.
-        network: network or topology that joins the workers.
-        algorithm: name of the collective's algorithm; None for that of ``first_on``.
+    The arguments are those of `collective_s`.
     """
     tcp: Tcp | None = getattr(network, "tcp", None)
     if tcp is None or workers < 2 or not nbytes or not isinstance(network, Link | Star):
         return None
     if isinstance(network, Link):
-        rate, far_s = float(network.goodput_bytes_per_s), 2 * float(network.latency_s)
+        rate, round_trip_s = float(network.goodput_bytes_per_s), 2 * float(network.latency_s)
     else:
-        rate, far_s = float(network.bandwidth_bytes_per_s.min()), 2 * float(network.latency_s.max())
-    name = first_on(kind, network) if algorithm is None else algorithm
-    if name not in ALGORITHMS[kind] and not is_a_library_s(kind, name):
+        rate, round_trip_s = float(network.bandwidth_bytes_per_s.min()), 2 * float(network.latency_s.max())
+    name = default_algorithm(kind, network) if algorithm is None else algorithm
+    if name not in ALGORITHMS[kind] and not is_library_algorithm(kind, name):
         return None
-    timeout_s, halvings = float(tcp.timeout_s(far_s)), tcp.halvings(rate, far_s)
+    timeout_s, halvings = float(tcp.timeout_s(round_trip_s)), tcp.halvings(rate, round_trip_s)
     idle_s = timeout_s * np.arange(1, halvings + 1)
-    seconds = _opening_s(kind, workers, nbytes, name, tcp, rate, far_s, idle_s)
+    seconds = _opening_s(kind, workers, nbytes, name, tcp, rate, round_trip_s, idle_s)
     return Opening(timeout_s, np.broadcast_to(seconds, idle_s.shape)) if np.any(seconds) else None
 
 
@@ -180,10 +158,10 @@ def _opening_s(
     name: str,
     tcp: Tcp,
     rate: FloatOrArray,
-    far_s: FloatOrArray,
+    round_trip_s: FloatOrArray,
     idle_s: FloatOrArray,
 ) -> FloatOrArray:
-    """Return the seconds that the connections open one after another, 0 for a single worker."""
+    """Return the seconds in which a collective's connections open one after another, 0 for a single worker."""
     count, connection_bytes = opening_connections(kind, workers, nbytes, name)
-    seconds = count * tcp.opening_s(connection_bytes, rate, far_s, idle_s)
+    seconds = count * tcp.opening_s(connection_bytes, rate, round_trip_s, idle_s)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]

@@ -1,8 +1,9 @@
 """A fit of gloo's software costs to measurements, with latency and bandwidth as configured.
 
-The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, with one m for all messages, one g for each number of workers,
-and one e for each collective. A second fit keeps m and gives each collective its own g for each number of workers,
-because above the largest measured number of workers the collectives grow at different rates. The fit minimises the
+The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, where T is the closed form on a link of latency alpha, and N
+the bytes of a worker's largest tensor. One m (``GlooCosts.message_s``) holds for all messages, one g (``call_s``) for
+each number of workers P, and one e (``byte_s``) for each collective. A second fit keeps m and gives each collective its
+own g for each P, because above the largest measured P the collectives grow at different rates. The fit minimises the
 absolute values of the relative residuals ``1 - model / measured`` by iteratively reweighted least squares, so that a
 few disturbed measurements count little. All costs are at least 0.
 """
@@ -28,7 +29,7 @@ SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
 
 
 def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
-    """Return the relative errors of the prediction, ``model / measured - 1``, ``(N,)``."""
+    """Return the relative error of the prediction for each call, ``model / measured - 1``."""
     calls = list(calls)
     return _forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
 
@@ -53,39 +54,35 @@ def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
     unknown = np.zeros(len(scale))
     for _ in range(rounds):
-        bare_s, slope = _latencies(calls, unknown[0])
-        misfit = 1 - (bare_s + linear @ unknown[1:]) / measured_s
-        unknown = (
-            _better(np.column_stack([slope, linear]) / measured_s[:, None] * scale, misfit, unknown / scale) * scale
-        )
+        form_s, slope = _forms_and_slopes(calls, unknown[0])
+        residuals = 1 - (form_s + linear @ unknown[1:]) / measured_s
+        matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale
+        unknown = _reweighted_step(matrix, residuals, unknown / scale) * scale
     message_s, *values = unknown.tolist()
     costs = costs_of(workers, kinds, values, message_s)
-    bare_s, _ = _latencies(calls, message_s)
     for kind in kinds:
-        costs = _with_calls(
-            costs, kind, [(call, s) for call, s in zip(calls, bare_s, strict=True) if call.kind == kind], rounds
-        )
+        costs = _with_own_calls(costs, kind, [call for call in calls if call.kind == kind], rounds)
     return costs
 
 
-def _with_calls(costs: GlooCosts, kind: str, timed: Sequence[tuple[TimedCall, float]], rounds: int) -> GlooCosts:
-    """Return costs with a fitted g per number of workers and e of one collective.
+def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rounds: int) -> GlooCosts:
+    """Return costs with one collective's own seconds per call, by number of workers, and per byte.
 
     Args:
         costs: costs of the first fit.
         kind: the collective.
-        timed: measurements of the collective, each with its predicted seconds without g and e.
+        calls: measurements of the collective.
         rounds: number of reweighted least-squares iterations.
     """
-    calls, measured_s = [call for call, _ in timed], np.array([call.seconds for call, _ in timed])
-    bare_s = np.array([seconds for _, seconds in timed])
+    measured_s = np.array([call.seconds for call in calls])
+    form_s = _forms_s(calls, GlooCosts(costs.message_s))
     workers = sorted({call.workers for call in calls})
     linear = cost_columns(calls, workers, [kind])
     scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
     unknown = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
     for _ in range(rounds):
-        residuals = 1 - (bare_s + linear @ unknown) / measured_s
-        unknown = _better(linear / measured_s[:, None] * scale, residuals, unknown / scale) * scale
+        residuals = 1 - (form_s + linear @ unknown) / measured_s
+        unknown = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknown / scale) * scale
     *call_s, byte_s = unknown.tolist()
     return replace(
         costs,
@@ -94,14 +91,14 @@ def _with_calls(costs: GlooCosts, kind: str, timed: Sequence[tuple[TimedCall, fl
     )
 
 
-def _better(matrix: Floats, residuals: Floats, unknown: Floats) -> Floats:
+def _reweighted_step(matrix: Floats, residuals: Floats, unknown: Floats) -> Floats:
     """Return the unknowns, at least 0, after one weighted least-squares step; large residuals weigh less."""
     weight = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
     return non_negative(matrix * weight[:, None], (residuals + matrix @ unknown) * weight)
 
 
 def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
-    """Return the seconds that the closed forms predict with these costs, ``(N,)``.
+    """Return the seconds that `gloo_s` predicts for each call.
 
     Raises:
         SpecError: a measurement without a link.
@@ -114,8 +111,8 @@ def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
     return np.array(seconds)
 
 
-def _latencies(calls: Sequence[TimedCall], message_s: float) -> tuple[Floats, Floats]:
-    """Return the predicted seconds at a cost per message, and their derivative by that cost, ``(N,)`` each."""
+def _forms_and_slopes(calls: Sequence[TimedCall], message_s: float) -> tuple[Floats, Floats]:
+    """Return the predicted seconds of each call with only a cost per message, and their derivatives by this cost."""
     step_s = 1e-6
     seconds = _forms_s(calls, GlooCosts(message_s))
     return seconds, (_forms_s(calls, GlooCosts(message_s + step_s)) - seconds) / step_s

@@ -55,7 +55,7 @@ def relative_fit(
     scale: float = 0.01,
     iterations: int = 200,
 ) -> Fit:
-    """Fit constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
+    """Return the fit of constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
 
     Args:
         predict: the model, for several sets of constants at once.
@@ -74,73 +74,78 @@ def relative_fit(
     >>> [f"{value:.4g}" for value in fit.constants]
     ['0.002', '1e+08']
     """
-    truth, x = np.asarray(measured, dtype=float), np.atleast_2d(np.asarray(starts, dtype=float))
-    require(truth > 0, "measured", truth, "a positive number")
-    require(x > 0, "starts", x, "a positive number")
-    if truth.size < x.shape[1]:
-        expected = f"at least as many measurements as there are constants, {x.shape[1]}"
-        raise SpecError("measured", truth.size, expected)
-    highest = np.log(np.broadcast_to(np.asarray(upper, dtype=float), x.shape[1:]))
-    fits = (_descend(predict, truth, np.log(start), highest, scale, iterations) for start in x)
+    values, start_rows = np.asarray(measured, dtype=float), np.atleast_2d(np.asarray(starts, dtype=float))
+    require(values > 0, "measured", values, "a positive number")
+    require(start_rows > 0, "starts", start_rows, "a positive number")
+    count = start_rows.shape[1]
+    if values.size < count:
+        raise SpecError("measured", values.size, f"at least as many measurements as there are constants, {count}")
+    upper_logs = np.log(np.broadcast_to(np.asarray(upper, dtype=float), (count,)))
+    fits = (_descend(predict, values, np.log(start), upper_logs, scale, iterations) for start in start_rows)
     return min(fits, key=lambda fit: fit.cost)
 
 
-def _descend(predict: Predict, truth: Floats, start: Floats, highest: Floats, scale: float, iterations: int) -> Fit:
-    def residuals(logs: Floats) -> Floats:
-        return np.log(predict(np.exp(logs.T)[..., None]) / truth)
+def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, scale: float, iterations: int) -> Fit:
+    """Return the fit that Levenberg and Marquardt's method reaches from a start; start and bounds are logarithms."""
 
-    def cost_of(r: Floats) -> float:
-        return float(np.sum(2 * r**2 / (1 + np.sqrt(1 + (r / scale) ** 2))))
+    def residuals_at(logs: Floats) -> Floats:
+        return np.log(predict(np.exp(logs.T)[..., None]) / measured)
 
-    logs, damping = np.minimum(start, highest), 1e-3
-    r = residuals(logs[None])[0]
+    def cost_of(residuals: Floats) -> float:
+        return float(np.sum(2 * residuals**2 / (1 + np.sqrt(1 + (residuals / scale) ** 2))))
+
+    logs, damping = np.minimum(start, upper), 1e-3
+    residuals = residuals_at(logs[None])[0]
     for _ in range(iterations):
-        normal, slope = _quadratic(residuals, logs, r, scale)
-        before, moved = cost_of(r), False
-        at_bound = (logs >= highest) & (slope < 0)
-        normal[at_bound, :], normal[:, at_bound], slope[at_bound] = 0.0, 0.0, 0.0
-        while not moved and damping < 1e12:
-            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-12), -slope)
-            trial = np.minimum(logs + np.clip(move, -1, 1), highest)
-            errors = residuals(trial[None])[0]
-            moved = cost_of(errors) < before
-            damping *= 0.1 if moved else 4
-        if not moved:
+        hessian, gradient = _quadratic(residuals_at, logs, residuals, scale)
+        cost, has_improved = cost_of(residuals), False
+        at_bound = (logs >= upper) & (gradient < 0)
+        hessian[at_bound, :], hessian[:, at_bound], gradient[at_bound] = 0.0, 0.0, 0.0
+        while not has_improved and damping < 1e12:
+            step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian) + 1e-12), -gradient)
+            trial = np.minimum(logs + np.clip(step, -1, 1), upper)
+            trial_residuals = residuals_at(trial[None])[0]
+            has_improved = cost_of(trial_residuals) < cost
+            damping *= 0.1 if has_improved else 4
+        if not has_improved:
             break
-        logs, r, damping = trial, errors, max(damping, 1e-9)
-        if before - cost_of(r) <= SETTLED * before:
+        logs, residuals, damping = trial, trial_residuals, max(damping, 1e-9)
+        if cost - cost_of(residuals) <= SETTLED * cost:
             break
-    normal, _ = _quadratic(residuals, logs, r, scale)
-    sigma = np.sqrt(np.sum(r**2 / np.sqrt(1 + (r / scale) ** 2)) / max(r.size - logs.size, 1))
-    return Fit(np.exp(logs), np.exp(r) - 1, sigma * _root_of_inverse(normal), cost_of(r))
+    hessian, _ = _quadratic(residuals_at, logs, residuals, scale)
+    weighted_squares = residuals**2 / np.sqrt(1 + (residuals / scale) ** 2)
+    deviation = np.sqrt(np.sum(weighted_squares) / max(residuals.size - logs.size, 1))
+    return Fit(np.exp(logs), np.exp(residuals) - 1, deviation * _root_of_inverse(hessian), cost_of(residuals))
 
 
-def _quadratic(residuals: Callable[[Floats], Floats], logs: Floats, r: Floats, scale: float) -> tuple[Floats, Floats]:
+def _quadratic(
+    residuals_at: Callable[[Floats], Floats], logs: Floats, residuals: Floats, scale: float
+) -> tuple[Floats, Floats]:
     """Return the approximate Hessian and the gradient of half the cost, with less weight for large errors."""
-    jacobian = (residuals(logs + STEP * np.eye(logs.size)) - r).T / STEP
-    weights = 1 / np.sqrt(1 + (r / scale) ** 2)
-    return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * r)
+    jacobian = (residuals_at(logs + STEP * np.eye(logs.size)) - residuals).T / STEP
+    weights = 1 / np.sqrt(1 + (residuals / scale) ** 2)
+    return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * residuals)
 
 
-def _root_of_inverse(normal: Floats) -> Floats:
-    """Return the square roots of the inverse's diagonal, infinite where the matrix is singular."""
-    values, vectors = np.linalg.eigh(normal)
+def _root_of_inverse(matrix: Floats) -> Floats:
+    """Return the square roots of the diagonal of a matrix's inverse, infinite where the matrix is singular."""
+    values, vectors = np.linalg.eigh(matrix)
     with np.errstate(divide="ignore"):
         inverse = np.where(values > 1e-14 * values[-1], 1 / values, np.inf)
     with np.errstate(invalid="ignore"):
-        shares = np.where(vectors**2 > 1e-12, vectors**2 * inverse, 0.0)
-    return np.sqrt(shares.sum(axis=1))
+        terms = np.where(vectors**2 > 1e-12, vectors**2 * inverse, 0.0)
+    return np.sqrt(terms.sum(axis=1))
 
 
 def non_negative(matrix: Floats, target: Floats) -> Floats:
-    """Solve linear least squares with unknowns of at least 0.
+    """Return the solution x >= 0 of the linear least-squares problem ``matrix x = target``.
 
     The function fixes the most negative unknown at 0 and solves again, until no unknown is negative.
     """
-    free = np.ones(matrix.shape[1], dtype=np.bool_)
+    is_free = np.ones(matrix.shape[1], dtype=np.bool_)
     while True:
-        solved = np.zeros(matrix.shape[1])
-        solved[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
-        if not (solved < 0).any():
-            return solved
-        free[int(np.argmin(solved))] = False
+        solution = np.zeros(matrix.shape[1])
+        solution[is_free] = np.linalg.lstsq(matrix[:, is_free], target, rcond=None)[0]
+        if not (solution < 0).any():
+            return solution
+        is_free[int(np.argmin(solution))] = False

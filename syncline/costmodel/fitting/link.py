@@ -5,9 +5,10 @@ The model is `gloo_s` for collectives, and `gloo_message_s` for a message whose 
     send:         2 alpha + n / B
     a collective: T(P, n; alpha, B) + g_P + e_kind N
 
-with one alpha and one B for all calls, one g for each number of workers, and one e for each collective but the
-broadcast. All are at least 0. `syncline.costmodel.fitting.least_squares.relative_fit` fits them together and gives a
-few disturbed measurements little weight.
+with one latency alpha and one bandwidth B for all calls, one g for each number of workers P, and one e for each
+collective but the broadcast; N is the bytes of a worker's largest tensor. All constants are at least 0.
+`syncline.costmodel.fitting.least_squares.relative_fit` fits all constants together and gives a few disturbed
+measurements little weight.
 
 Measurements cannot separate some costs. Latency and the software cost per message only appear as a sum, which this
 module calls latency. With one number of workers, the costs per byte of the wire and of the software also appear only as
@@ -39,8 +40,8 @@ BARE = (SEND, "broadcast")
 START_CALL_S, START_BYTE_S = 1e-4, 1e-10
 """Initial values of software costs in the fit: seconds per call and per byte."""
 
-NOTHING = 1e-3
-"""Share of every measurement's time below which a fitted cost is set to 0."""
+NEGLIGIBLE = 1e-3
+"""Part of every measurement's time below which a fitted cost is set to 0."""
 
 SCALE = 0.03
 """Relative error above which a measurement counts less than its square, because a busy machine disturbs some."""
@@ -65,15 +66,9 @@ class LinkFit(NamedTuple):
 def predicted_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, library: str = "gloo"
 ) -> FloatOrArray:
-    """Return the seconds of a collective or of a message.
+    """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
 
-    Args:
-        kind: one of ``COLLECTIVES``, or ``send``.
-        workers: P; broadcasts with n and the fields of the link.
-        nbytes: n, payload bytes.
-        link: each worker's link.
-        costs: costs of gloo's software.
-        library: ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
+    The library is ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
     """
     if library == "gloo":
         return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
@@ -103,37 +98,38 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
     workers = sorted({call.workers for call in calls if call.kind != SEND}) if library == "gloo" else []
     kinds = sorted({call.kind for call in calls} - set(BARE)) if library == "gloo" else []
     linear = cost_columns(calls, workers, kinds)
-    rest = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
-    starts = [[*start, *rest] for start in _starts(calls)]
+    cost_starts = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
+    starts = [[*start, *cost_starts] for start in _starts(calls)]
     measured_s = np.array([call.seconds for call in calls])
     fit = relative_fit(_model(calls, linear, library), measured_s, starts, scale=SCALE)
-    alpha, rate, *costs_s = fit.constants.tolist()
-    shares = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
-    values = np.where(shares > NOTHING, costs_s, 0.0).tolist()
+    latency_s, bandwidth, *costs_s = fit.constants.tolist()
+    largest_parts = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
+    values = np.where(largest_parts > NEGLIGIBLE, costs_s, 0.0).tolist()
     costs = costs_of(workers, kinds, values)
-    costs = replace(costs, byte_s=tuple(entry for entry in costs.byte_s if entry[1]))
-    names = ["latency", "bandwidth", *(f"call.{p}" for p in workers), *(f"byte.{kind}" for kind in kinds)]
-    is_used = [True, True, *(value > 0 for value in values)]
-    spread = {name: float(s) for name, s, used in zip(names, fit.spread, is_used, strict=True) if used}
-    fitted = Link(alpha, rate)
-    return LinkFit(fitted, costs, _errors(calls, fitted, costs, library), spread)
+    costs = replace(costs, byte_s=tuple((kind, seconds) for kind, seconds in costs.byte_s if seconds))
+    names = ["latency", "bandwidth", *(f"call.{count}" for count in workers), *(f"byte.{kind}" for kind in kinds)]
+    is_fitted = [True, True, *(value > 0 for value in values)]
+    spread = {name: float(value) for name, value, used in zip(names, fit.spread, is_fitted, strict=True) if used}
+    fitted_link = Link(latency_s, bandwidth)
+    return LinkFit(fitted_link, costs, _errors(calls, fitted_link, costs, library), spread)
 
 
-def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, runs: str) -> Floats:
-    return np.array([
-        float(predicted_s(call.kind, call.workers, call.nbytes, link, costs, runs)) / call.seconds - 1 for call in calls
-    ])  # fmt: skip
+def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
+    """Return ``predicted / measured - 1`` of each call."""
+    predictions_s = (predicted_s(call.kind, call.workers, call.nbytes, link, costs, library) for call in calls)
+    return np.array([float(seconds) / call.seconds - 1 for seconds, call in zip(predictions_s, calls, strict=True)])
 
 
 def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
-    """Return initial (latency, bandwidth) pairs from the smallest and largest messages, and broadcasts."""
+    """Return initial (latency, bandwidth) pairs, from the smallest and largest messages and from broadcasts."""
     starts = []
     for kind in BARE:
-        bare = [call for call in calls if call.kind == kind]
-        smallest, largest = (pick((call.nbytes for call in bare), default=0.0) for pick in (min, max))
-        smallest_s, largest_s = (
-            float(np.median([call.seconds for call in bare if call.nbytes == n] or [0])) for n in (smallest, largest)
-        )
+        seconds_by_size: dict[float, list[float]] = {}
+        for call in calls:
+            if call.kind == kind:
+                seconds_by_size.setdefault(call.nbytes, []).append(call.seconds)
+        smallest, largest = min(seconds_by_size, default=0.0), max(seconds_by_size, default=0.0)
+        smallest_s, largest_s = (float(np.median(seconds_by_size.get(size, [0]))) for size in (smallest, largest))
         if largest > smallest and largest_s > smallest_s:
             starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
@@ -142,8 +138,8 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
     return starts
 
 
-def _model(calls: Sequence[TimedCall], linear: Floats, runs: str) -> Callable[[Floats], Floats]:
-    """Return the function from constants, ``(n, B, 1)``, to predictions, ``(B, N)``, which groups calls by kind."""
+def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable[[Floats], Floats]:
+    """Return the function from B sets of n constants, ``(n, B, 1)``, to the seconds of N calls, ``(B, N)``."""
     kinds = np.array([call.kind for call in calls])
     workers, nbytes = np.array([call.workers for call in calls]), np.array([call.nbytes for call in calls], dtype=float)
     groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
@@ -152,7 +148,7 @@ def _model(calls: Sequence[TimedCall], linear: Floats, runs: str) -> Callable[[F
         link = Link(constants[0], constants[1])
         seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
         for kind, rows in groups:
-            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, library=runs)
+            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, library=library)
         return seconds
 
     return predict

@@ -21,8 +21,8 @@ class TimedCall(NamedTuple):
 
     Attributes:
         kind: one of ``COLLECTIVES``, or ``send``.
-        workers: P.
-        nbytes: n, payload bytes as in the closed form of the collective.
+        workers: number of workers.
+        nbytes: payload bytes, as in the closed form of the collective.
         seconds: time from the arrival of the last worker to the end of the last worker.
         link: configured link; None if unknown.
     """
@@ -46,22 +46,19 @@ def check_times(calls: Sequence[TimedCall]) -> None:
 
 
 def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
-    """Return the coefficients of each cost per call, by P, and per byte, by collective, ``(N, costs)``."""
-    return np.array([
-        [
-            *(float(call.kind != SEND and call.workers == p) for p in workers),
-            *(float(tensor_bytes(call.kind, call.workers, call.nbytes)) * (call.kind == kind) for kind in kinds),
-        ]
-        for call in calls
-    ])  # fmt: skip
+    """Return the coefficients of each cost per call, by workers, then per byte, by kind, in the time of each call."""
+    rows = []
+    for call in calls:
+        per_call = [float(call.kind != SEND and call.workers == count) for count in workers]
+        nbytes = float(tensor_bytes(call.kind, call.workers, call.nbytes))
+        rows.append([*per_call, *(nbytes * (call.kind == kind) for kind in kinds)])
+    return np.array(rows)
 
 
 def costs_of(
     workers: Sequence[int], kinds: Sequence[str], values: Sequence[float], message_s: float = 0.0
 ) -> GlooCosts:
-    """Return the software costs with the values of the columns of `cost_columns`."""
+    """Return the software costs from the unknowns of `cost_columns`: seconds per call, then seconds per byte."""
     return GlooCosts(
-        message_s,
-        tuple(zip(workers, values, strict=False)),
-        tuple(zip(kinds, values[len(workers) :], strict=True)),
+        message_s, tuple(zip(workers, values, strict=False)), tuple(zip(kinds, values[len(workers) :], strict=True))
     )

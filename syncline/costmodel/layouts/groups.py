@@ -1,6 +1,6 @@
 """Messages between neighbours of regular groups, and the level of a network that a group crosses.
 
-`syncline.costmodel.collectives.vectorised.carried` prices the collectives of groups.
+`syncline.costmodel.collectives.vectorised.collective_prices` prices the collectives of groups.
 """
 
 from __future__ import annotations

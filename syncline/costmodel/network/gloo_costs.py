@@ -1,7 +1,7 @@
 """Software costs of gloo on top of the link: seconds per message, per call and per byte.
 
-Costs belong to a machine and its libraries. A `Link` can carry them (``Link.gloo``): then every estimate of a
-collective on this link includes them, and uses gloo's algorithms unless the user names an algorithm.
+Costs belong to a machine and its libraries. A `Link` can carry the costs (``Link.gloo``): then every estimate of a
+collective on this link includes the costs, and uses gloo's algorithms unless the user names an algorithm.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Calls: TypeAlias = tuple[tuple[int, float], ...]
 
 
 def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
-    """Return c, the number of peers of the busiest worker in a collective.
+    """Return c, the number of peers of the busiest of P workers in a collective.
 
-    It is P - 1 if messages are posted to all or have one root,
-    ceil(log2 P) at the root of a tree, 2 in a ring (1 if P = 2).
+    c is P - 1 if messages are posted to all or have one root, ceil(log2 P) at the root of a tree, 2 in a ring (1 if
+    P = 2).
     """
     if GLOO[kind] in ("gloo-posted", "gloo-reduce"):
         return np.subtract(workers, 1.0)
@@ -48,8 +48,8 @@ def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
 class GlooCosts:
     """Software costs of gloo in seconds; each is 0 by default.
 
-    A collective takes ``T(alpha (1 + latency_part) + message_s) + call_s(P) + byte_s N`` with T the form on the bare
-    link, and N the bytes of its largest tensor on a worker: n, or P n of what gathers.
+    A collective of P workers takes ``T(alpha (1 + latency_part) + message_s) + call_s(P) + byte_s N``. Here T(alpha) is
+    the closed form on a link of latency alpha, and N the bytes of the largest tensor on a worker, see `tensor_bytes`.
 
     The cost of a call is measured at some numbers of workers P_1 < ... < P_k. Between them it is linear in P. Below
     the first it is constant. Beyond the last it grows with c(P), the connections of the busiest worker, at the slope of
@@ -62,9 +62,9 @@ class GlooCosts:
         call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
         byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
         call_of_s: seconds per call of single collectives, as pairs of a collective and its own ``call_s``.
-        latency_part: part of the link's latency by which messages and notices wait longer than it.
+        latency_part: additional wait of messages and notices, as a part of the link's latency.
         connection: the TCP connection that gloo has to each peer; its rate limits rings, the messages of trees and the
-            chunks of a reduce, whose windows open. None: a connection carries all that the link does.
+            chunks of a reduce, whose windows open. None: a connection carries as much as the link.
 
     Raises:
         SpecError: a negative time, an unknown collective, or numbers of workers that do not increase.
@@ -82,14 +82,12 @@ class GlooCosts:
             require(np.isfinite(seconds) & np.greater_equal(seconds, 0), f"gloo.{name}", seconds, "seconds, at least 0")
         part = self.latency_part
         require(np.isfinite(part) & np.greater_equal(part, 0), "gloo.latency_part", part, "a part, at least 0")
-        for field, named in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
-            for kind, _ in named:
+        for field, costs in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
+            for kind, _ in costs:
                 if kind not in GLOO:
                     raise SpecError(f"gloo.{field}", kind, one_of(GLOO, kind))
-        for field, calls in (
-            ("call_s", self.call_s),
-            *((f"call_of_s.{kind}", collective_calls) for kind, collective_calls in self.call_of_s),
-        ):
+        calls_by_field = {"call_s": self.call_s} | {f"call_of_s.{kind}": calls for kind, calls in self.call_of_s}
+        for field, calls in calls_by_field.items():
             for count, seconds in calls:
                 require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{field}.{count}", seconds, "seconds, at least 0")
             workers = [count for count, _ in calls]
@@ -97,17 +95,18 @@ class GlooCosts:
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
 
     def per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
-        """Return the seconds per call of a collective among P workers."""
+        """Return ``call_s(P)``, the seconds per call of a collective."""
         calls = dict(self.call_of_s).get(kind, self.call_s)
         if not calls:
             return 0.0
-        known_workers, seconds = np.array(calls).T
-        inside = np.interp(workers, known_workers, seconds)
-        if len(calls) == 1 or not np.any(np.greater(workers, known_workers[-1])):
-            return inside
-        before, last = np.asarray(connections(kind, known_workers[-2:])).tolist()
-        slope = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
-        return inside + slope * np.maximum(0.0, connections(kind, np.maximum(workers, known_workers[-1])) - last)
+        measured_workers, seconds = np.array(calls).T
+        largest = measured_workers[-1]
+        interpolated_s = np.interp(workers, measured_workers, seconds)
+        if len(calls) == 1 or not np.any(np.greater(workers, largest)):
+            return interpolated_s
+        before, last = np.asarray(connections(kind, measured_workers[-2:])).tolist()
+        slope_s = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
+        return interpolated_s + slope_s * np.maximum(0.0, connections(kind, np.maximum(workers, largest)) - last)
 
     def per_byte(self, kind: str) -> float:
         """Return the seconds per byte of a collective."""
@@ -119,6 +118,7 @@ class GlooCosts:
 
 
 FREE = GlooCosts()
+"""No software costs."""
 
 SHAPED = GlooCosts(
     message_s=0.114e-3,
@@ -138,12 +138,12 @@ SHAPED = GlooCosts(
         ("broadcast", ((2, 0.15e-3), (4, 0.28e-3))),
     ),
 )
-"""Of torch 2.13 on two shared x86-64 cores, 2 and 4 processes between network namespaces.
+"""Costs of torch 2.13 on two shared x86-64 cores, 2 and 4 processes between network namespaces.
 
 Source: `syncline.costmodel.fitting.gloo` on measurements at 1 Gbit/s and 1 ms, see docs/validation.md.
 """
 
 
 def tensor_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return N, the bytes of the largest tensor that a worker hands to the collective."""
+    """Return N, the bytes of a worker's largest tensor in a collective: P n for a gather or all-gather, else n."""
     return nbytes * workers if kind in ("all_gather", "gather") else nbytes

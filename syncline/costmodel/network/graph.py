@@ -1,4 +1,4 @@
-"""Any network: hosts and switches, links between them, and the ways that messages take."""
+"""Any network: hosts and switches, the links between them, and the routes of messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Edge:
     """A link between two nodes.
 
     Args:
-        source: a node's name; this end sends at the link's upload bandwidth, if the link has one.
-        target: a node's name.
+        source: name of a node, which sends at the link's upload bandwidth, if the link has one.
+        target: name of a node.
         link: link of the edge, with the one-way latency of this edge only.
-        directed: whether it leads only from source to target.
+        directed: whether messages pass the edge only from source to target.
     """
 
     source: str
@@ -38,16 +38,17 @@ class Edge:
 class Graph(CostsOfLinks):
     """Hosts and switches. A message passes the links of its route, and pays the sum of their latencies.
 
-    Its overhead is that of the first link, which is the sender's. Its route is the one in ``routes``, else the route of
-    least latency, then of fewest links, then of the first names in order. Nodes forward at once (cut-through)
-    and are never the bottleneck. A host lies on the routes of others only if it is one of ``forwards``, or in a route.
+    The overhead of a message is that of the first link, which is the sender's. The route is the one in ``routes``, else
+    the route of least latency, then of fewest links, then of the first names in order. Nodes forward at once
+    (cut-through) and are never the bottleneck. A host lies on the routes of others only if ``forwards`` or a route of
+    ``routes`` names the host.
 
     Args:
-        hosts: the workers' nodes, in the order of their ranks.
-        edges: at most one from a node to another.
+        hosts: nodes of the workers, in the order of the ranks.
+        edges: edges, at most one from a node to another.
         routes: routes as the names of their nodes, from a host to a host; each for its direction only.
         forwards: hosts that forward the messages of others, as switches do.
-        name: for people.
+        name: display name.
 
     Raises:
         SpecError: a host or an edge twice, a host without an edge, a route over edges that are not there.
@@ -75,9 +76,9 @@ class Graph(CostsOfLinks):
         for i, route in enumerate(self.routes):
             if len(route) < 2 or not {route[0], route[-1]} <= set(self.hosts):
                 raise SpecError(f"network.routes.{i}", list(route), "nodes from a host to another one")
-            for a, b in itertools.pairwise(route):
-                if (a, b) not in steps:
-                    raise SpecError(f"network.routes.{i}", list(route), f"an edge from {a!r} to {b!r}")
+            for source, target in itertools.pairwise(route):
+                if (source, target) not in steps:
+                    raise SpecError(f"network.routes.{i}", list(route), f"an edge from {source!r} to {target!r}")
 
     def _steps(self) -> set[tuple[str, str]]:
         """Return the pairs (from, to) of nodes that an edge joins."""
@@ -92,7 +93,7 @@ class Graph(CostsOfLinks):
         return steps
 
     def among(self, workers: int) -> Routed:
-        """Return the topology of the first P hosts.
+        """Return the topology of the first hosts, one for each worker.
 
         Raises:
             SpecError: more workers than hosts, or a host that another one does not reach.
@@ -100,14 +101,15 @@ class Graph(CostsOfLinks):
         if workers > len(self.hosts):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
         routed = Routed(self, workers)
-        reached: dict[str, set[str]] = {}
-        for source in self.hosts[:workers] if workers > 1 else ():
+        hosts = self.hosts[:workers]
+        reachable: dict[str, set[str]] = {}
+        for source in hosts if workers > 1 else ():
             start = routed.start_of(source)
-            if start not in reached:
-                reached[start] = routed.reachable_nodes(start)
-            if not reached[start].issuperset(self.hosts[:workers]):
-                for target in self.hosts[:workers]:
-                    if target not in reached[start] and not routed.has_route(source, target):
+            if start not in reachable:
+                reachable[start] = routed.reachable_nodes(start)
+            if not reachable[start].issuperset(hosts):
+                for target in hosts:
+                    if target not in reachable[start] and not routed.has_route(source, target):
                         ends = f"{source!r} to {target!r}"
                         expected = "a way between these hosts, by no host but those of 'forwards'"
                         raise SpecError("network.edges", ends, expected)
@@ -119,50 +121,55 @@ class Graph(CostsOfLinks):
         return frozenset(self.hosts) - frozenset(self.forwards)
 
     def describe(self) -> str:
-        """Return a short description that a user can read."""
+        """Return a short description for users."""
         switches = {node for edge in self.edges for node in (edge.source, edge.target)} - set(self.hosts)
         return f"{len(self.hosts)} hosts, {len(switches)} switches, {len(self.edges)} links"
 
 
 class _Step(NamedTuple):
+    """A hop from a node to the next."""
+
     channel: int
     link: Link
     femtoseconds: int
-    """Its latency as a whole number, so that two routes of equal latency compare equal in any order of summation."""
+    """The link's latency as a whole number, so that sums are exact: routes of equal latency compare equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Routed(CostsOfNetwork):
-    """The workers of a graph.
+    """The topology of a graph's first hosts.
 
-    Channels: two per full-duplex edge, there and back, in the order of the edges; one per directed or half-duplex one.
+    A full-duplex edge has two channels, there and back; a directed or half-duplex edge has one. The channels follow the
+    order of the edges.
 
     Args:
         network: the graph.
-        workers: P, its first hosts.
+        workers: number of workers, which are the first hosts.
     """
 
     network: Graph
     workers: int
     bandwidth_bytes_per_s: Floats = field(init=False, repr=False)
     _steps: dict[str, dict[str, _Step]] = field(init=False, repr=False)
-    _before: dict[str, dict[str, str]] = field(init=False, repr=False, default_factory=dict)
-    _ways: dict[tuple[str, str], list[_Step]] = field(init=False, repr=False, default_factory=dict)
+    _predecessors: dict[str, dict[str, str]] = field(init=False, repr=False, default_factory=dict)
+    _routes: dict[tuple[str, str], list[_Step]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         steps: dict[str, dict[str, _Step]] = {}
         rates: list[Any] = []
         for edge in self.network.edges:
-            shared, latency = edge.link.duplex == "half", round(float(edge.link.latency_s) * 1e15)
-            steps.setdefault(edge.source, {})[edge.target] = _Step(len(rates), edge.link, latency)
+            is_half_duplex, femtoseconds = edge.link.duplex == "half", round(float(edge.link.latency_s) * 1e15)
+            channel = len(rates)
+            steps.setdefault(edge.source, {})[edge.target] = _Step(channel, edge.link, femtoseconds)
             rates.append(edge.link.up_bytes_per_s)
             if not edge.directed:
-                steps.setdefault(edge.target, {})[edge.source] = _Step(len(rates) - shared, edge.link, latency)
-                rates += [] if shared else [edge.link.down_bytes_per_s]
+                back = channel if is_half_duplex else channel + 1
+                steps.setdefault(edge.target, {})[edge.source] = _Step(back, edge.link, femtoseconds)
+                rates += [] if is_half_duplex else [edge.link.down_bytes_per_s]
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
         for route in self.network.routes:
-            self._ways[route[0], route[-1]] = self._along(route)
+            self._routes[route[0], route[-1]] = self._steps_along(route)
 
     @property
     def name(self) -> str:
@@ -179,54 +186,57 @@ class Routed(CostsOfNetwork):
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the channels, latency and overhead of each message's route."""
-        pairs, which = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
+        pairs, pair_index = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
         routes = [self._route(*divmod(int(pair), self.workers)) for pair in pairs]
-        width = max((len(route) for route in routes), default=0)
-        channels = np.array(
-            [[s.channel for s in route] + [-1] * (width - len(route)) for route in routes], dtype=np.int64
-        )
-        latency_s = np.array([sum(float(s.link.latency_s) for s in route) for route in routes], dtype=np.float64)
+        channels = np.full((len(routes), max(map(len, routes), default=0)), -1, dtype=np.int64)
+        for row, route in zip(channels, routes, strict=True):
+            row[: len(route)] = [step.channel for step in route]
+        latency_s = np.array([sum(float(step.link.latency_s) for step in route) for route in routes], dtype=np.float64)
         overhead_s = np.array([float(route[0].link.overhead_s) for route in routes], dtype=np.float64)
-        return Paths(channels.reshape(-1, width)[which], latency_s[which], overhead_s[which])
+        return Paths(channels[pair_index], latency_s[pair_index], overhead_s[pair_index])
 
     def _route(self, sender: int, receiver: int) -> list[_Step]:
+        """Return the steps of the route from a worker to another."""
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
-        if (source, target) not in self._ways:
+        if (source, target) not in self._routes:
             start = self.start_of(source)
-            if start not in self._before:
-                self._before[start] = _least_latency(start, self._steps, self.network.ends)
+            if start not in self._predecessors:
+                self._predecessors[start] = _least_latency_predecessors(start, self._steps, self.network.ends)
             nodes = [target]
             while nodes[-1] != start:
-                nodes.append(self._before[start][nodes[-1]])
-            self._ways[source, target] = self._along([*([] if start == source else [source]), *nodes[::-1]])
-        return self._ways[source, target]
+                nodes.append(self._predecessors[start][nodes[-1]])
+            nodes += [] if start == source else [source]
+            self._routes[source, target] = self._steps_along(nodes[::-1])
+        return self._routes[source, target]
 
     def has_route(self, source: str, target: str) -> bool:
         """Return whether the graph names the route from a host to another."""
-        return (source, target) in self._ways or source == target
+        return (source, target) in self._routes or source == target
 
     def start_of(self, source: str) -> str:
         """Return the node whose routes a host has: the forwarding node at the end of its single link, or the host."""
         start, *others = self._steps.get(source, {source: None})
         return source if others or start in self.network.ends else start
 
-    def _along(self, nodes: Sequence[str]) -> list[_Step]:
-        return [self._steps[a][b] for a, b in itertools.pairwise(nodes)]
+    def _steps_along(self, nodes: Sequence[str]) -> list[_Step]:
+        return [self._steps[source][target] for source, target in itertools.pairwise(nodes)]
 
     def reachable_nodes(self, start: str) -> set[str]:
-        """Return the nodes that a node reaches by way of those that forward."""
-        seen, waiting = {start}, [start]
-        while waiting:
-            new = [node for node in self._steps.get(waiting.pop(), {}) if node not in seen]
-            seen.update(new)
-            waiting += [node for node in new if node not in self.network.ends]
-        return seen
+        """Return the nodes that messages from a node reach over forwarding nodes."""
+        reachable, stack = {start}, [start]
+        while stack:
+            new = [node for node in self._steps.get(stack.pop(), {}) if node not in reachable]
+            reachable.update(new)
+            stack += [node for node in new if node not in self.network.ends]
+        return reachable
 
 
-def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]], ends: Container[str]) -> dict[str, str]:
+def _least_latency_predecessors(
+    source: str, steps: Mapping[str, Mapping[str, _Step]], ends: Container[str]
+) -> dict[str, str]:
     """Return the predecessor of each node on the route of least latency from the source (Dijkstra's algorithm).
 
-    No route passes a node of ``ends``.
+    Routes end at the nodes of ``ends``, which do not forward.
     """
     best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}
     heap, done = [(0, 0, source)], set()
@@ -237,9 +247,9 @@ def _least_latency(source: str, steps: Mapping[str, Mapping[str, _Step]], ends: 
         done.add(node)
         if node != source and node in ends:
             continue
-        for to, step in steps.get(node, {}).items():
+        for target, step in steps.get(node, {}).items():
             candidate = (latency + step.femtoseconds, hops + 1, node)
-            if to not in done and (to not in best or candidate < best[to]):
-                best[to] = candidate
-                heapq.heappush(heap, (*candidate[:2], to))
-    return {node: before for node, (_, _, before) in best.items()}
+            if target not in done and (target not in best or candidate < best[target]):
+                best[target] = candidate
+                heapq.heappush(heap, (*candidate[:2], target))
+    return {node: predecessor for node, (_, _, predecessor) in best.items()}

@@ -1,13 +1,13 @@
 """Software costs of hivemind's averaging, which exchanges parts directly between all peers.
 
-The program of each of P peers handles the P parts of its n bytes one after another; its own part and the last one it
-handles while the slowest line carries that. So on top of a direct exchange (`direct`) the software takes
+The program of each of P peers handles the P parts of its n bytes one after another. The peer handles its own part and
+the last part while the slowest line carries the last part. So on top of a direct exchange (`direct`) the software takes
 
     call_s + (P - 2) (peer_s + byte_s n / P),        and a connection carries at most 1 / byte_s,
 
 which makes ``call_s + (P - 2) peer_s + byte_s n`` on a fast network.
 
-A `Matrix` can carry these costs: then ``direct`` is the default of all-reduces on it.
+A `Matrix` can carry these costs: then ``direct`` is the default of all-reduces on the matrix.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ class HivemindCosts:
         return 1 / self.byte_s
 
     def before_s(self, workers: int, nbytes: float) -> float:
-        """Return the seconds of an averaging before the messages that its slowest line carries."""
+        """Return the seconds of an averaging of n bytes among P workers, without the messages on its slowest line."""
         others = max(workers - 2, 0)
         return (self.call_s + others * (self.peer_s + self.byte_s * nbytes / workers)) if workers > 1 else 0.0

@@ -17,20 +17,20 @@ class Level:
 
     Args:
         units: number of units of the level below (of workers, in the innermost level) in a unit of this level; None:
-            computed from P, in at most one level.
+            computed from the number of all workers, in at most one level.
         link: link of each unit below to the others; its latency is from unit to unit.
-        rails: of these links that a unit below has, network cards or uplinks. The l-th of its n workers uses rail
-            ``l x rails // n``. None: one per worker where messages leave by this link directly; as many as there are
-            links in the level below where they pass through it, and an ``oversubscription`` is given.
-        oversubscription: k: all rails of a unit together carry 1/k of their bandwidths. None: all of it.
-        shares_lower_links: whether a message passes the links of the level below on its way to this level's, as it
-            passes a site's local network to the uplink, or a leaf switch to the spine. False: it leaves by this link
-            directly, as by a worker's own card. None: False if the level below is the inside of a node by its link's
-            fabric (NVLink, PCI Express), else True.
-        cross_rail: of the second level: rail r of every unit ends at switch r, and a message to another rail goes by
-            the level above (``spine``), or by the innermost link to the worker whose number its receiver has
-            (``inside``). None: all rails end at one switch.
-        name: of what this level is, for people: node, rack, site.
+        rails: number of these links that a unit below has, its network cards or uplinks. Worker l of the n workers of
+            the unit uses rail ``l x rails // n``. None: one rail per worker if messages leave by this link directly;
+            one per link of the level below if messages pass the level below and ``oversubscription`` is set.
+        oversubscription: k; all rails of a unit together carry 1/k of their bandwidths. None: all of their bandwidths.
+        shares_lower_links: whether a message passes the links of the level below on its way to this level's link, as a
+            message passes a site's local network to the uplink, or a leaf switch to the spine. False: messages leave by
+            this link directly, as by a worker's own card. None: False if the level below is the inside of a node by
+            its link's fabric (NVLink, PCI Express), else True.
+        cross_rail: only of the second level. Rail r of every unit ends at switch r, and a message to another rail goes
+            by the level above (``spine``), or by the innermost link to the worker with the receiver's number in the
+            node (``inside``). None: all rails end at one switch.
+        name: display name of a unit of this level: node, rack, site.
     """
 
     units: int | None
@@ -47,7 +47,7 @@ class Level:
         return self.oversubscription not in (None, 1)
 
     def pool(self, rails: int) -> Link:
-        """Return a link with the bandwidth that the given number of rails of a unit carry together."""
+        """Return a link with the bandwidth that a number of rails of a unit carry together."""
         part = rails / (self.oversubscription or 1.0)
         upload = self.link.upload_bytes_per_s
         return replace(
@@ -58,23 +58,20 @@ class Level:
         )
 
     def describe(self) -> str:
-        """Return a description that a user can read: ``2 racks by ib-ndr (8 rails, 2:1)``."""
+        """Return a short description for users: ``2 racks by ib-ndr (8 rails, 2:1)``."""
         details = [
             *([f"{self.rails} rail{'s' if self.rails > 1 else ''}"] if self.rails else []),
             *([f"{self.oversubscription:g}:1"] if self.is_pooled else []),
-            *(
-                [f"rails joined {'by the spine' if self.cross_rail == 'spine' else 'inside'}"]
-                if self.cross_rail
-                else []
-            ),
         ]
+        if self.cross_rail:
+            details.append(f"rails joined {'by the spine' if self.cross_rail == 'spine' else 'inside'}")
         link = self.link.name or self.link.describe()
         suffix = f" ({', '.join(details)})" if details else ""
         return f"{self.units or 'any'} by {link}{suffix}"
 
 
 class LevelShape(NamedTuple):
-    """The sizes and rails of each level for P workers.
+    """The sizes and rails of each level for a number of workers P.
 
     Attributes:
         sizes: number of units of the level below in a unit of each level, from the inside out; their product is P.

@@ -1,4 +1,4 @@
-"""Costs of communication libraries on a network of several links: those that its links carry."""
+"""Costs of communication libraries on a network of several links, which the links carry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syncline.errors import SpecError
 
 
 class CostsOfLinks:
-    """A network of several links, whose library is that of the links that carry costs of one."""
+    """A network of several links, whose library is the one whose costs the links carry."""
 
     @cached_property
     def gloo(self) -> GlooCosts | None:
@@ -57,9 +57,7 @@ class CostsOfNetwork:
 
 def _common_costs(network: Any, library: str) -> Any:
     """Return the costs of a library that all links with such costs have, or None."""
-    different = {costs for link in each_link(network) if (costs := getattr(link, library)) is not None}
-    if len(different) > 1:
-        raise SpecError(
-            f"network.{library}", f"{len(different)} different costs", "equal costs on all links with costs"
-        )
-    return different.pop() if different else None
+    costs = {getattr(link, library) for link in each_link(network)} - {None}
+    if len(costs) > 1:
+        raise SpecError(f"network.{library}", f"{len(costs)} different costs", "equal costs on all links with costs")
+    return costs.pop() if costs else None

@@ -21,28 +21,28 @@ from syncline.errors import SpecError, one_of
 from syncline.units import format_bandwidth, format_seconds
 
 Duplex = Literal["full", "half"]
-"""Whether both directions of a link carry all of it at once, or share it."""
+"""Whether both directions of a link have all of its bandwidth at once, or share the bandwidth."""
 
 FabricKind = Literal["nvlink", "pcie", "network"]
-"""What a link is made of, as far as NCCL's tables tell one from another: inside a node, or a network's cards."""
+"""Hardware of a link, as far as NCCL's tables distinguish it: NVLink or PCI Express in a node, or network cards."""
 
 
 @dataclass(frozen=True)
 class Link:
     """A worker's link to a network that is nowhere narrower than the workers' links (full bisection).
 
-    A message of n bytes takes ``alpha + o + n / R`` over idle links, with R = efficiency x min(B, upload). Its sender
-    is busy with it for ``o + n / R``: the latency alpha does not occupy the link.
+    A message of n bytes takes ``alpha + o + n / R`` over idle links, with R = efficiency x min(B, upload). The message
+    keeps its sender busy for ``o + n / R``: the latency alpha does not occupy the link.
 
     Args:
         latency_s: alpha, one way, from sender to receiver (half a round trip), in seconds; at least 0.
         bandwidth_bytes_per_s: B, at which a worker receives, in bytes per second; positive. A worker also sends at B,
-            unless ``upload_bytes_per_s`` is given.
-        name: for people.
+            unless ``upload_bytes_per_s`` is set.
+        name: display name.
         overhead_s: o, per message, in seconds; at least 0. The sender's software is busy for o before a message leaves.
         efficiency: fraction of the bandwidth that payload gets; headers and repeats take the rest; in (0, 1].
-        upload_bytes_per_s: bandwidth at which a worker sends, if it is not B.
-        duplex: ``full``: both directions at once; ``half``: they share B.
+        upload_bytes_per_s: bandwidth at which a worker sends; None: B.
+        duplex: ``full``: both directions have B at once; ``half``: both directions share B.
         gloo: software costs of gloo on this link. With them, gloo's algorithms are the default of collectives. None:
             textbook algorithms are the default, and gloo's algorithms cost only what the link costs.
         nccl: pieces into which NCCL cuts tensors over sockets on this link. With them, NCCL's algorithms are the
@@ -86,16 +86,11 @@ class Link:
         for field in ("bandwidth_bytes_per_s", "upload_bytes_per_s"):
             value = getattr(self, field)
             if value is not None:
-                require(
-                    np.isfinite(value) & np.greater(value, 0),
-                    f"link.{field}",
-                    value,
-                    "bytes per second, positive and finite",
-                )
+                holds = np.isfinite(value) & np.greater(value, 0)
+                require(holds, f"link.{field}", value, "bytes per second, positive and finite")
         part = self.efficiency
-        require(
-            np.greater(part, 0) & np.less_equal(part, 1), "link.efficiency", part, "a fraction above 0 and at most 1"
-        )
+        holds = np.greater(part, 0) & np.less_equal(part, 1)
+        require(holds, "link.efficiency", part, "a fraction above 0 and at most 1")
         if self.duplex not in ("full", "half"):
             raise SpecError("link.duplex", self.duplex, "'full' or 'half'")
         if self.gloo is not None and self.nccl is not None:
@@ -143,22 +138,24 @@ class Link:
         return {name: value for name, value in vars(self).items() if np.ndim(value)}
 
     def with_numbers(self, numbers: Mapping[str, FloatOrArray], *, same_links: bool = False) -> Link:
-        """Return the link with other numbers, by the names of their fields, for which no times are measured.
+        """Return the link with other numbers.
 
-        ``same_links`` keeps measured times: the numbers are a selection of those that the link has.
+        Args:
+            numbers: numbers by the names of their fields.
+            same_links: whether the numbers are a selection of the link's own arrays. Then the measured times and bounds
+                still hold; else the result has none.
         """
-        changed: dict[str, Any] = dict(numbers)
-        if not changed:
+        if not numbers:
             return self
-        kept = (self.measured, self.bounds) if same_links else (None, None)
-        return replace(self, measured=kept[0], bounds=kept[1], **changed)
+        fields: dict[str, Any] = dict(numbers) if same_links else {"measured": None, "bounds": None, **numbers}
+        return replace(self, **fields)
 
     def describe(self) -> str:
-        """Return a description that a user can read: ``50 us one way, 10 Gbit/s``."""
+        """Return a short description for users: ``50 us one way, 10 Gbit/s``."""
         rate = format_bandwidth(float(self.bandwidth_bytes_per_s))
         if self.upload_bytes_per_s is not None:
             rate += f" down, {format_bandwidth(float(self.upload_bytes_per_s))} up"
-        more = [
+        details = [
             *([f"{format_seconds(float(self.overhead_s))} per message"] if self.overhead_s else []),
             *([f"{100 * float(self.efficiency):.3g}% payload"] if self.efficiency != 1 else []),
             *(["half duplex"] if self.duplex == "half" else []),
@@ -168,10 +165,10 @@ class Link:
             *(["measured all-reduces"] if self.measured is not None else []),
             *([f"NVLink {self.nvlink.generation}"] if self.nvlink is not None else []),
         ]
-        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *more])
+        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *details])
 
     def among(self, workers: int) -> Topology:
-        """Return the star of P workers that have this link each."""
+        """Return the star of workers that have this link each."""
         return star(self, workers)
 
 
@@ -182,13 +179,11 @@ NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "up
 def stacked_links(links: Sequence[Link]) -> Link:
     """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers.
 
-    Its name is that of the first link.
+    The name is that of the first link.
     """
     columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
-    return links[0].with_numbers(
-        {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None},
-        same_links=True,
-    )
+    arrays = {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
+    return links[0].with_numbers(arrays, same_links=True)
 
 
 def star(links: Link | Sequence[Link], workers: int) -> Star:
@@ -201,11 +196,13 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
-    gloo_costs, nccl_costs, windows, measured, nvlink = (
-        {getattr(link, name) for link in worker_links} for name in ("gloo", "nccl", "tcp", "measured", "nvlink")
-    )
+    def common(name: str) -> Any:
+        """Return the value of a field that all links have, or None."""
+        values = {getattr(link, name) for link in worker_links}
+        return values.pop() if len(values) == 1 else None
 
     def column(values: list[Any], dtype: type = np.float64) -> NDArray[Any]:
+        """Return the values of all workers, from one for each link."""
         return np.broadcast_to(np.array(values, dtype=dtype), (workers,))
 
     return Star(
@@ -217,9 +214,5 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
             column([link.down_bytes_per_s for link in worker_links]),
         ]),
         column([link.duplex == "half" for link in worker_links], np.bool_),
-        gloo_costs.pop() if len(gloo_costs) == 1 else None,
-        nccl_costs.pop() if len(nccl_costs) == 1 else None,
-        windows.pop() if len(windows) == 1 else None,
-        measured.pop() if len(measured) == 1 else None,
-        nvlink.pop() if len(nvlink) == 1 else None,
+        *(common(name) for name in ("gloo", "nccl", "tcp", "measured", "nvlink")),
     )  # fmt: skip

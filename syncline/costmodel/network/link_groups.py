@@ -1,4 +1,4 @@
-"""Links of a network that change together: all lines between places of a matrix, or each different link by itself."""
+"""Groups of links that change together: all lines between places of a matrix, or each different link by itself."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class LinkGroup(NamedTuple):
     """Links that change together.
 
     Attributes:
-        name: name for people.
-        link: the link that stands for all: the narrowest, then of the longest latency.
-        links: all links.
+        name: display name.
+        link: representative of the group: its narrowest link, then that of the longest latency.
+        links: all links of the group.
     """
 
     name: str
@@ -29,27 +29,28 @@ class LinkGroup(NamedTuple):
 
 
 def link_groups(network: Network) -> list[LinkGroup]:
-    """Return the groups of a network's links; of a matrix the lines between places come last.
+    """Return the groups of a network's links, in a matrix the lines between places last.
 
     >>> from syncline.costmodel import NETWORKS
     >>> [group.name for group in link_groups(NETWORKS["two-sites"].network)]
-    ['10gbe', '12.5 ms one way, 1 Gbit/s']
+    ['10gbe', 'wan']
     """
     if not isinstance(network, Matrix):
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
-    lines = [(i == j, line) for i, row in enumerate(network.lines) for j, line in enumerate(row) if line is not None]
+    inside = [row[place] for place, row in enumerate(network.lines)]
+    between = [line for place, row in enumerate(network.lines) for line in (*row[:place], *row[place + 1 :])]
     uplinks = network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,)
     groups: dict[str, Iterable[Link | None]] = {
-        INSIDE: [line for inside, line in lines if inside],
+        INSIDE: inside,
         "cards of hosts": [network.card],
         "uplinks of places": uplinks,
-        BETWEEN: [line for inside, line in lines if not inside],
+        BETWEEN: between,
     }
     return [group for name, links in groups.items() if (group := _group(name, links)) is not None]
 
 
 def outermost_links(network: Network) -> LinkGroup:
-    """Return the links of the outermost level; of a matrix the lines between its places."""
+    """Return the links of the outermost level, or the lines between the places of a matrix."""
     if isinstance(network, MultiLevel):
         link = network.levels[-1].link
         return LinkGroup(link.name, link, frozenset({link}))
@@ -57,7 +58,7 @@ def outermost_links(network: Network) -> LinkGroup:
 
 
 def _group(name: str, links: Iterable[Link | None]) -> LinkGroup | None:
-    """Return the group of these links, or None if there is none."""
+    """Return the group of the links that are not None, or None if all are None."""
     present = [link for link in links if link is not None]
     if not present:
         return None

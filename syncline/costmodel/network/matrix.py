@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,31 +29,31 @@ MOST_WORKERS = 2048
 class Matrix(CostsOfLinks):
     """Places, and a line from each place to each other; every worker is in a place.
 
-    A message from a worker in place a to one in place b takes the latency of the line from a to b, and a rate that the
-    messages of one owner share. ``per`` names the owner:
+    A message from a worker in place a to a worker in place b takes the latency of the line from a to b, and a rate that
+    the messages of one owner share. ``per`` names the owner:
 
-    | ``per``      | messages that share the rate from a to b                                                  |
-    |--------------|-------------------------------------------------------------------------------------------|
-    | `connection` | those of one worker to one other                                                          |
-    | `pair`       | all from place a to place b                                                               |
-    | `host`       | those of one worker to all places with the same latency and rate, as `tc` shapes classes  |
-    | `place`      | those of all workers of a to all places with the same latency and rate                    |
+    | ``per``      | messages that share the rate from a to b                                                      |
+    |--------------|-----------------------------------------------------------------------------------------------|
+    | `connection` | messages of one worker to one other                                                           |
+    | `pair`       | all messages from place a to place b                                                          |
+    | `host`       | messages of one worker to all places with the same latency and rate, as `tc` shapes classes   |
+    | `place`      | messages of all workers of a to all places with the same latency and rate                     |
 
-    With ``pair`` and ``place`` each worker of a place sends, and receives, at the rate of the line inside it. A message
-    also passes its sender's and its receiver's card, and between places the uplinks of both, which are shared by all.
+    With ``pair`` and ``place`` each worker of a place sends, and receives, at the rate of the line inside the place. A
+    message also passes its sender's and its receiver's card. Between places the message passes the uplinks of both
+    places, which all their workers share.
 
     Args:
         places: names of the S places.
-        lines: ``(S, S)`` the line from each place (row) to each (column): one way, at the rate at which the first
-            sends. The line from a place to itself joins its workers; None is possible if it has one worker.
+        lines: ``(S, S)`` the line from each place (row) to each (column): one way, at the rate at which the place of
+            the row sends. The line from a place to itself joins the place's workers; None is possible for one worker.
         ranks: number of the place of each worker, ``(P,)``, in the order of the ranks.
         per: owner of a line's rate.
-        card: each worker's card, at both ends of every message; its latency is added at each.
-        uplinks: each place's link to the others, one for all or one per place, likewise at both ends; None for no
-            limit.
+        card: each worker's card, at both ends of every message, which both add the card's latency.
+        uplinks: each place's link to the others, one for all or one per place, also at both ends; None for no limit.
         hivemind: costs of hivemind's software, which all-reduces by direct exchange then contain.
-        name: for people.
-        bounds: errors of predictions on these lines, from the calibration that measured them; None: nobody did.
+        name: display name.
+        bounds: errors of predictions on these lines, from the calibration that measured them; None without calibration.
 
     Raises:
         SpecError: no place, lines of another shape, half-duplex lines or uplinks, an unknown owner, ranks in no place.
@@ -98,7 +98,7 @@ class Matrix(CostsOfLinks):
 
     @cached_property
     def _hash(self) -> int:
-        """Return the hash of all fields, kept because there are S^2 lines."""
+        """Return the hash of all fields, cached because there are S^2 lines."""
         return hash((self.places, self.lines, self.ranks, self.per, self.card, self.uplinks, self.hivemind, self.name))
 
     @property
@@ -107,14 +107,14 @@ class Matrix(CostsOfLinks):
         return len(self.ranks)
 
     def sizes(self, workers: int) -> tuple[int, ...]:
-        """Return the number of the first P workers in each place."""
+        """Return how many of the first ``workers`` are in each place."""
         return tuple(np.bincount(self.ranks[:workers], minlength=len(self.places)).tolist())
 
     def among(self, workers: int) -> MatrixTopology:
-        """Return the topology of the first P workers.
+        """Return the topology of the first ``workers``.
 
         Raises:
-            SpecError: more workers than the places have, or more than there can be connections of.
+            SpecError: more workers than the places have, or more than `MOST_WORKERS` with a rate per connection.
         """
         if workers > self.workers:
             raise SpecError("workers", workers, f"at most {self.workers}, the workers of all places")
@@ -123,22 +123,36 @@ class Matrix(CostsOfLinks):
         return MatrixTopology(self, np.array(self.ranks[:workers]))
 
     def describe(self) -> str:
-        """Return a short description that a user can read."""
+        """Return a short description for users."""
         rates = [line.describe() for row in self.lines for line in row if line is not None]
         lines = rates[0] if len(set(rates)) == 1 else f"{len(set(rates))} different lines"
         return f"{self.workers} workers in {len(self.places)} places, {lines}, a rate per {self.per}"
 
 
+class _LineChannels(NamedTuple):
+    """The rate of each channel of the lines, and the first channel of those inside places (0 without own channels)."""
+
+    bytes_per_s: Floats
+    first_inside: int
+
+
+class _Block(NamedTuple):
+    """The channels of one kind: the number of the first, and the bytes per second of each."""
+
+    first: int
+    bytes_per_s: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class MatrixTopology(ByValue, CostsOfNetwork):
-    """The workers of some places.
+    """The topology of the workers of some places.
 
-    Channels, in this order: of the lines, by their owner (see `_lines`); the workers' cards up, and down; the places'
-    uplinks up, and down; a connection from each worker to each, if software limits it.
+    The channels are, in this order: the lines, by their owner (see `_lines`); the workers' cards up, then down; the
+    places' uplinks up, then down; a connection from each worker to each, if software limits connections.
 
     Args:
         network: the places.
-        place: of each worker, ``(P,)``.
+        place: number of each worker's place, ``(P,)``.
     """
 
     network: Matrix
@@ -170,84 +184,83 @@ class MatrixTopology(ByValue, CostsOfNetwork):
     @cached_property
     def _numbers(self) -> tuple[Floats, Floats, Floats]:
         """Return the latency, the bytes per second and the overhead of each line, ``(S, S)``; 0, 1, 0 for None."""
-        none = Link(0.0, 1.0)
-        lines = [[line or none for line in row] for row in self.network.lines]
-        rows = [[(line.latency_s, line.up_bytes_per_s, line.overhead_s) for line in row] for row in lines]
-        latency_s, rate, overhead_s = np.moveaxis(np.array(rows, dtype=np.float64), -1, 0)
+        lines = [line or Link(0.0, 1.0) for row in self.network.lines for line in row]
+        numbers = np.array([(line.latency_s, line.up_bytes_per_s, line.overhead_s) for line in lines], dtype=np.float64)
+        latency_s, rate, overhead_s = numbers.T.reshape(3, len(self.network.places), -1)
         return latency_s, rate, overhead_s
 
     @cached_property
     def _classes(self) -> Ints:
-        """Return the class of each line among those that leave its place, ``(S, S)``: equal lines have equal classes.
+        """Return the class of each line, ``(S, S)``: lines from a place with equal latency and rate have equal classes.
 
         The line inside a place is in a class of its own if the lines belong to the places.
         """
         latency_s, rate, _ = self._numbers
         classes = np.zeros(rate.shape, dtype=np.int64)
-        for i, keys in enumerate(zip(latency_s, rate, strict=True)):
-            pairs = np.stack(keys, axis=1)
+        for place, columns in enumerate(zip(latency_s, rate, strict=True)):
+            pairs = np.stack(columns, axis=1)
             if self.network.per == "place":
-                pairs[i] = -1
-            classes[i] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+                pairs[place] = -1
+            classes[place] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
         return classes
 
     @cached_property
-    def _lines(self) -> tuple[Floats, int]:
-        """Return the bytes per second of the lines' channels, and the first channel of those inside places.
+    def _lines(self) -> _LineChannels:
+        """Return the channels of the lines.
 
-        Per connection there are P^2, in the order of (sender, receiver); per host a channel for each worker and class;
-        per pair S^2 and per place S x classes, then one up and one down for each worker inside its place.
+        Per connection there are P^2 channels, in the order of (sender, receiver); per host a channel for each worker
+        and class; per pair S^2 and per place S x classes, then one up and one down for each worker inside its place.
         """
         _, rate, _ = self._numbers
         place, per = self.place, self.network.per
         if per == "connection":
             rates = rate[place[:, None], place[None, :]]
             costs = self.network.hivemind
-            return (rates if costs is None else np.minimum(rates, costs.connection_bytes_per_s)).ravel(), 0
-        of_class = np.ones((len(rate), int(self._classes.max()) + 1))
-        np.put_along_axis(of_class, self._classes, rate, axis=1)
+            rates = rates if costs is None else np.minimum(rates, costs.connection_bytes_per_s)
+            return _LineChannels(rates.ravel(), 0)
+        class_rates = np.ones((len(rate), int(self._classes.max()) + 1))
+        np.put_along_axis(class_rates, self._classes, rate, axis=1)
         if per == "host":
-            return of_class[place].ravel(), 0
-        between = (rate if per == "pair" else of_class).ravel()
-        return np.concatenate([between, np.tile(rate[place, place], 2)]), len(between)
+            return _LineChannels(class_rates[place].ravel(), 0)
+        between = (rate if per == "pair" else class_rates).ravel()
+        return _LineChannels(np.concatenate([between, np.tile(rate[place, place], 2)]), len(between))
 
     @cached_property
-    def _blocks(self) -> dict[str, tuple[int, Floats]]:
-        """Return the first channel of each kind, and the bytes per second of its channels."""
-        rates: dict[str, Floats] = {"lines": self._lines[0]}
+    def _blocks(self) -> dict[str, _Block]:
+        """Return the channels of each kind."""
+        rates: dict[str, Floats] = {"lines": self._lines.bytes_per_s}
         network = self.network
         if network.card is not None:
             card = np.array([network.card.up_bytes_per_s, network.card.down_bytes_per_s], dtype=np.float64)
             rates["cards"] = np.repeat(card, self.workers)
         if self._uplinks:
-            rates["uplinks"] = np.array(
-                [link.up_bytes_per_s for link in self._uplinks] + [link.down_bytes_per_s for link in self._uplinks],
-                dtype=np.float64,
-            )
+            up_and_down = [(link.up_bytes_per_s, link.down_bytes_per_s) for link in self._uplinks]
+            rates["uplinks"] = np.array(up_and_down, dtype=np.float64).T.ravel()
         if network.hivemind is not None and network.per != "connection":
             rates["connections"] = np.full(self.workers**2, network.hivemind.connection_bytes_per_s)
         firsts = np.cumsum([0, *(len(block) for block in rates.values())]).tolist()
-        return {kind: (first, block) for first, (kind, block) in zip(firsts, rates.items(), strict=False)}
+        return {kind: _Block(first, block) for first, (kind, block) in zip(firsts, rates.items(), strict=False)}
 
     @property
     def _uplinks(self) -> tuple[Link, ...]:
+        """Return the uplink of each place; empty without uplinks."""
         uplinks = self.network.uplinks
         return (uplinks,) * len(self.network.places) if isinstance(uplinks, Link) else uplinks or ()
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second that each channel carries."""
-        return np.concatenate([rates for _, rates in self._blocks.values()])
+        return np.concatenate([block.bytes_per_s for block in self._blocks.values()])
 
     def channel_names(self) -> list[str]:
-        """Return the name of each channel's link: of a line its places, or its own place if several places share it."""
-        places, of_worker = self.network.places, [self.network.places[place] for place in self.place.tolist()]
-        inside = [f"{name}-{name}" for name in of_worker] * 2
+        """Return the name of each channel's link: both places of a line, or the sender's if several lines share it."""
+        places, worker_places = self.network.places, [self.network.places[place] for place in self.place.tolist()]
+        inside = [f"{name}-{name}" for name in worker_places] * 2
         classes = range(int(self._classes.max()) + 1)
         lines = {
-            "connection": [f"{source}-{target}" for source in of_worker for target in of_worker],
+            "connection": [f"{source}-{target}" for source in worker_places for target in worker_places],
             "pair": [f"{source}-{target}" for source in places for target in places] + inside,
-            "host": [f"from {source}" for source in of_worker for _ in classes],
+            "host": [f"from {source}" for source in worker_places for _ in classes],
             "place": [f"from {source}" for source in places for _ in classes] + inside,
         }[self.network.per]
         names = {"cards": ["card"] * 2 * self.workers, "uplinks": [f"{name}'s uplink" for name in places] * 2}
@@ -264,35 +277,35 @@ class MatrixTopology(ByValue, CostsOfNetwork):
             latency_s = latency_s + 2 * np.float64(card.latency_s)
             overhead_s = overhead_s + np.float64(card.overhead_s)
         if self._uplinks:
-            ways_s = np.array([link.latency_s for link in self._uplinks], dtype=np.float64)
-            latency_s = latency_s + np.where(source != target, ways_s[source] + ways_s[target], 0.0)
+            uplink_s = np.array([link.latency_s for link in self._uplinks], dtype=np.float64)
+            latency_s = latency_s + np.where(source != target, uplink_s[source] + uplink_s[target], 0.0)
         return Paths(np.stack(list(self._channels(senders, receivers)), axis=1), latency_s, overhead_s)
 
     def _channels(self, senders: Ints, receivers: Ints) -> Iterator[Ints]:
-        """Yield the columns of channels; -1 of a message that does not pass one comes last."""
+        """Yield the columns of `Paths.channels`; columns with entries -1, of messages without a channel, come last."""
         source, target = self.place[senders], self.place[receivers]
-        across, per, inside = source != target, self.network.per, self._lines[1]
+        across, per, inside = source != target, self.network.per, self._lines.first_inside
         if "connections" in self._blocks:
-            yield self._blocks["connections"][0] + senders * self.workers + receivers
+            yield self._blocks["connections"].first + senders * self.workers + receivers
         if "cards" in self._blocks:
-            half = self.network.card is not None and self.network.card.duplex == "half"
-            first = self._blocks["cards"][0]
+            is_half_duplex = self.network.card is not None and self.network.card.duplex == "half"
+            first = self._blocks["cards"].first
             yield first + senders
-            yield first + (0 if half else self.workers) + receivers
+            yield first + (0 if is_half_duplex else self.workers) + receivers
         if per == "connection":
             yield senders * self.workers + receivers
         elif per == "host":
             yield senders * (int(self._classes.max()) + 1) + self._classes[source, target]
         else:
-            width = len(self.network.places) if per == "pair" else int(self._classes.max()) + 1
+            count = len(self.network.places) if per == "pair" else int(self._classes.max()) + 1
             line = target if per == "pair" else self._classes[source, target]
-            yield np.where(across, source * width + line, inside + senders)
-        ends = np.full(len(senders), -1)
+            yield np.where(across, source * count + line, inside + senders)
+        inside_down = np.full(len(senders), -1)
         if per in ("pair", "place"):
-            ends = np.where(across, -1, inside + self.workers + receivers)
+            inside_down = np.where(across, -1, inside + self.workers + receivers)
             if "uplinks" not in self._blocks:
-                yield ends
+                yield inside_down
         if "uplinks" in self._blocks:
-            first = self._blocks["uplinks"][0]
-            yield np.where(across, first + source, ends)
+            first = self._blocks["uplinks"].first
+            yield np.where(across, first + source, inside_down)
             yield np.where(across, first + len(self.network.places) + target, -1)

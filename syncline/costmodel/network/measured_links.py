@@ -1,12 +1,11 @@
 """Links of machines that others measured, with the constants that were fitted to the measurements.
 
-NCCL on AWS g6e.2xlarge (one L40S each), as it is or behind a token bucket; see `g6e_nccl_link`.
+- NCCL on AWS g6e.2xlarge (one L40S each), without shaping or behind a token bucket; see `g6e_nccl_link`.
+- gloo and NCCL on AWS p3.2xlarge: one V100 and one network card each, links with a delay and a rate. Ten constants are
+  fitted to 158 of 322 published times (`syncline validate clusters` reads the times and fits the constants again with
+  groups left out); all other numbers are Linux's, AWS's or NCCL's own.
 
-gloo and NCCL on AWS p3.2xlarge: one V100 and one network card each, links with a delay and a rate. Ten constants are
-fitted to 158 of 322 published times (`syncline validate clusters` reads them and fits them again with groups left out);
-all else is Linux's, AWS's or NCCL's own number.
-
-``netem`` holds back what a worker *sends*: it has the shaped rate out and the card's whole rate in.
+``netem`` shapes what a worker *sends*: a worker sends at the shaped rate and receives at the card's whole rate.
 
 Source: github.com/BinhangYuan/tc_cluster_setting: results (Feb. to April 2022), and the scripts that made them:
 pytorch_collective_test.py (one call, a barrier before it), tc_script/tc_netem_delay_bandwdith.sh.
@@ -23,10 +22,10 @@ from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 CARD_BYTES_PER_S = 10e9 / 8
-"""Of a p3.2xlarge. Source: AWS, EC2 instance types (up to 10 Gbit/s)."""
+"""Bandwidth of a p3.2xlarge's network card. Source: AWS, EC2 instance types (up to 10 Gbit/s)."""
 
 FLOW_BYTES_PER_S = 5e9 / 8
-"""Of one connection outside a placement group. Source: AWS, EC2 instance network bandwidth (5 Gbit/s for a flow)."""
+"""Bandwidth of a connection outside a placement group. Source: AWS, EC2 instance network bandwidth (5 Gbit/s)."""
 
 JUMBO_SEGMENT_BYTES = 8949
 """MSS in AWS's frames of 9,001 bytes, with time stamps: 8949 of 9015 bytes on the line."""
@@ -34,19 +33,19 @@ JUMBO_SEGMENT_BYTES = 8949
 
 @dataclass(frozen=True)
 class P3Constants:
-    """Constants fitted to measurements on these machines.
+    """Constants fitted to measurements on p3.2xlarge machines.
 
     Args:
-        efficiency: payload's part of a shaped rate.
-        ring_latencies: of an all-reduce of NCCL's, once, beside what its description has: starting together, windows.
-        chain_latencies: of its broadcasts, reduces and exchanges, once, likewise.
-        nccl_bytes_per_s: that NCCL's calls get of a card that nothing shapes.
-        nccl_delay_s: one way there, with all software.
-        gloo_message_s: software per message and notice of gloo's.
-        gloo_delay_part: by how much more than the delay its messages wait, as a part of it.
-        gloo_delay_s: one way where nothing is set.
+        efficiency: part of a shaped rate that payload gets.
+        ring_latencies: ``NcclCosts.ring_latencies``.
+        chain_latencies: ``NcclCosts.chain_latencies``.
+        nccl_bytes_per_s: bytes per second that NCCL's calls get of an unshaped card.
+        nccl_delay_s: latency of NCCL's messages on an unshaped link, one way, with all software.
+        gloo_message_s: ``GlooCosts.message_s``.
+        gloo_delay_part: ``GlooCosts.latency_part``.
+        gloo_delay_s: latency of gloo's messages on an unshaped link, one way.
         pieces_part: fraction of the rate that several calls reach in the second campaign.
-        stored_part: of a ring's step that must be there before the next.
+        stored_part: ``NcclCosts.stored_part``.
     """
 
     efficiency: FloatOrArray = 0.9904
@@ -62,16 +61,17 @@ class P3Constants:
 
 
 P3 = P3Constants()
+"""The fitted constants."""
 
 
 def p3_nccl_link(
     delay_s: float | None = None, bytes_per_s: float | None = None, constants: P3Constants = P3, name: str = ""
 ) -> Link:
-    """Return the link of a p3.2xlarge as NCCL finds it, with NCCL's costs.
+    """Return the link of a p3.2xlarge for NCCL, with NCCL's costs.
 
     Args:
         delay_s: latency one way; None: the data centre's own, with all software of a call.
-        bytes_per_s: the rate that is set; None: what NCCL gets of the card.
+        bytes_per_s: shaped rate; None: the bytes per second that NCCL gets of the unshaped card.
         constants: constants of the machines.
         name: name of the link.
     """
@@ -93,7 +93,7 @@ def p3_nccl_link(
 def p3_gloo_link(
     delay_s: float | None = None, bytes_per_s: float | None = None, constants: P3Constants = P3, name: str = ""
 ) -> Link:
-    """Return the link of a p3.2xlarge as gloo finds it, with gloo's costs; for the arguments see `p3_nccl_link`."""
+    """Return the link of a p3.2xlarge for gloo, with gloo's costs; the arguments are those of `p3_nccl_link`."""
     return Link(
         constants.gloo_delay_s if delay_s is None else delay_s,
         CARD_BYTES_PER_S,
@@ -112,10 +112,10 @@ SOCKETS_ON_AWS = 16
 """Sockets of NCCL for every channel and peer on AWS: 2 threads with 8 each. Source: src/transport/net_socket.cc."""
 
 JUMBO_PART = JUMBO_SEGMENT_BYTES / (JUMBO_SEGMENT_BYTES + 66)
-"""Payload's part of a line: a segment without the headers of TCP (time stamps), IP and Ethernet."""
+"""Part of a line's rate that payload gets: a segment without the headers of TCP (time stamps), IP and Ethernet."""
 
 G6E_BYTES_PER_S = 14.9e9 / 8
-"""Payload of a ring's worker on a g6e.2xlarge that nothing shapes: NCCL 2.29's all-reduces among 4 from 4 MiB on.
+"""Payload per second of a ring's worker on an unshaped g6e.2xlarge: NCCL 2.29's all-reduces among 4 from 4 MiB on.
 
 Source: github.com/Adnan082/diloco-measured (Apache-2.0).
 """
@@ -134,10 +134,10 @@ def shaped_tcp(bytes_per_s: float) -> Tcp:
 
 
 def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float | None = None, name: str = "") -> Link:
-    """Return the link of a g6e.2xlarge as NCCL finds it, with NCCL's pieces; no constant of a shaped one is fitted.
+    """Return the link of a g6e.2xlarge for NCCL, with NCCL's pieces; no constant of a shaped link is fitted.
 
     Args:
-        bytes_per_s: the rate that a token bucket sets; None: what NCCL gets of the card.
+        bytes_per_s: rate of a token bucket; None: the bytes per second that NCCL gets of the unshaped card.
         payload_bytes_per_s: payload of a flow at that rate; by default computed from jumbo frames.
         name: name of the link.
     """

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,14 @@ from syncline.errors import SpecError, one_of
 class MultiLevel(CostsOfLinks):
     """Levels of units: consecutive ranks fill the units of each level.
 
-    A message pays the links of the lowest level whose unit holds both ends, and before it those of the levels below
-    that it passes through: the sum of their latencies and overheads, the bandwidth of the narrowest, which it shares.
-    Fewer workers than there are places are the first ones; they fill the units of each level that they reach.
+    A message passes the link of the lowest level whose unit holds both ends, and the links of the levels below that
+    share their links with this level: its latency and overhead are the sums over these links, its bandwidth is that of
+    the narrowest, which messages share. If there are fewer workers than the levels can hold, the workers fill the first
+    units of each level.
 
     Args:
-        levels: from the inside out.
-        name: for people.
+        levels: levels, from the inside out.
+        name: display name.
 
     Raises:
         SpecError: no level, or a field out of range.
@@ -49,6 +50,7 @@ class MultiLevel(CostsOfLinks):
             raise SpecError(f"network.levels.{free[1]}.units", None, "a number: in one level alone is it left open")
 
     def _check(self, number: int, level: Level, path: str) -> None:
+        """Refuse a level with a field out of range, or one that the levels around it exclude."""
         if level.units is not None and level.units < 1:
             raise SpecError(f"{path}.units", level.units, "a number of units of the level below, at least 1")
         if level.rails is not None and level.rails < 1:
@@ -59,15 +61,10 @@ class MultiLevel(CostsOfLinks):
         if level.cross_rail is not None and level.cross_rail not in get_args(CrossRail):
             raise SpecError(f"{path}.cross_rail", level.cross_rail, one_of(get_args(CrossRail), str(level.cross_rail)))
         if number == 0:
-            for name, value in (
-                ("rails", level.rails),
-                ("oversubscription", ratio),
-                ("shares_lower_links", level.shares_lower_links),
-            ):
-                if value:
-                    raise SpecError(
-                        f"{path}.{name}", value, "none in the innermost level: its link is each worker's own"
-                    )
+            for name in ("rails", "oversubscription", "shares_lower_links"):
+                if value := getattr(level, name):
+                    expected = "none in the innermost level: its link is each worker's own"
+                    raise SpecError(f"{path}.{name}", value, expected)
         elif self.shares_lower_links(number) and level.rails is None and ratio is None:
             expected = "the uplinks of a unit below (1: one that all share), or an oversubscription beside it"
             raise SpecError(f"{path}.rails", None, expected)
@@ -76,11 +73,8 @@ class MultiLevel(CostsOfLinks):
         if level.cross_rail == "spine" and not (len(self.levels) > 2 and self.shares_lower_links(2)):
             raise SpecError(f"{path}.cross_rail", "spine", "a level above that is passed through this one, or 'inside'")
         if level.cross_rail == "inside" and self.shares_lower_links(number):
-            raise SpecError(
-                f"{path}.shares_lower_links",
-                level.shares_lower_links,
-                "false: nodes whose workers have cards of their own",
-            )
+            expected = "false: nodes whose workers have cards of their own"
+            raise SpecError(f"{path}.shares_lower_links", level.shares_lower_links, expected)
 
     def shares_lower_links(self, number: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
@@ -92,21 +86,21 @@ class MultiLevel(CostsOfLinks):
         """Return the number of units of the level below in a unit of each level, from the inside out.
 
         Raises:
-            SpecError: workers that fill no units, or more than there are places for.
+            SpecError: workers that do not fill units, or more than the levels can hold.
         """
         units = [level.units for level in self.levels]
         if None in units[:-1]:  # the levels around the open one are full
-            full = math.prod(count for count in units if count is not None)
-            if workers % full:
-                raise SpecError("workers", workers, f"a multiple of {full}, the units around the level that is open")
-            return tuple(workers // full if count is None else count for count in units)
+            fixed = math.prod(count for count in units if count is not None)
+            if workers % fixed:
+                raise SpecError("workers", workers, f"a multiple of {fixed}, the units around the level that is open")
+            return tuple(workers // fixed if count is None else count for count in units)
         sizes, remaining = [], workers
         for number, size in enumerate(units):
             if size is None or remaining <= size:
                 sizes.append(remaining)
                 remaining = 1
             elif remaining % size:
-                expected = f"a multiple of {math.prod(sizes) * size}, the workers of {self._unit(number)}"
+                expected = f"a multiple of {math.prod(sizes) * size}, the workers of {self._unit_text(number)}"
                 raise SpecError("workers", workers, expected)
             else:
                 sizes.append(size)
@@ -118,17 +112,18 @@ class MultiLevel(CostsOfLinks):
     @property
     def inner_workers(self) -> int:
         """Return the workers of a unit of the second outermost level if the outermost is open; else 0."""
-        *inner, last = (level.units for level in self.levels)
-        return 0 if last is not None else math.prod(count or 0 for count in inner)
+        *inner_units, outermost_units = (level.units for level in self.levels)
+        return 0 if outermost_units is not None else math.prod(count or 0 for count in inner_units)
 
-    def _unit(self, number: int) -> str:
+    def _unit_text(self, number: int) -> str:
+        """Return the name of a level's unit with an article."""
         return f"a {self.levels[number].name}" if self.levels[number].name else f"a unit of level {number}"
 
     def shape(self, workers: int) -> LevelShape:
         """Return the sizes and rails of each level of the network, from the innermost to the outermost.
 
         Args:
-            workers: P, number of all workers.
+            workers: number of all workers.
 
         Raises:
             SpecError: `sizes` refuses the number of workers; or messages cross a level that has more rails than a unit
@@ -138,9 +133,9 @@ class MultiLevel(CostsOfLinks):
         capacity = tuple(math.prod(sizes[: number + 1]) for number in range(len(sizes)))
         members, rails, begins = [1], [1], [0]
         for number, level in enumerate(self.levels[1:], start=1):
-            by_rail = self.levels[number - 1].cross_rail == "spine"
-            links_below = rails[-1] * sizes[number - 1] // (rails[-1] if by_rail else 1)
-            members.append(capacity[number - 1] // (rails[-1] if by_rail else 1))
+            switches_below = rails[-1] if self.levels[number - 1].cross_rail == "spine" else 1  # one for each rail
+            links_below = rails[-1] * sizes[number - 1] // switches_below
+            members.append(capacity[number - 1] // switches_below)
             count = level.rails or (min(links_below, members[-1]) if self.shares_lower_links(number) else members[-1])
             is_crossed = any(size > 1 for size in sizes[number:])
             if is_crossed and count > members[-1]:
@@ -157,9 +152,9 @@ class MultiLevel(CostsOfLinks):
         """Return the effective link of a message across a level while its peers in all units send and receive.
 
         Args:
-            number: of the level.
-            workers: P.
-            all_send: whether all workers of the units below send and receive, or the first of each.
+            number: number of the level.
+            workers: number of all workers.
+            all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
         shape = self.shape(workers)
         shares = list(self._link_shares(number, shape, all_send))
@@ -174,7 +169,7 @@ class MultiLevel(CostsOfLinks):
         )
 
     def _link_shares(self, number: int, shape: LevelShape, all_send: bool) -> Iterator[Link]:
-        """Yield the message's share of every link and pool of rails that it passes."""
+        """Yield a message's share of every link and pool of rails on its way across a level."""
         for index in range(shape.begins[number], number + 1):
             level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
             yield level.link.shared_by(-(-members // rails) if all_send else 1)
@@ -182,14 +177,14 @@ class MultiLevel(CostsOfLinks):
                 yield level.pool(rails).shared_by(members if all_send else 1)
 
     def shares_evenly(self, number: int, workers: int) -> bool:
-        """Return whether all messages across a level get equal bandwidth if every worker sends.
+        """Return whether one effective link describes all messages across a level if every worker sends.
 
-        It also holds if the messages share nothing but one rail each.
+        This holds if all messages get equal bandwidth, or if each message shares only one rail.
         """
         shape = self.shape(workers)
         passed = range(shape.begins[number], number + 1)
-        alone = len(passed) == 1 and not self.levels[number].is_pooled
-        return alone or all(shape.members[index] % shape.rails[index] == 0 for index in passed)
+        shares_one_rail = len(passed) == 1 and not self.levels[number].is_pooled
+        return shares_one_rail or all(shape.members[index] % shape.rails[index] == 0 for index in passed)
 
     def is_half_duplex(self, number: int, workers: int) -> bool:
         """Return whether a message across a level passes a half-duplex link."""
@@ -197,7 +192,7 @@ class MultiLevel(CostsOfLinks):
         return any(level.link.duplex == "half" for level in self.levels[begin : number + 1])
 
     def among(self, workers: int) -> LevelTopology:
-        """Return the topology of P workers.
+        """Return the topology of a number of workers.
 
         Raises:
             SpecError: as ``shape``.
@@ -205,7 +200,7 @@ class MultiLevel(CostsOfLinks):
         return LevelTopology(self, workers, self.shape(workers))
 
     def describe(self) -> str:
-        """Return a description that a user can read, from the inside out."""
+        """Return a short description for users, from the inside out."""
         return ", ".join(f"{level.name} of {level.describe()}".removeprefix(" of ") for level in self.levels)
 
 
@@ -226,30 +221,35 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
 
 
 def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
-    if len(set(network.uplinks)) > 1 or len(set(network.sizes(_any_num_workers(network)))) > 1:
+    """Return the level inside sites and the level of sites; a message across it passes two uplinks."""
+    fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
+    if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     across = replace(uplink, latency_s=2 * uplink.latency_s)
-    per_site = None if isinstance(network.sites, int) else network.sites[0]
-    return Level(per_site, network.lan), Level(network.count, across, 1, shares_lower_links=True)
+    return Level(max(fixed_sizes, default=None), network.lan), Level(network.count, across, 1, shares_lower_links=True)
 
 
-def _any_num_workers(network: Sites) -> int:
-    return network.sites if isinstance(network.sites, int) else sum(network.sites)
+class LevelChannels(NamedTuple):
+    """The channels of a level from ``begin`` to before ``end``; all rails of a unit share a channel of a pool."""
+
+    begin: int
+    end: int
+    is_pool: bool
 
 
 @dataclass(frozen=True, eq=False)
 class LevelTopology(ByValue, CostsOfNetwork):
-    """The workers of some levels.
+    """The topology of the workers of some levels.
 
-    Channels, level by level from the inside out: every unit's rails up, the same down (of the innermost, the workers'
-    own links); then of each oversubscribed level what each unit's rails carry together, up and down. Of a half-duplex
-    link both directions are the channel up.
+    The channels are, level by level from the inside out, the rails of every unit up, then down; the rails of the
+    innermost level are the workers' own links. Then follow the pools of each oversubscribed level: a channel up and a
+    channel down for all rails of a unit together. Of a half-duplex link both directions are the channel up.
 
     Args:
         network: the levels.
-        workers: P.
-        shape: of the levels.
+        workers: number of workers.
+        shape: sizes and rails of the levels.
     """
 
     network: MultiLevel
@@ -277,87 +277,83 @@ class LevelTopology(ByValue, CostsOfNetwork):
         rates: list[NDArray[np.float64]] = []
         levels = self.network.levels
         for number, (level, rails) in enumerate(zip(levels, self.shape.rails, strict=True)):
-            both = np.array([level.link.up_bytes_per_s, level.link.down_bytes_per_s], dtype=np.float64)
-            rates.append(np.repeat(both, self._owners(number) * rails))
+            up_and_down = np.array([level.link.up_bytes_per_s, level.link.down_bytes_per_s], dtype=np.float64)
+            rates.append(np.repeat(up_and_down, self._rail_owners(number) * rails))
         for number, level in enumerate(levels):
             if level.is_pooled:
                 pool = level.pool(self.shape.rails[number])
-                both = np.array([pool.up_bytes_per_s, pool.down_bytes_per_s], dtype=np.float64)
-                rates.append(np.repeat(both, self._owners(number)))
+                up_and_down = np.array([pool.up_bytes_per_s, pool.down_bytes_per_s], dtype=np.float64)
+                rates.append(np.repeat(up_and_down, self._rail_owners(number)))
         return np.concatenate(rates)
 
-    def _owners(self, number: int) -> int:
-        """Return the number of units (or switches of rails) that have rails of a level."""
+    def _rail_owners(self, number: int) -> int:
+        """Return the number of units (or of switches of rails) that have rails of a level."""
         return self.workers // self.shape.members[number]
 
     @cached_property
-    def _firsts(self) -> tuple[list[int], dict[int, int]]:
-        """Return the first channel of each level, and of the units of each oversubscribed level."""
-        channel, rails, pools = 0, [], {}
-        for number, count in enumerate(self.shape.rails):
-            rails.append(channel)
-            channel += 2 * count * self._owners(number)
+    def channels(self) -> list[list[LevelChannels]]:
+        """Return the channels of each level: those of the rails, then those of the pools if there are any."""
+        levels, begin = [], 0
+        for number, rails in enumerate(self.shape.rails):
+            end = begin + 2 * rails * self._rail_owners(number)
+            levels.append([LevelChannels(begin, end, is_pool=False)])
+            begin = end
         for number, level in enumerate(self.network.levels):
             if level.is_pooled:
-                pools[number] = channel
-                channel += 2 * self._owners(number)
-        return rails, pools
+                end = begin + 2 * self._rail_owners(number)
+                levels[number].append(LevelChannels(begin, end, is_pool=True))
+                begin = end
+        return levels
 
-    def channels_of(self, number: int) -> Iterator[tuple[int, int, bool]]:
-        """Yield the channels of a level: the first, the last plus 1, whether the rails of a unit share them."""
-        rails, pools = self._firsts
-        yield rails[number], rails[number] + 2 * self.shape.rails[number] * self._owners(number), False
-        if number in pools:
-            yield pools[number], pools[number] + 2 * self._owners(number), True
-
-    def _owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
-        """Return the unit (or switch) whose rails each worker uses, and the worker's number among its users."""
+    def _rail_owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
+        """Return the unit (or switch) whose rails each worker uses, and the worker's number among the unit's users."""
         shape = self.shape
         if number == 0:
             return workers, np.zeros_like(workers)
         unit, local = np.divmod(workers, shape.capacity[number - 1])
         if self.network.levels[number - 1].cross_rail != "spine":
             return unit, local
-        inner, switches = shape.capacity[number - 2], shape.rails[number - 1]
-        node, place = np.divmod(local, inner)
-        rail, position = np.divmod(place, inner // switches)
-        return unit * switches + rail, node * (inner // switches) + position
+        node_workers, switches = shape.capacity[number - 2], shape.rails[number - 1]
+        node, rank_in_node = np.divmod(local, node_workers)
+        rail_workers = node_workers // switches
+        rail, position = np.divmod(rank_in_node, rail_workers)
+        return unit * switches + rail, node * rail_workers + position
 
     def _rail(self, workers: Ints) -> Ints:
         """Return the number of each worker's rail in its node, for the second level."""
-        inner = self.shape.capacity[0]
-        return workers % inner * self.shape.rails[1] // inner
+        node_workers = self.shape.capacity[0]
+        return workers % node_workers * self.shape.rails[1] // node_workers
 
     def _level_channels(self, number: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels that workers use in a level: a rail, and the pool of its unit's rails if there is one."""
-        level, rails, owners = self.network.levels[number], self.shape.rails[number], self._owners(number)
-        unit, local = self._owner(number, workers)
-        first_rails, first_pools = self._firsts
-        back = down and level.link.duplex != "half"
+        rails, owners = self.shape.rails[number], self._rail_owners(number)
+        unit, local = self._rail_owner(number, workers)
+        is_second_half = down and self.network.levels[number].link.duplex != "half"
         rail = unit * rails + local * rails // self.shape.members[number]
-        channels: list[Ints] = [first_rails[number] + back * owners * rails + rail]
-        if number in first_pools:
-            channels.append(first_pools[number] + back * owners + unit)
-        return channels
+        rail_channels, *pool_channels = self.channels[number]
+        channels: list[Ints] = [rail_channels.begin + is_second_half * owners * rails + rail]
+        return channels + [pools.begin + is_second_half * owners + unit for pools in pool_channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths: up to the lowest level that holds both ends, and down to the receiver."""
         senders, receivers = (np.asarray(ranks, dtype=np.int64) for ranks in (senders, receivers))
         levels, shape = self.network.levels, self.shape
-        across = np.zeros(senders.shape, dtype=np.int64)
+        across = np.zeros(senders.shape, dtype=np.int64)  # the lowest level whose unit holds both ends
         for capacity in shape.capacity[:-1]:
             across += senders // capacity != receivers // capacity
-        joined = levels[1].cross_rail if len(levels) > 1 else None
-        other = (across >= 1) & (self._rail(senders) != self._rail(receivers)) if joined else None
+        cross_rail = levels[1].cross_rail if len(levels) > 1 else None
         leaving, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
         columns: list[Ints] = []
-        if other is not None and joined == "spine":
-            across = np.where(other, np.maximum(across, 2), across)
-        elif other is not None:
-            via_peer, inner = other, shape.capacity[0]
-            leaving = np.where(via_peer, senders // inner * inner + receivers % inner, senders)
-            to_other = *self._level_channels(0, senders, False), *self._level_channels(0, leaving, True)
-            columns += [np.where(via_peer, channel, -1) for channel in to_other]
+        if cross_rail:
+            changes_rail = (across >= 1) & (self._rail(senders) != self._rail(receivers))
+            if cross_rail == "spine":
+                across = np.where(changes_rail, np.maximum(across, 2), across)
+            else:
+                via_peer, node_workers = changes_rail, shape.capacity[0]
+                peers = senders // node_workers * node_workers + receivers % node_workers
+                leaving = np.where(via_peer, peers, senders)
+                to_peer = *self._level_channels(0, senders, False), *self._level_channels(0, leaving, True)
+                columns += [np.where(via_peer, channel, -1) for channel in to_peer]
         begins = np.array(shape.begins)[across]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)

@@ -1,9 +1,9 @@
 """Pieces into which NCCL cuts tensors, and the algorithm that it runs for each collective.
 
-A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel; it goes in *slices*, each
-sent on while the next one comes in. A piece of a chain is one step, and goes as one.
+A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel. A worker sends a piece in
+*slices*, and forwards each slice while the next slice arrives. A piece of a chain is one step, in a single slice.
 
-A `Link` can carry these costs (``Link.nccl``): then every estimate of a collective on this link includes them, and
+A `Link` can carry these costs (``Link.nccl``): then every estimate of a collective on this link includes the costs, and
 uses NCCL's algorithms unless the user names an algorithm.
 
 Source: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol Simple),
@@ -41,7 +41,7 @@ class NcclCosts:
     Args:
         buffer_bytes: b, bytes of a channel's buffer; positive.
         channels: k, number of channels, at least 1; NCCL has two between nodes with one card.
-        slices: S, number of slices in a ring's piece; at least 1. With one a piece has arrived before it is sent on.
+        slices: S, number of slices in a ring's piece; at least 1. With one slice, a worker forwards whole pieces.
         call_s: seconds of each call on top of its messages.
         ring_latencies: latencies of the link that each call of a ring takes on top of its messages: starting together,
             windows that open.
@@ -85,7 +85,7 @@ class NcclCosts:
         return (first, *[(1 - first) / (self.slices - 1)] * (self.slices - 1)) if self.slices > 1 else (1.0,)
 
     def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
-        """Return the seconds of a call on top of its messages, on a link of this latency."""
+        """Return the seconds of a call on top of its messages: ``call_s`` and a number of latencies."""
         latencies = self.ring_latencies if algorithm == "nccl-ring" else self.chain_latencies
         return self.call_s + latencies * latency_s
 
@@ -105,12 +105,12 @@ class NcclCosts:
         return pieces, np.maximum(block_bytes - pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
-        """Return d: a worker starts round r once all messages of rounds up to r - d have arrived; None: no wait."""
+        """Return d: a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
         return {"nccl-ring": self.slices, "nccl-chain": 1}.get(algorithm)
 
 
 DEFAULT = NcclCosts()
-
+"""NCCL's default pieces, without seconds of calls."""
 
 MESSAGES_AHEAD = 2
 """Most messages that travel with the message before them: one in the sender's buffers, one in the receiver's."""
@@ -130,12 +130,12 @@ def bytes_ahead(network: object) -> float:
 
 
 def messages_ahead(network: object, nbytes: float) -> int:
-    """Return how many messages of this size travel with the message before them on a line that is always busy.
+    """Return the number of messages of n bytes that travel with the message before them on a line that is always busy.
 
     NCCL sends a message over several connections, and takes the next message as soon as its buffers have room. On a
-    busy line the messages then share the line, and a message is complete with its slowest connection. So the message
-    arrives when the messages behind it have left that fit into the buffers, at most ``MESSAGES_AHEAD``, or when no
-    message is queued behind it. Throughput stays the same, and a pipeline takes longer to fill.
+    busy line the messages then share the line, and a message is complete with its slowest connection. So a message
+    arrives once the following messages that fit into the buffers have left, at most ``MESSAGES_AHEAD``, or once no
+    message is queued behind. Throughput stays the same, and a pipeline takes longer to fill.
 
     Source: fitted to published times of GPipe with 8 stages, 32 to 108 micro-batches and messages of 8 MiB on lines of
     1 to 5 Gbit/s (DT-FM's repository, 2022). With 2 messages the median error falls from 10 % to 3 %; 1 and 3 messages

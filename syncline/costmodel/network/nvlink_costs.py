@@ -27,7 +27,7 @@ B200). Most nodes of V100 have no switches: pairs of GPUs have one link, two or 
 
 
 def generation_of(bytes_per_s: float) -> int | None:
-    """Return the newest generation of NVLink whose rate per GPU and direction is at most this one; None if none is.
+    """Return the newest generation of NVLink whose rate per GPU and direction is at most a rate, or None.
 
     >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
     [None, 3, 3, 4, 5]
@@ -74,5 +74,5 @@ class NvlinkCosts:
 
 
 def nvlink_costs(generation: int | None) -> NvlinkCosts | None:
-    """Return NCCL's constants for a generation of NVLink; None for None."""
+    """Return NCCL's constants for a generation of NVLink, or None without NVLink."""
     return None if generation is None else NvlinkCosts(generation, SWITCHES.get(generation))

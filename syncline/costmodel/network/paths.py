@@ -1,7 +1,7 @@
 """Paths of messages: the channels that each passes from one worker to another, in a star or any other topology.
 
-A *channel* carries bytes in one direction (both, on a half-duplex link) at a bandwidth that the messages on it share.
-A *network* is what a user describes, and ``among(P)`` makes it the *topology* of P workers.
+A *channel* carries bytes in one direction (both, on a half-duplex link) at a bandwidth that its messages share. A
+*network* is what a user describes, and ``network.among(P)`` is the *topology* of P workers on this network.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ class Network(Protocol):
         """Return gloo's software costs, or None; with costs, gloo's algorithms are the default of collectives."""
 
     def among(self, workers: int) -> Topology:
-        """Return the topology of P workers.
+        """Return the topology of a number of workers.
 
         Raises:
-            SpecError: a number of workers that it cannot join.
+            SpecError: a number of workers that the network cannot join.
         """
 
     def describe(self) -> str:
-        """Return a description that a user can read, in half a line."""
+        """Return a short description for users, in half a line."""
 
     def __hash__(self) -> int:
         """Return the hash by which results of a network are cached."""
@@ -138,20 +138,21 @@ class Network(Protocol):
 class Star(ByValue):
     """Every worker has a link to one switch that is never the bottleneck.
 
-    A message from i to j passes i's link up and j's link down; its latency is the mean of the two links' (half of the
-    way is on each). Channel i is worker i's way up, P + i its way down; of a half-duplex link both are channel i.
+    A message from i to j passes i's link up and j's link down; its latency is the mean of the latencies of both links.
+    Among P workers channel i is worker i's link up, and channel P + i the same link down; of a half-duplex link both
+    directions are channel i.
 
     Args:
-        name: for people.
-        latency_s: alpha of each worker's link, ``(P,)`` seconds.
-        overhead_s: o of each worker's messages, ``(P,)`` seconds.
-        bandwidth_bytes_per_s: ``(2 P,)``, ways up, then ways down.
-        half_duplex: ``(P,)``.
-        gloo: of every link, where all have the same.
-        nccl: likewise.
-        tcp: likewise.
-        measured: likewise.
-        nvlink: likewise.
+        name: display name.
+        latency_s: latency of each worker's link, ``(P,)`` seconds.
+        overhead_s: overhead of each worker's messages, ``(P,)`` seconds.
+        bandwidth_bytes_per_s: payload bytes per second of each channel, ``(2 P,)``: links up, then links down.
+        half_duplex: whether each worker's link is half-duplex, ``(P,)``.
+        gloo: costs of gloo that all links have; None if the links have no or different costs.
+        nccl: costs of NCCL that all links have, or None.
+        tcp: TCP windows that all links have, or None.
+        measured: measured times that all links have, or None.
+        nvlink: constants of NVLink that all links have, or None.
     """
 
     name: str
@@ -193,9 +194,11 @@ class Star(ByValue):
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
-    """Return the bytes per second of each path's narrowest channel, ``(N,)``.
+    """Return the bytes per second of the narrowest channel of each of N paths, ``(N,)``.
 
-    ``bandwidth`` is ``(C + 1,)``; the last is infinite.
+    Args:
+        paths: the paths.
+        bandwidth: bytes per second of each of C channels, then infinity for the padding of paths, ``(C + 1,)``.
     """
     rate: Floats = bandwidth[paths.channels[:, 0]]
     for column in paths.channels.T[1:]:
@@ -204,7 +207,7 @@ def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
 
 
 def longest_latency_s(topology: Topology) -> float:
-    """Return the latency of a star's links, the longest if they differ; else the longest from a worker to the next."""
+    """Return the longest latency of a star's links, or of another topology's paths from each worker to the next."""
     if isinstance(topology, Star):
         return float(np.max(topology.latency_s))
     if topology.workers < 2:

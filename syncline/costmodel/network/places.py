@@ -1,4 +1,4 @@
-"""Places of workers, in the order of a ring, and the worker with the best lines; what collectives by places need."""
+"""Places of workers, in the order of a ring, and the worker with the best lines, for collectives by places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Places(NamedTuple):
 
     Attributes:
         ranks: ranks of the workers of each place; the places follow the order of `ring_order`.
-        server: rank of the worker whose narrowest line, to and from all others, is widest; then of the shortest delay.
+        server: rank of the worker with the widest narrowest line to and from the others, then with the shortest delay.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -38,30 +38,30 @@ class Places(NamedTuple):
         return tuple(sorted(place[0] for place in self.ranks))
 
 
-def place_of(on: Network | Topology | Any, workers: int) -> Ints | None:
-    """Return the number of the place of each of P workers, or None if the network has none.
+def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
+    """Return the number of each worker's place, ``(P,)``, or None if the network has no places.
 
     The workers of a `Matrix` are in its places; every host of a `Graph` is a place of its own.
     """
-    if isinstance(on, MemberTopology):
-        numbers = place_of(on.whole, on.whole.workers)
-        return None if numbers is None else numbers[on.members]
-    network = getattr(on, "network", getattr(on, "whole", on))
+    if isinstance(network, MemberTopology):
+        numbers = place_of(network.whole, network.whole.workers)
+        return None if numbers is None else numbers[network.members]
     if isinstance(network, Matrix):
         return np.array(network.ranks[:workers])
     if isinstance(network, Graph):
         return np.arange(workers)
-    return None if network is on else place_of(network, workers)
+    base = getattr(network, "network", getattr(network, "whole", None))
+    return None if base is None else place_of(base, workers)
 
 
-def places_on(on: Network | Topology, workers: int) -> Places:
-    """Return the places of P workers; without places each worker is one, in the order of the ranks.
+def places_on(network: Network | Topology, workers: int) -> Places:
+    """Return the places of workers; without places each worker is a place, in the order of the ranks.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
     """
-    joined = topology(on, workers)
-    return _cached(joined) if is_hashed_by_value(joined) else _places(joined)
+    worker_topology = topology(network, workers)
+    return (_cached_places if is_hashed_by_value(worker_topology) else _places)(worker_topology)
 
 
 def places_in_order(workers: int) -> Places:
@@ -69,50 +69,51 @@ def places_in_order(workers: int) -> Places:
     return Places(tuple((rank,) for rank in range(workers)), 0)
 
 
-SHOWN = 8
+NAMED_PLACES = 8
 """Number of places that a description names."""
 
 
 def ring_text(network: Network, workers: int) -> str:
-    """Return the names of the places in the order of the ring; empty on a network without places, or with one."""
+    """Return the names of the places in the order of the ring; empty on a network with fewer than two places."""
     numbers = place_of(network, workers)
-    ranks = [] if numbers is None else [place[0] for place in places_on(network, workers).ranks]
-    if numbers is None or len(ranks) < 2:
+    first_ranks = [] if numbers is None else [place[0] for place in places_on(network, workers).ranks]
+    if numbers is None or len(first_ranks) < 2:
         return ""
     places = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())
-    names = [str(places[numbers[rank]]) for rank in ranks[:SHOWN]]
-    return ", ".join(names) + (f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else "")
+    text = ", ".join(str(places[numbers[rank]]) for rank in first_ranks[:NAMED_PLACES])
+    return text + (f" and {len(first_ranks) - NAMED_PLACES} more" if len(first_ranks) > NAMED_PLACES else "")
 
 
-def _places(joined: Topology) -> Places:
-    numbers = place_of(joined, joined.workers)
-    if numbers is None or joined.workers < 2:
-        return places_in_order(joined.workers)
-    first = np.unique(numbers, return_index=True)[1]
-    first = np.sort(first)  # a place counts from its first worker
-    rate, delay = _lines(joined, first)
-    ranks = [np.flatnonzero(numbers == numbers[rank]).tolist() for rank in first]
-    in_order = tuple(tuple(ranks[place]) for place in ring_order(rate, delay).tolist())
-    return Places(in_order, int(first[_best_server(rate, delay)]))
+def _places(network: Topology) -> Places:
+    """Return the places of a topology's workers; the first worker of a place stands for the place's lines."""
+    numbers = place_of(network, network.workers)
+    if numbers is None or network.workers < 2:
+        return places_in_order(network.workers)
+    first_ranks = np.sort(np.unique(numbers, return_index=True)[1])
+    rate, delay_s = _lines(network, first_ranks)
+    ranks = [np.flatnonzero(numbers == numbers[rank]).tolist() for rank in first_ranks]
+    in_order = tuple(tuple(ranks[place]) for place in ring_order(rate, delay_s).tolist())
+    return Places(in_order, int(first_ranks[_best_server(rate, delay_s)]))
 
 
-_cached: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  # type: ignore[assignment]
+_cached_places: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  # type: ignore[assignment]
 
 
-def _lines(joined: Topology, ranks: Ints) -> tuple[Floats, Floats]:
-    """Return the bytes per second and the delay of one message from each of these workers to each, ``(S, S)``."""
+def _lines(network: Topology, ranks: Ints) -> tuple[Floats, Floats]:
+    """Return the bytes per second and the delay of a message from each of S workers to each, ``(S, S)``."""
     count = len(ranks)
     senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
-    rate, delay = np.zeros((count, count)), np.zeros((count, count))
+    rate, delay_s = np.zeros((count, count)), np.zeros((count, count))
     if count > 1:
-        paths = joined.paths(ranks[senders], ranks[receivers])
-        rate[senders, receivers] = narrowest(paths, np.append(joined.bandwidth_bytes_per_s, np.inf))
-        delay[senders, receivers] = paths.latency_s + paths.overhead_s
-    return rate, delay
+        paths = network.paths(ranks[senders], ranks[receivers])
+        rate[senders, receivers] = narrowest(paths, np.append(network.bandwidth_bytes_per_s, np.inf))
+        delay_s[senders, receivers] = paths.latency_s + paths.overhead_s
+    return rate, delay_s
 
 
-def _best_server(rate: Floats, delay: Floats) -> int:
+def _best_server(rate: Floats, delay_s: Floats) -> int:
     """Return the place with the widest narrowest line to and from the others, then the shortest longest delay."""
     diagonal = np.eye(len(rate), dtype=bool)
-    widest = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
-    return int(np.lexsort((np.maximum(delay, delay.T).max(axis=1), -widest))[0])
+    narrowest_rate = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
+    longest_s = np.maximum(delay_s, delay_s.T).max(axis=1)
+    return int(np.lexsort((longest_s, -narrowest_rate))[0])

@@ -1,7 +1,7 @@
-"""Networks by name, with where each number comes from.
+"""Networks by name, with the source of each number.
 
-Latencies are one way, from worker to worker, software included. Bandwidths are per direction and of the line: what
-headers take is a link's ``efficiency``, which is 1 here (TCP over Ethernet frames of 1,500 bytes: 1448 / 1538 = 0.94).
+Latencies are one way, from worker to worker, software included. Bandwidths are per direction and of the line: a link's
+``efficiency`` would deduct headers (0.94 for TCP over Ethernet frames of 1,500 bytes, 1448 / 1538); it is 1 here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from syncline.costmodel.network.two_level import TwoLevel
 
 
 class Preset(NamedTuple):
-    """A network with what it stands for and where its numbers come from."""
+    """A network, a description of what it models, and the sources of its numbers."""
 
     network: Link | TwoLevel | Sites | MultiLevel
     description: str
@@ -28,6 +28,7 @@ class Preset(NamedTuple):
 
 
 def _rails(link: Link, rails: int) -> Link:
+    """Return a link of so many rails, over which each message is spread."""
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 
@@ -102,11 +103,7 @@ NETWORKS: dict[str, Preset] = {
         "Bandwidth: CurvaDion, Appendix E (10 Gb/s). Latency: assumed, of the order of TCP through two kernels and a "
         "switch; CurvaDion's Table 3 lists 10 ms.",
     ),
-    "1gbe": Preset(
-        Link(50e-6, 125e6, "1gbe"),
-        "1 Gbit/s Ethernet",
-        f"Bandwidth: IEEE 802.3ab (1000BASE-T). {_TCP_S}",
-    ),
+    "1gbe": Preset(Link(50e-6, 125e6, "1gbe"), "1 Gbit/s Ethernet", f"Bandwidth: IEEE 802.3ab (1000BASE-T). {_TCP_S}"),
     "wan": Preset(
         _WAN,
         "1 Gbit/s between data centres, 50 ms round trip",

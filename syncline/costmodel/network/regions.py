@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
@@ -99,15 +101,16 @@ SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 
 
 def _lines() -> dict[tuple[str, str], Link]:
+    """Return the line from each region (first) to each other (second); a pair with one direction has it for both."""
     measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *_GOOGLE)}
     both = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
     return {ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends)) for ends, (ping_ms, mbit_s) in both.items()}
 
 
 LINES = _lines()
-"""The line from one region to another: half a ping, and what one machine sent to one machine over its connections.
+"""The line from one region to another: half a ping, and the rate of one machine to one machine over its connections.
 
-The windows of the connections limit it more than any line, so each two workers have it."""
+The windows of the connections limit this rate more than any line, so each pair of workers has the rate."""
 
 REGIONS = tuple(sorted({region for ends in LINES for region in ends}))
 """Names of all regions."""
@@ -119,18 +122,18 @@ LAN = {"aws": Link(50e-6, 1.25e9, "10gbe"), "gc": Link(0.35e-3, 6.9e9 / 8, "gc-z
 def regions(
     workers: Mapping[str, int], lan: Link | None = None, name: str = "", hivemind: HivemindCosts | None = None
 ) -> Matrix:
-    """Return the network of workers in named regions of one cloud, where each two workers have the measured line.
+    """Return the network of workers in named regions of one cloud, where each pair of workers has the measured line.
 
-    A worker's card carries what the line inside a region does.
+    A worker's card carries as many bytes per second as the line inside a region.
 
     Args:
         workers: number of workers of each region, in the order of their ranks.
         lan: the line inside a region; by default that of `LAN`.
-        name: for people; the regions' own by default.
-        hivemind: costs of hivemind's software, if it averages.
+        name: display name; by default the names of the regions.
+        hivemind: costs of hivemind's software, if hivemind averages.
 
     Raises:
-        SpecError: a region that is not known, or none, one without workers, or regions of two clouds.
+        SpecError: no region, an unknown region, a region without workers, or regions of two clouds.
     """
     if not workers:
         raise SpecError("network.sites", dict(workers), "a region at least")
@@ -144,10 +147,11 @@ def regions(
         raise SpecError("network.sites", list(workers), "regions of one cloud, between which lines were measured")
     inside = lan or LAN[cloud]
     places = tuple(workers)
+    lines = LINES | {(place, place): replace(inside, name=f"{place}-{place}") for place in places}
     return Matrix(
         places,
-        tuple(tuple(replace(inside, name=f"{a}-{b}") if a == b else LINES[a, b] for b in places) for a in places),
-        tuple(place for place, count in enumerate(workers.values()) for _ in range(count)),
+        tuple(tuple(lines[source, target] for target in places) for source in places),
+        tuple(np.repeat(np.arange(len(places)), list(workers.values())).tolist()),
         card=Link(0.0, inside.bandwidth_bytes_per_s, upload_bytes_per_s=inside.upload_bytes_per_s),
         hivemind=hivemind,
         name=name or "-".join(places),

@@ -13,27 +13,23 @@ T = TypeVar("T")
 
 
 def with_links(network: T, change: Callable[[Link], Link]) -> T:
-    """Return the network with each link replaced by ``change(link)``.
-
-    Args:
-        network: a link, or anything made of dataclasses that has links.
-        change: function from a link to its replacement.
-    """
-    changed: T = _with_links(network, change)
-    return changed
+    """Return a network, or anything made of dataclasses that has links, with each link replaced by ``change(link)``."""
+    result: T = _with_links(network, change)
+    return result
 
 
 def _with_links(node: Any, change: Callable[[Link], Link]) -> Any:
+    """Return a part of a network with its links replaced, or the part itself if no link changes."""
     if isinstance(node, Link):
         return change(node)
     if isinstance(node, tuple) and not hasattr(node, "_fields"):
         parts = tuple(_with_links(part, change) for part in node)
         return parts if any(part is not other for part, other in zip(parts, node, strict=True)) else node
     if is_dataclass(node) and not isinstance(node, type):
-        inside = {field.name: getattr(node, field.name) for field in fields(node) if field.init}
-        parts_by_name = {name: _with_links(value, change) for name, value in inside.items()}
-        changed = {name: value for name, value in parts_by_name.items() if value is not inside[name]}
-        return replace(node, **changed) if changed else node
+        values = {field.name: getattr(node, field.name) for field in fields(node) if field.init}
+        new_values = {name: _with_links(value, change) for name, value in values.items()}
+        changes = {name: value for name, value in new_values.items() if value is not values[name]}
+        return replace(node, **changes) if changes else node
     return node
 
 
@@ -41,7 +37,7 @@ def links_of(network: Any) -> list[Link]:
     """Return the different links of a network, in the order of its fields.
 
     >>> from syncline.costmodel import Sites
-    >>> [one.name for one in links_of(Sites(2, Link(1e-5, 1e9, "lan"), Link(1e-2, 1e8, "up")))]
+    >>> [link.name for link in links_of(Sites(2, Link(1e-5, 1e9, "lan"), Link(1e-2, 1e8, "up")))]
     ['lan', 'up']
     """
     links: list[Link] = []
@@ -90,7 +86,7 @@ def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: C
 
 
 def scaled_link(link: Link, bandwidth: float, latency: float) -> Link:
-    """Return the link with its bandwidths, the upload's too, and its latency multiplied by factors."""
+    """Return the link with its bandwidths, both ways, and its latency multiplied by factors."""
     upload = link.upload_bytes_per_s
     return replace(
         link,

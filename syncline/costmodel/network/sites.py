@@ -20,16 +20,16 @@ from syncline.errors import SpecError
 class Sites(CostsOfLinks):
     """Sites of consecutive ranks, each with one uplink to the core of a wide-area network that its workers share.
 
-    A message within a site pays the local link. One across passes its sender's local link up, both sites' uplinks and
-    its receiver's local link down; its latency is that of the local link and of both uplinks. Two sites joined by one
-    link of latency L are two uplinks of L / 2 each.
+    A message within a site pays the local link. A message between sites passes its sender's local link up, both sites'
+    uplinks and its receiver's local link down; its latency is the sum of those of the local link and of both uplinks.
+    To describe two sites joined by one link of latency L, use two uplinks of L / 2 each.
 
     Args:
-        sites: number of sites, of nearly equal sizes (the first ones take the workers left over); or their sizes.
+        sites: number of sites, whose sizes differ by at most one, the larger first; or the number of workers of each.
         lan: the link that each worker has inside its site.
         uplink: each site's link to the core of the wide-area network (one for all, or one per site): up is away from
-            the site, and its latency is one way, to the core.
-        name: for people.
+            the site, and the latency is one way, to the core.
+        name: display name.
 
     Raises:
         SpecError: no site, a site without workers, or another number of uplinks than of sites.
@@ -61,7 +61,7 @@ class Sites(CostsOfLinks):
         """Return the number of workers of each site.
 
         Raises:
-            SpecError: fewer workers than sites, or not the sum of given sizes.
+            SpecError: fewer workers than sites, or not the sum of the sites' sizes.
         """
         if not isinstance(self.sites, int):
             if sum(self.sites) != workers:
@@ -69,8 +69,8 @@ class Sites(CostsOfLinks):
             return self.sites
         if workers < self.sites:
             raise SpecError("workers", workers, f"at least one for each of the {self.sites} sites")
-        share, more = divmod(workers, self.sites)
-        return (share + 1,) * more + (share,) * (self.sites - more)
+        size, larger = divmod(workers, self.sites)
+        return (size + 1,) * larger + (size,) * (self.sites - larger)
 
     def group(self, workers: int) -> int:
         """Return the workers of a site, if all sites have the same number.
@@ -86,31 +86,31 @@ class Sites(CostsOfLinks):
     def crossing(self, flows: int = 1) -> Link:
         """Return the effective link between the worst two sites while ``flows`` workers of each send and receive.
 
-        Its latency is the local link's and those of the two slowest uplinks, its bandwidth that of the narrowest link,
-        where the uplinks are shared.
+        The latency is the sum of the local link's and of those of the two slowest uplinks, the bandwidth that of the
+        narrowest link, where the flows share the uplinks.
         """
-        shared = [link.shared_by(flows) for link in self.uplinks]
-        latencies = sorted((float(link.latency_s) for link in shared), reverse=True)
-        links = [self.lan.shared_by(1), *shared]
+        uplinks = [link.shared_by(flows) for link in self.uplinks]
+        latencies = sorted((float(link.latency_s) for link in uplinks), reverse=True)
+        links = [self.lan.shared_by(1), *uplinks]
         return Link(
             float(self.lan.latency_s) + sum(latencies[:2]),
             min(float(link.down_bytes_per_s) for link in links),
-            overhead_s=float(self.lan.overhead_s) + max(float(link.overhead_s) for link in shared),
+            overhead_s=float(self.lan.overhead_s) + max(float(link.overhead_s) for link in uplinks),
             upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in links),
         )
 
     def among(self, workers: int) -> SitesTopology:
-        """Return the topology of so many workers.
+        """Return the topology of a number of workers.
 
         Raises:
-            SpecError: as ``sizes``; or more workers than a site can be kept of, one by one.
+            SpecError: as ``sizes``; or more than `MOST_WORKERS`.
         """
         if workers > MOST_WORKERS:
             raise SpecError("workers", workers, f"at most {MOST_WORKERS:,} on sites")
         return SitesTopology(self, np.repeat(np.arange(self.count), self.sizes(workers)))
 
     def describe(self) -> str:
-        """Return a short description that a user can read."""
+        """Return a short description for users."""
         sizes = "" if isinstance(self.sites, int) else " of " + " + ".join(map(str, self.sites))
         lan = self.lan.name or self.lan.describe()
         up = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
@@ -118,19 +118,19 @@ class Sites(CostsOfLinks):
 
 
 MOST_WORKERS = 10**7
-"""On sites: a topology keeps the site of each worker."""
+"""Largest number of workers on sites, because a topology stores the site of each worker."""
 
 
 @dataclass(frozen=True, eq=False)
 class SitesTopology(ByValue, CostsOfNetwork):
-    """The workers of some sites.
+    """The topology of the workers of some sites.
 
-    Channels: the P workers' local links up, the same down, then the S sites' uplinks up, and down. Of a half-duplex
+    The channels are the P workers' local links up, then down, then the S sites' uplinks up, then down. Of a half-duplex
     link both directions are the channel up.
 
     Args:
         network: the sites.
-        site: of each worker, ``(P,)``.
+        site: number of each worker's site, ``(P,)``.
     """
 
     network: Sites
@@ -169,15 +169,16 @@ class SitesTopology(ByValue, CostsOfNetwork):
         lan, uplinks = self.network.lan, self.network.uplinks
         latency_s = np.array([link.latency_s for link in uplinks], dtype=np.float64)
         overhead_s = np.array([link.overhead_s for link in uplinks], dtype=np.float64)
-        half = np.array([link.duplex == "half" for link in uplinks])
+        is_half_duplex = np.array([link.duplex == "half" for link in uplinks])
         source, target = self.site[senders], self.site[receivers]
         across = source != target
         first_uplink = 2 * self.workers
         up = first_uplink + source
-        down = first_uplink + target + np.where(half[target], 0, len(uplinks))
-        last = receivers + (0 if lan.duplex == "half" else self.workers)
+        down = first_uplink + target + np.where(is_half_duplex[target], 0, len(uplinks))
+        lan_down = receivers + (0 if lan.duplex == "half" else self.workers)
+        columns = senders, np.where(across, up, lan_down), np.where(across, down, -1), np.where(across, lan_down, -1)
         return Paths(
-            np.stack([senders, np.where(across, up, last), np.where(across, down, -1), np.where(across, last, -1)], 1),
+            np.stack(columns, axis=1),
             np.where(across, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
             np.where(across, overhead_s[source], 0.0) + np.float64(lan.overhead_s),
         )

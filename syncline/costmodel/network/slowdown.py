@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 def slow_down(network: T, factor: float) -> T:
-    """Return the same network with links of ``factor`` times the latency and overhead, and that part of the bandwidth.
+    """Return the network with ``factor`` times the latencies and overheads, and bandwidths divided by ``factor``.
 
-    With software's costs likewise every message takes ``factor`` times as long. TCP's windows open in round trips,
-    which are longer by as much; what is idle before they close, a timeout, stays.
+    The costs of software grow by the same factor, so that every message takes ``factor`` times as long. TCP's windows
+    open in round trips, which are longer by this factor; the timeout after which idle windows close stays the same.
 
     Args:
         network: a link, or anything made of dataclasses that has links.
-        factor: positive.
+        factor: factor of all seconds, positive.
 
     Raises:
         SpecError: a factor that is not positive.
@@ -41,6 +41,7 @@ def slow_down(network: T, factor: float) -> T:
 
 
 def _slowed(link: Link, factor: float) -> Link:
+    """Return a link on which each message takes ``factor`` times as long."""
     upload = link.upload_bytes_per_s
     return replace(
         link,
@@ -48,15 +49,17 @@ def _slowed(link: Link, factor: float) -> Link:
         overhead_s=link.overhead_s * factor,
         bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor,
         upload_bytes_per_s=None if upload is None else upload / factor,
-        gloo=None if link.gloo is None else _costs(link.gloo, factor),
+        gloo=None if link.gloo is None else _slowed_costs(link.gloo, factor),
         measured=None if link.measured is None else replace(link.measured, factor=link.measured.factor * factor),
         nccl=None if link.nccl is None else replace(link.nccl, call_s=link.nccl.call_s * factor),
         nvlink=None if link.nvlink is None else replace(link.nvlink, factor=link.nvlink.factor * factor),
     )
 
 
-def _costs(costs: GlooCosts, factor: float) -> GlooCosts:
-    def times(calls: Calls) -> Calls:
+def _slowed_costs(costs: GlooCosts, factor: float) -> GlooCosts:
+    """Return ``factor`` times gloo's costs."""
+
+    def slowed_calls(calls: Calls) -> Calls:
         return tuple((count, seconds * factor) for count, seconds in calls)
 
     connection = costs.connection
@@ -65,8 +68,8 @@ def _costs(costs: GlooCosts, factor: float) -> GlooCosts:
     return replace(
         costs,
         message_s=costs.message_s * factor,
-        call_s=times(costs.call_s),
+        call_s=slowed_calls(costs.call_s),
         byte_s=tuple((kind, seconds * factor) for kind, seconds in costs.byte_s),
-        call_of_s=tuple((kind, times(calls)) for kind, calls in costs.call_of_s),
+        call_of_s=tuple((kind, slowed_calls(calls)) for kind, calls in costs.call_of_s),
         connection=connection,
     )

@@ -23,7 +23,7 @@ def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
         loss: p, the probability that a packet is lost; at least 0, below 1.
 
     Raises:
-        SpecError: out of range.
+        SpecError: a probability out of range.
     """
     require((loss >= 0) & (loss < 1), "loss", loss, "a fraction of the packets, at least 0 and below 1")
     return 1 - loss
@@ -32,7 +32,7 @@ def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
 def tcp_bytes_per_s(
     loss: FloatOrArray, round_trip_s: FloatOrArray, streams: int = 1, segment_bytes: int = SEGMENT_BYTES
 ) -> FloatOrArray:
-    """Return the most that TCP streams with window halving carry: ``S (MSS / RTT) sqrt(3/2) / sqrt(p)``.
+    """Return the most bytes per second of TCP streams with window halving: ``S (MSS / RTT) sqrt(3/2) / sqrt(p)``.
 
     Args:
         loss: p, the probability that a packet is lost; from 0 (no bound: infinite) to below 1.
@@ -62,7 +62,7 @@ WINDOW_BYTES = 3 * 2**20
 Source: Linux, Documentation/networking/ip-sysctl: tcp_rmem (4096, 131072, 6291456) and tcp_adv_win_scale (1: half).
 """
 
-TIMEOUT_BESIDE_S = 0.2
+LEAST_TIMEOUT_S = 0.2
 """Least seconds of a retransmission timeout on top of the round trip. Source: Linux, TCP_RTO_MIN (HZ / 5)."""
 
 INITIAL_SEGMENTS = 10
@@ -71,10 +71,10 @@ INITIAL_SEGMENTS = 10
 DOUBLINGS = 48
 """Upper limit of doublings; every window is open after fewer."""
 
-GROWN = 2
+GROWTH = 2
 """Ratio of a grown window to the bytes in flight. Source: Linux, tcp_is_cwnd_limited."""
 
-TOGETHER = 1e-9
+TIMEOUT_TOLERANCE = 1e-9
 """Tolerance for rounding, as a fraction of a timeout, when idle time is divided by timeouts."""
 
 
@@ -87,22 +87,23 @@ class Tcp:
         rate = min(R, c window / r, c flow, Mathis's bound for a loss p),
 
     and after idling their windows begin small and double every round trip until they hold ``rate r``. A window that has
-    grown to ``2 rate r`` is halved once for each retransmission timeout, ``r + 0.2 s``, that a connection has sent
-    nothing, down to 10 segments.
+    grown to ``2 rate r`` is halved for each retransmission timeout, ``r + 0.2 s``, in which a connection sends nothing,
+    down to 10 segments.
 
-    A queue of Q bytes before the line, of a token bucket or a router, is all that c connections have for their windows
-    where the line limits them: ``w = Q / (c MSS)`` segments each, of which TCP loses ``3/2 / w^2`` (Mathis's equation,
-    solved for the loss) and sends them again, so that the line carries ``R / (1 + 3/2 / w^2)``.
+    Before the line is a queue of Q bytes, of a token bucket or a router. Where the line limits c connections, the
+    windows of all of them must fit into this queue: ``w = Q / (c MSS)`` segments each. TCP loses the part
+    ``3/2 / w^2`` of the segments (Mathis's equation, solved for the loss) and sends this part again, so that the line
+    carries ``R / (1 + 3/2 / w^2)``.
 
     Args:
         window_bytes: most bytes that a connection has in flight; positive.
-        connections: c, side by side, over which a transfer is spread; at least 1.
+        connections: c, number of parallel connections over which a transfer is spread; at least 1.
         slow_start: whether windows begin small after idling (Linux: net.ipv4.tcp_slow_start_after_idle = 1, the
             default; tcp_cwnd_restart in net/ipv4/tcp_output.c).
         loss: p, the part of the packets that is lost; from 0 to below 1.
         segment_bytes: MSS, payload of a segment; positive.
         flow_bytes_per_s: limit of the network on the rate of a connection with any window; positive.
-        queue_bytes: Q; positive, and infinite if no queue is short.
+        queue_bytes: Q, bytes of the queue; positive, and infinite if the queue never limits windows.
 
     Raises:
         SpecError: a field out of range.
@@ -126,7 +127,7 @@ class Tcp:
 
     @property
     def resent_part(self) -> float:
-        """Return the part of the bytes that a short queue loses, so that they travel twice: at most 1.
+        """Return the part of the bytes that a short queue loses, so that TCP sends it again: at most 1.
 
         >>> queues = [50e-3 * rate / 8 + 32_768 for rate in (50e6, 200e6, 1e9)]
         >>> [f"{Tcp(connections=16, segment_bytes=8949, queue_bytes=queue).resent_part:.4f}" for queue in queues]
@@ -138,8 +139,8 @@ class Tcp:
         """Return the bytes per second that the connections carry with open windows.
 
         Args:
-            line_bytes_per_s: R.
-            round_trip_s: r; at 0 no window is too small.
+            line_bytes_per_s: R, bytes per second of the line.
+            round_trip_s: r, seconds; at 0 no window is too small.
         """
         with np.errstate(divide="ignore", over="ignore"):
             windows = np.divide(self.connections * self.window_bytes, round_trip_s)
@@ -152,14 +153,9 @@ class Tcp:
     def after_idling_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray
     ) -> FloatOrArray:
-        """Return the seconds until n bytes have left, if windows begin small and double in every round trip.
+        """Return the seconds until all bytes have left, if windows begin small and double in every round trip.
 
-        Without ``slow_start`` it is ``n / rate``.
-
-        Args:
-            nbytes: n.
-            line_bytes_per_s: R.
-            round_trip_s: r.
+        Without ``slow_start`` the seconds are ``nbytes / rate``. For the line's arguments see `rate_bytes_per_s`.
 
         >>> mib = 2**20
         >>> tcp = Tcp(segment_bytes=8949)  # 64 MiB over 20 ms there and back: 6 round trips, then 3 MiB in each
@@ -173,34 +169,32 @@ class Tcp:
     def opening_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray, idle_s: FloatOrArray
     ) -> FloatOrArray:
-        """Return the extra seconds of n bytes after open windows have idled: ``after idling - n / rate``.
+        """Return the extra seconds of a transfer after open windows have idled, over those with open windows.
 
-        Args:
-            nbytes: n.
-            line_bytes_per_s: R.
-            round_trip_s: r.
-            idle_s: seconds without a transfer; less than a retransmission timeout costs nothing.
+        An idle time of less than a retransmission timeout costs nothing. For the line's arguments see
+        `rate_bytes_per_s`.
 
         >>> tcp = Tcp(segment_bytes=8949)
         >>> [f"{tcp.opening_s(64 * 2**20, 620e6, 20e-3, idle_s):.3f}" for idle_s in (0.1, 0.5, 60.0)]
         ['0.000', '0.010', '0.084']
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
-        timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TOGETHER)
+        timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TIMEOUT_TOLERANCE)
         elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, timeouts)
         return np.asarray(elapsed_s + (remaining - nbytes) / rate)[()]
 
     def timeout_s(self, round_trip_s: FloatOrArray) -> FloatOrArray:
-        """Return the retransmission timeout in seconds: an idle window is halved after it."""
-        return np.add(round_trip_s, TIMEOUT_BESIDE_S)
+        """Return the retransmission timeout in seconds, after which TCP halves an idle window."""
+        return np.add(round_trip_s, LEAST_TIMEOUT_S)
 
     def halvings(self, line_bytes_per_s: float, round_trip_s: float) -> int:
-        """Return the number of timeouts after which an idle window is as small as it gets."""
-        ratio = GROWN * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
+        """Return the number of timeouts after which an idle window has the size of a new connection's."""
+        ratio = GROWTH * self.rate_bytes_per_s(line_bytes_per_s, round_trip_s) * round_trip_s / self._initial_bytes
         return math.ceil(math.log2(ratio)) if self.slow_start and ratio > 1 else 0
 
     @property
     def _initial_bytes(self) -> float:
+        """Return the bytes of the windows of all connections at their start."""
         return float(self.connections * INITIAL_SEGMENTS * self.segment_bytes)
 
     def _slow_start(
@@ -210,13 +204,13 @@ class Tcp:
         remaining = np.asarray(nbytes, dtype=np.float64)
         elapsed_s: FloatOrArray = 0.0
         if self.slow_start:
-            grown = GROWN * rate * round_trip_s
-            window = np.maximum(grown * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
+            grown_window = GROWTH * rate * round_trip_s
+            window = np.maximum(grown_window * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
-                opening = (window < rate * round_trip_s) & (remaining > window)
-                if not np.any(opening):
+                is_opening = (window < rate * round_trip_s) & (remaining > window)
+                if not np.any(is_opening):
                     break
-                remaining = np.where(opening, remaining - window, remaining)
-                elapsed_s = elapsed_s + np.where(opening, round_trip_s, 0.0)
+                remaining = np.where(is_opening, remaining - window, remaining)
+                elapsed_s = elapsed_s + np.where(is_opening, round_trip_s, 0.0)
                 window = 2 * window
         return elapsed_s, remaining

@@ -22,10 +22,10 @@ __all__ = [
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
-    """Return the topology of P workers on a network: one link for all, a link per worker, nodes, sites, a graph.
+    """Return the topology of workers on a network, or on a link for each worker; a topology is returned as it is.
 
     Raises:
-        SpecError: a network that is not for so many workers.
+        SpecError: a number of workers that the network cannot join.
     """
     if isinstance(network, Sequence):
         return star(network, workers)
@@ -34,7 +34,7 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
         result = network
     elif is_hashed_by_value(network):
         result = _among(network, workers)  # type: ignore[arg-type]
-    else:  # hashed by its identity, it could change
+    else:  # a network that is hashed by its identity could change
         result = network.among(workers)
     if result.workers != workers:
         raise SpecError("workers", workers, f"{result.workers}, as the topology has")
@@ -42,30 +42,30 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
 
 
 def _nbytes_of(value: Topology) -> float:
-    """Return the approximate memory in bytes; infinite for a topology that stores paths as they are requested."""
+    """Return the approximate memory of a topology in bytes; infinite if the topology stores paths as callers ask."""
     return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf
 
 
 @bounded_cache(64e6, _nbytes_of)
 def _among(network: Network, workers: int) -> Topology:
+    """Return the topology of a network, from the cache if possible."""
     return network.among(workers)
 
 
 def among(base: Topology, members: ArrayLike) -> Topology:
     """Return the topology of some workers, numbered from 0 in the order of ``members``; the others send nothing."""
-    chosen = np.asarray(members)
-    if np.array_equal(chosen, np.arange(base.workers)):
+    ranks = np.asarray(members)
+    if np.array_equal(ranks, np.arange(base.workers)):
         return base
     if isinstance(base, Star):
-        both = np.concatenate([chosen, base.workers + chosen])
         return replace(
             base,
-            latency_s=base.latency_s[chosen],
-            overhead_s=base.overhead_s[chosen],
-            bandwidth_bytes_per_s=base.bandwidth_bytes_per_s[both],
-            half_duplex=base.half_duplex[chosen],
+            latency_s=base.latency_s[ranks],
+            overhead_s=base.overhead_s[ranks],
+            bandwidth_bytes_per_s=base.bandwidth_bytes_per_s[np.concatenate([ranks, base.workers + ranks])],
+            half_duplex=base.half_duplex[ranks],
         )
-    return MemberTopology(base, chosen)
+    return MemberTopology(base, ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +73,14 @@ class MemberTopology(DerivedTopology):
     """Some workers of a topology, on all its channels.
 
     Args:
-        members: their ranks in the underlying topology.
+        members: ranks of the workers in the underlying topology.
     """
 
     members: Ints
 
     @property
     def workers(self) -> int:
-        """Return P, the number of workers."""
+        """Return the number of members."""
         return len(self.members)
 
     @property

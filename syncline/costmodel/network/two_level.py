@@ -16,19 +16,18 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class TwoLevel(CostsOfLinks):
-    """Nodes of so many workers each: consecutive ranks are in one node.
+    """Nodes of equally many workers with consecutive ranks.
 
-    A message within a node pays the inner link, ``alpha + o + n / R``. One between nodes leaves by its sender's
-    network card and comes in by its receiver's, and pays the outer link. Local rank l uses card
-    ``l x nics // per_node`` of its node, so about ``per_node / nics`` workers share one. Neither fabric is narrower
-    than its links.
+    A message within a node pays the inner link. A message between nodes leaves by its sender's network card, arrives by
+    its receiver's, and pays the outer link. Local rank l uses card ``l x nics // per_node`` of its node, so about
+    ``per_node / nics`` workers share a card. The fabrics inside and between nodes are never narrower than the links.
 
     Args:
         per_node: workers of a node; at least 1.
         inner: the link that each worker has inside its node.
         outer: the link of one network card.
         nics_per_node: network cards of a node, from 1 to ``per_node``; one per worker by default.
-        name: for people.
+        name: display name.
 
     Raises:
         SpecError: a field out of range.
@@ -56,7 +55,7 @@ class TwoLevel(CostsOfLinks):
         """Return the number of workers of each node.
 
         Raises:
-            SpecError: more than a node has, and no multiple of it.
+            SpecError: more workers than a node has, and no multiple of a node's workers.
         """
         if workers <= self.per_node:
             return (workers,)
@@ -65,7 +64,7 @@ class TwoLevel(CostsOfLinks):
         return (self.per_node,) * (workers // self.per_node)
 
     def group(self, workers: int) -> int:
-        """Return the workers of a node: ``per_node``, or P if P is smaller.
+        """Return the number of workers of a node: ``per_node``, or ``workers`` if there are fewer.
 
         Raises:
             SpecError: as ``sizes``.
@@ -75,13 +74,13 @@ class TwoLevel(CostsOfLinks):
     def crossing(self, flows: int = 1) -> Link:
         """Return the effective link between nodes while the first ``flows`` workers of each node send and receive.
 
-        They share the cards, so its bandwidth is the outer link's over the workers on the busiest card.
+        The bandwidth is that of the outer link divided by the number of these workers on the busiest card.
         """
         card = np.arange(min(flows, self.per_node)) * self.nics // self.per_node
         return self.outer.shared_by(int(np.bincount(card).max()))
 
     def among(self, workers: int) -> Nodes:
-        """Return the topology of P workers.
+        """Return the topology of a number of workers.
 
         Raises:
             SpecError: as ``sizes``.
@@ -89,7 +88,7 @@ class TwoLevel(CostsOfLinks):
         return Nodes(self, workers, len(self.sizes(workers)))
 
     def describe(self) -> str:
-        """Return a short description that a user can read."""
+        """Return a short description for users."""
         inner, outer = (link.name or link.describe() for link in (self.inner, self.outer))
         cards = "" if self.nics == self.per_node else f" ({self.nics} per node)"
         return f"{self.per_node} per node, {inner} inside, {outer}{cards} between"
@@ -97,14 +96,14 @@ class TwoLevel(CostsOfLinks):
 
 @dataclass(frozen=True, eq=False)
 class Nodes(ByValue, CostsOfNetwork):
-    """The workers of some nodes.
+    """The topology of the workers of some nodes.
 
-    Channels: the P workers' inner links up, the same down, then every node's network cards up, and down. Of a
+    The channels are the P workers' inner links up, then down, then every node's network cards up, then down. Of a
     half-duplex link both directions are the channel up.
 
     Args:
         network: the links and size of a node.
-        workers: P.
+        workers: number of workers P.
         nodes: number of nodes.
     """
 

@@ -21,7 +21,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
-    """Refuse a value, or the first element of an array, for which ``holds`` (of the same shape) is false.
+    """Refuse a value, or the first element of an array, for which the condition ``holds`` of equal shape is false.
 
     Raises:
         SpecError: names the field, the element and the accepted values.

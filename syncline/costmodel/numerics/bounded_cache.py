@@ -23,7 +23,7 @@ class BoundedCache(Generic[P, T]):
     """
 
     def __init__(self, function: Callable[P, T], max_bytes: float, nbytes_of: Callable[[T], float]) -> None:
-        self._function, self._most_bytes, self._nbytes_of = function, max_bytes, nbytes_of
+        self._function, self._max_bytes, self._nbytes_of = function, max_bytes, nbytes_of
         self._results: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
         self._lock = Lock()
         self.nbytes = 0.0
@@ -40,11 +40,12 @@ class BoundedCache(Generic[P, T]):
         result = self._function(*args, **kwargs)
         nbytes = self._nbytes_of(result)
         with self._lock:
-            if nbytes <= self._most_bytes and key not in self._results:
+            if nbytes <= self._max_bytes and key not in self._results:
                 self._results[key] = result, nbytes
                 self.nbytes += nbytes
-                while self.nbytes > self._most_bytes:
-                    self.nbytes -= self._results.popitem(last=False)[1][1]
+                while self.nbytes > self._max_bytes:
+                    _, (_, evicted_bytes) = self._results.popitem(last=False)
+                    self.nbytes -= evicted_bytes
         return result
 
     def cache_clear(self) -> None:
@@ -57,7 +58,7 @@ class BoundedCache(Generic[P, T]):
 def bounded_cache(
     max_bytes: float, nbytes_of: Callable[[Any], float]
 ) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
-    """Return a decorator that makes a function a `Remembered` with this limit."""
+    """Return a decorator that makes a function a `BoundedCache` with this limit."""
     return lambda function: BoundedCache(function, max_bytes, nbytes_of)
 
 

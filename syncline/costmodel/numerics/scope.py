@@ -41,10 +41,10 @@ class Scope:
             if value is not None and not (len(value) == 2 and 0 <= value[0] <= value[1]):
                 raise SpecError(f"bounds.{name}", value, "two numbers in order, at least 0")
 
-    def beyond(self, **values: float | None) -> list[str]:
-        """Return a reason for each quantity of `RANGES` that is outside of its range; None: not known.
+    def reasons_outside(self, **values: float | None) -> list[str]:
+        """Return a reason for each quantity of `RANGES` that is outside of the measured range; None: not known.
 
-        >>> Scope(workers=(2, 64)).beyond(workers=1024, width=512)
+        >>> Scope(workers=(2, 64)).reasons_outside(workers=1024, width=512)
         ['1,024 workers where 2 to 64 were measured']
         """
         reasons = []
@@ -52,31 +52,28 @@ class Scope:
             measured: Range | None = getattr(self, name)
             if measured is not None and value is not None and not measured[0] <= value <= measured[1]:
                 low, high = (f"{bound:,.0f}" for bound in measured)
-                within = ("none" if high == "0" else low) if low == high else f"{low} to {high}"
-                reasons.append(f"{UNITS[name].format(value)} where {within} were measured")
+                range_text = f"{low} to {high}" if low != high else "none" if high == "0" else low
+                reasons.append(f"{UNITS[name].format(value)} where {range_text} were measured")
         return reasons
 
     def columns(self) -> dict[str, str]:
-        """Return the columns of a table from which `from_columns` makes the scope again."""
+        """Return the texts of the scope by column of a table; `from_columns` reads them."""
         ranges = {name: getattr(self, name) for name in RANGES}
         texts = {name: "" if value is None else f"{value[0]:.10g}..{value[1]:.10g}" for name, value in ranges.items()}
         return {"families": "; ".join(self.families)} | texts
 
     @classmethod
     def from_columns(cls, row: Mapping[str, str]) -> Scope:
-        """Return the scope of the columns of a table."""
+        """Return the scope that a row of a table describes."""
         families = tuple(name for name in row["families"].split("; ") if name)
-        ranges: dict[str, Any] = {
-            name: tuple(float(bound) for bound in row[name].split("..")) if row[name] else None for name in RANGES
-        }
+        ranges: dict[str, Any] = {name: tuple(map(float, row[name].split(".."))) for name in RANGES if row[name]}
         return cls(families, **ranges)
 
     @classmethod
     def of_values(cls, families: Iterable[str] = (), **values: Iterable[float]) -> Scope:
         """Return the scope of measurements from all values of each quantity."""
-        ranges: dict[str, Any] = {
-            name: (min(numbers), max(numbers)) for name, column in values.items() if (numbers := list(column))
-        }
+        columns = {name: list(column) for name, column in values.items()}
+        ranges: dict[str, Any] = {name: (min(column), max(column)) for name, column in columns.items() if column}
         return cls(tuple(sorted(set(families))), **ranges)
 
 

@@ -1,8 +1,8 @@
-"""Factors on a predicted time between which nine of ten measured times are, by the measurements that support them.
+"""Factors on a predicted time between which nine of ten measured times are, computed from measurements.
 
 A *basis* is a set of n comparable measurements that the prediction does not use. Their residuals
 ``r = log(measured / predicted)`` have mean c and standard deviation s. One more residual is expected in Student's
-interval
+interval (t is the quantile of Student's distribution)
 
     c +- t(0.95, n - 1) s sqrt(1 + 1/n).
 
@@ -12,15 +12,15 @@ deviation is 1.4826 times the median of the absolute deviations.) A tenth of all
 and single outliers must not widen the interval of all others.
 
 Measurements of one *source* (a publication, a machine, a cluster) err alike, so that many rows of one source say little
-about another. With K sources of means m_k, whose residuals vary around them by the mean variance v, one more residual
-*of a source that is not among them* is expected in
+about another source. With K sources of means m_k, whose residuals vary around them by the mean variance v, one more
+residual *of a source that is not among them* is expected in
 
     mean(m) +- t(0.95, K - 1) sqrt(var(m) (1 + 1/K) + v).
 
 Each source counts alike, however many rows it has. With two sources, whose difference says too little about a third,
 the rows take the place of the sources in t.
 
-`uncertainties` returns those of the package's measurements (`uncertainties.csv`, which
+`uncertainties` returns the uncertainties of the package's measurements (`uncertainties.csv`, which
 ``python -m tests.measure.validation.uncertainties`` in the repository computes). Each has a *scope*: what was measured.
 An answer outside of it is *transferred*, and `Uncertainty.reasons` say why.
 """
@@ -92,7 +92,7 @@ class Uncertainty:
 
 
 def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | None = None) -> Uncertainty:
-    """Return the uncertainty that follows from the errors of predictions.
+    """Return the uncertainty of one more prediction, from the errors of n predictions, by the formulas of this module.
 
     Args:
         errors: ``predicted / measured - 1`` of at least two measurements, ``(n,)``.
@@ -141,7 +141,7 @@ def _student(count: int) -> float:
 
 
 def _around(centre: float, reach: float) -> tuple[float, float]:
-    """Return the factors at the ends of an interval of logarithms that is widened to the prediction."""
+    """Return the factors at the ends of an interval of logarithms, ``centre +- reach``, widened to contain 0."""
     return float(np.exp(min(centre - reach, 0.0))), float(np.exp(max(centre + reach, 0.0)))
 
 
@@ -159,7 +159,7 @@ def uncertainties() -> Mapping[str, Uncertainty]:
 
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
-    """Return the uncertainty of the first basis with measurements, where ``bases`` are ordered by preference.
+    """Return the uncertainty of the first of several bases that has measurements.
 
     Raises:
         KeyError: no basis has measurements.

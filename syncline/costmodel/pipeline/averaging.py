@@ -22,7 +22,7 @@ from syncline.errors import SpecError, one_of
 LIBRARY, CENTRAL = "library", "reduce+broadcast"
 
 AVERAGINGS = (LIBRARY, CENTRAL, *(name for name in TABLE["all_reduce"] if name not in TIMED_AS_A_WHOLE))
-"""The names of all ways to average."""
+"""The names of all averagings."""
 
 
 def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], ...]:

@@ -36,12 +36,12 @@ def pipeline_s(
     weight_s: FloatOrArray = 0.0,
     chunks: IntOrArray = 1,
 ) -> FloatOrArray:
-    """Return the seconds from the first forward to the last backward pass of M micro-batches, by the table above.
+    """Return the seconds from the first forward to the last backward pass of all micro-batches, by this module's table.
 
     Args:
         schedule: one of ``CLOSED_FORMS``.
-        stages: K.
-        microbatches: M; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
+        stages: K, number of stages.
+        microbatches: M, number of micro-batches; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
         forward_s: F, seconds of a forward pass per stage and micro-batch.
         backward_s: B, seconds of a backward pass; for ``zb-h1`` only for the gradient of the inputs, with
             W <= B <= F + W.
@@ -67,6 +67,8 @@ def pipeline_s(
 def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1) -> FloatOrArray:
     """Return the fraction of time that a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
 
+    K is the number of stages, M that of micro-batches, and v the number of chunks of a stage.
+
     Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
     `syncline.sim.pipelines.schedules.kinds.interleaved`.
 
@@ -77,9 +79,9 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
 
 def stage_delays(stages: int) -> np.ndarray:
-    """Return the steady-state gradient delay of each stage in updates: ``K - 1 - k``, ``(K,)``.
+    """Return the steady-state gradient delay of each stage k of K in updates: ``K - 1 - k``, ``(K,)``.
 
-    It counts the updates between the use of a weight and the update by its gradient.
+    The delay is the number of updates between the use of a weight and the update by the weight's gradient.
 
     Source: Basis Rotation, section 2.3 (which counts stages from 1).
     """
@@ -92,13 +94,13 @@ def even_parts(count: int, parts: int) -> list[range]:
     >>> [len(part) for part in even_parts(8, 3)]
     [3, 3, 2]
     """
-    size, longer = divmod(count, parts)
-    firsts = [part * size + min(part, longer) for part in range(parts + 1)]
+    size, remainder = divmod(count, parts)
+    firsts = [part * size + min(part, remainder) for part in range(parts + 1)]
     return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
-    """Return the range of blocks of each stage.
+    """Return the consecutive blocks of each stage; stages differ by at most one block.
 
     Raises:
         SpecError: no stage, or more stages than blocks.

@@ -7,11 +7,11 @@ lines. On equal lines between K equal stages a direction takes, with X = F or B,
     K X + (K - 1)(m + alpha) + (M - 1) max(X, m) + [X < m] min(d, M - 1) ((K - 2) m + X),
 
 where d messages travel with the message before them on a busy line (`nccl_costs.messages_ahead`; 0 without NCCL). The
-forward direction ends where the backward one begins, so their sum is the flush. On different lines `gpipe_ends_s`
-follows the messages hop by hop; both equal the event simulation of one pipeline. A message that is ready just as the
-one before it has left (X = m) is not queued behind it, so d adds nothing; where times are not exact, rounding can
-decide such ties otherwise in the events. The flushes before an update follow one another: the first stage, which ends
-last, begins the next.
+backward direction begins when the forward direction ends, so a flush is the sum of both. On different lines
+`gpipe_ends_s` follows the messages hop by hop; both functions equal the event simulation of one pipeline. A message
+that is ready just as the message before has left (X = m) is not queued, so d adds nothing; if times are not exact,
+rounding can decide such ties differently in the events. The flushes before an update follow one another: the first
+stage, which ends last, begins the next.
 
 Source: Y. Huang et al., "GPipe" (2019), section 2.3, for m = 0; the lines are our derivation.
 """
@@ -37,31 +37,32 @@ def gpipe_s(
     latency_s: FloatOrArray = 0.0,
     ahead: IntOrArray = 0,
 ) -> FloatOrArray:
-    """Return the seconds of a flush of K equal stages on equal lines, by the closed form above; all numbers broadcast.
+    """Return the seconds of a flush of equal stages on equal lines, by this module's formula; all numbers broadcast.
 
     Args:
-        stages: K.
-        microbatches: M.
-        forward_s: F.
-        backward_s: B.
+        stages: K, number of stages.
+        microbatches: M, number of micro-batches.
+        forward_s: F, seconds of a stage's forward pass of a micro-batch.
+        backward_s: B, seconds of a stage's backward pass of a micro-batch.
         message_s: m, seconds in which a message leaves.
-        latency_s: alpha.
-        ahead: d.
+        latency_s: alpha, latency of a line.
+        ahead: d, number of messages that travel with the message before them.
 
-    >>> gpipe_s(4, 8, 1.0, 2.0)
+    >>> float(gpipe_s(4, 8, 1.0, 2.0))
     33.0
     >>> line = 2**23 / 125e6  # 8 MiB at 1 Gbit/s
     >>> [round(float(gpipe_s(8, 64, 0.0207, 0.0621, line, 10e-3, ahead)), 2) for ahead in (0, 2)]
     [10.2, 11.97]
     """
-    hops, total = np.subtract(stages, 1), 0.0
-    for seconds in (forward_s, backward_s):
-        busy = np.less(seconds, message_s) & np.greater(hops, 0)
-        waits = busy * np.minimum(ahead, np.subtract(microbatches, 1)) * ((hops - 1) * message_s + seconds)
-        slowest = np.where(np.greater(hops, 0), np.maximum(seconds, message_s), seconds)
-        fill = stages * np.asarray(seconds) + hops * np.add(message_s, latency_s)
-        total = total + fill + np.subtract(microbatches, 1) * slowest + waits
-    return np.asarray(total, dtype=np.float64)[()]
+    hops, total_s = np.subtract(stages, 1), 0.0
+    for pass_s in (forward_s, backward_s):
+        is_line_busy = np.less(pass_s, message_s) & np.greater(hops, 0)
+        messages_ahead = np.minimum(ahead, np.subtract(microbatches, 1))
+        queue_s = is_line_busy * messages_ahead * ((hops - 1) * message_s + pass_s)
+        slowest_s = np.where(np.greater(hops, 0), np.maximum(pass_s, message_s), pass_s)
+        fill_s = stages * np.asarray(pass_s) + hops * np.add(message_s, latency_s)
+        total_s = total_s + fill_s + np.subtract(microbatches, 1) * slowest_s + queue_s
+    return np.asarray(total_s, dtype=np.float64)[()]
 
 
 def gpipe_ends_s(
@@ -73,15 +74,15 @@ def gpipe_ends_s(
     ahead: int = 0,
     flushes: int = 1,
 ) -> NDArray[np.float64]:
-    """Return the end of each stage's last backward pass, ``(..., K)`` seconds.
+    """Return the end of each of K stages' last backward pass on lines that differ, ``(..., K)`` seconds.
 
     Args:
-        forward_s: F_k, ``(..., K)``; further axes are independent pipelines.
-        backward_s: B_k, likewise.
+        forward_s: F_k, forward seconds of each stage, ``(..., K)``; further axes are independent pipelines.
+        backward_s: B_k, backward seconds of each stage, ``(..., K)``.
         messages_s: seconds in which a message leaves, ``(..., 2, K - 1)``: from stage k to k + 1, and back.
-        latencies_s: alpha of the same lines.
-        microbatches: M.
-        ahead: d.
+        latencies_s: alpha, latencies of the same lines in seconds, ``(..., 2, K - 1)``.
+        microbatches: M, number of micro-batches.
+        ahead: d, number of messages that travel with the message before them.
         flushes: number of flushes before the update.
 
     Raises:
@@ -97,23 +98,25 @@ def gpipe_ends_s(
         raise SpecError("messages_s", lines.shape, f"(..., 2, {stages - 1}): the lines between {stages} stages")
     require(microbatches >= 1, "microbatches", microbatches, "at least 1")
     require(flushes >= 1, "flushes", flushes, "at least 1")
-    axes = np.broadcast_shapes(forward.shape[:-1], backward.shape[:-1], lines.shape[:-2], latencies.shape[:-2])
-    count = np.arange(microbatches, dtype=np.float64)
-    free = np.zeros((*axes, stages))
-    ready = np.zeros((*axes, microbatches))
-    for direction, (seconds, order) in enumerate(((forward, range(stages)), (backward, reversed(range(stages))))):
-        ready = np.zeros((*axes, microbatches))
+    pipelines = np.broadcast_shapes(forward.shape[:-1], backward.shape[:-1], lines.shape[:-2], latencies.shape[:-2])
+    end_s = np.zeros((*pipelines, stages))
+    for direction, (passes_s, order) in enumerate(((forward, range(stages)), (backward, range(stages - 1, -1, -1)))):
+        ready_s = np.zeros((*pipelines, microbatches))
         for position, stage in enumerate(order):
-            work = seconds[..., stage, None]
-            ready = np.maximum(ready, free[..., stage, None])
-            outputs = np.maximum.accumulate(ready - count * work, axis=-1) + (count + 1) * work
-            free[..., stage] = outputs[..., -1]
+            ready_s = np.maximum(ready_s, end_s[..., stage, None])
+            output_s = _completions(ready_s, passes_s[..., stage, None])
+            end_s[..., stage] = output_s[..., -1]
             if position < stages - 1:
                 line = stage if direction == 0 else stage - 1
-                ready = _arrivals(
-                    outputs, lines[..., direction, line, None], latencies[..., direction, line, None], ahead
-                )
-    return free + (flushes - 1) * free[..., :1]
+                message_s, latency_s = lines[..., direction, line, None], latencies[..., direction, line, None]
+                ready_s = _arrivals(output_s, message_s, latency_s, ahead)
+    return end_s + (flushes - 1) * end_s[..., :1]
+
+
+def _completions(ready_s: NDArray[np.float64], task_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ends of equal tasks that are ready at these times, ``(..., M)``, and run one after another."""
+    number = np.arange(ready_s.shape[-1], dtype=np.float64)
+    return np.maximum.accumulate(ready_s - number * task_s, axis=-1) + (number + 1) * task_s
 
 
 def _arrivals(
@@ -123,11 +126,10 @@ def _arrivals(
 
     A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
     """
-    count = np.arange(ready_s.shape[-1], dtype=np.float64)
-    left_s = np.maximum.accumulate(ready_s - count * message_s, axis=-1) + (count + 1) * message_s
-    follows = ready_s[..., 1:] < left_s[..., :-1] - TIE * message_s
-    arrived_s, together = left_s.copy(), np.ones_like(follows)
+    departure_s = _completions(ready_s, message_s)
+    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s
+    complete_s, all_queued = departure_s.copy(), np.ones_like(is_queued)
     for distance in range(1, min(ahead, ready_s.shape[-1] - 1) + 1):
-        together = together[..., : follows.shape[-1] - distance + 1] & follows[..., distance - 1 :]
-        arrived_s[..., :-distance] = np.where(together, left_s[..., distance:], arrived_s[..., :-distance])
-    return arrived_s + latency_s
+        all_queued = all_queued[..., : is_queued.shape[-1] - distance + 1] & is_queued[..., distance - 1 :]
+        complete_s[..., :-distance] = np.where(all_queued, departure_s[..., distance:], complete_s[..., :-distance])
+    return complete_s + latency_s

@@ -18,6 +18,8 @@ from syncline.errors import SpecError
 
 
 class _Task(NamedTuple):
+    """A forward or backward pass of a micro-batch at a stage."""
+
     backward: bool
     stage: int
     microbatch: int
@@ -31,12 +33,12 @@ class _Task(NamedTuple):
 def one_f_one_b_s(
     forward_s: ArrayLike, backward_s: ArrayLike, microbatches: int, send_s: FloatOrArray = 0.0
 ) -> NDArray[np.float64]:
-    """Return the end of each stage's last backward pass, in seconds, ``(K, ...)``.
+    """Return the end of the last backward pass of each of K stages, in seconds, ``(K, ...)``.
 
     Args:
         forward_s: forward seconds of a micro-batch at each stage, ``(K, ...)``; further axes are independent pipelines.
         backward_s: backward seconds of a micro-batch at each stage, ``(K, ...)``.
-        microbatches: M, at least 1.
+        microbatches: number of micro-batches, at least 1.
         send_s: seconds in which an activation or a gradient travels to the next stage; broadcasts to ``(...)``.
 
     Raises:
@@ -55,21 +57,21 @@ def one_f_one_b_s(
     require(np.greater_equal(microbatches, 1), "microbatches", microbatches, "at least 1")
     for name, value in (("forward_s", forward), ("backward_s", backward), ("send_s", np.asarray(send_s))):
         require(np.asarray(value) >= 0, name, value, "seconds, at least 0")
-    end_of_stage = np.zeros(forward.shape)
-    ends: dict[_Task, NDArray[Any]] = {}
-    for task in _order(forward.shape[0], microbatches):
+    stage_end_s = np.zeros(forward.shape)
+    task_end_s: dict[_Task, NDArray[Any]] = {}
+    for task in _task_order(forward.shape[0], microbatches):
         source = task.source(forward.shape[0])
-        free = end_of_stage[task.stage]
-        start = free if source is None else np.maximum(free, ends.pop(source) + send_s)
-        end = start + (backward if task.backward else forward)[task.stage]
-        end_of_stage[task.stage] = ends[task] = end
-    return end_of_stage
+        start_s = stage_end_s[task.stage]
+        if source is not None:
+            start_s = np.maximum(start_s, task_end_s.pop(source) + send_s)
+        stage_end_s[task.stage] = task_end_s[task] = start_s + (backward if task.backward else forward)[task.stage]
+    return stage_end_s
 
 
 @lru_cache(maxsize=256)
-def _order(stages: int, microbatches: int) -> tuple[_Task, ...]:
+def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
     """Return all tasks in an order where each follows its stage's previous task and the task that makes its input."""
-    stage_tasks = [_of_stage(stage, stages, microbatches) for stage in range(stages)]
+    stage_tasks = [_stage_tasks(stage, stages, microbatches) for stage in range(stages)]
     position, done = [0] * stages, set[_Task]()
     order: list[_Task] = []
     while len(order) < 2 * stages * microbatches:
@@ -85,11 +87,12 @@ def _order(stages: int, microbatches: int) -> tuple[_Task, ...]:
     return tuple(order)
 
 
-def _of_stage(stage: int, stages: int, microbatches: int) -> list[_Task]:
+def _stage_tasks(stage: int, stages: int, microbatches: int) -> list[_Task]:
+    """Return the tasks of a stage in 1F1B's order: forwards to warm up, then a forward and a backward in turn."""
     warmup = min(microbatches, stages - 1 - stage)
-    order = [_Task(False, stage, i) for i in range(warmup)]
-    for i in range(microbatches):
-        if warmup + i < microbatches:
-            order.append(_Task(False, stage, warmup + i))
-        order.append(_Task(True, stage, i))
-    return order
+    tasks = [_Task(False, stage, number) for number in range(warmup)]
+    for number in range(microbatches):
+        if warmup + number < microbatches:
+            tasks.append(_Task(False, stage, warmup + number))
+        tasks.append(_Task(True, stage, number))
+    return tasks

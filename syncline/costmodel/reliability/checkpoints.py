@@ -13,9 +13,9 @@ def expected_wall_s(
 ) -> float:
     """Return the expected seconds of a training that saves a checkpoint after every ``interval_s`` of work.
 
-    They are ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``. The time between failures is exponential. A
-    failure can happen at any time, also during checkpoints (delta) and restarts (R), but not while the training is down
-    (D). The result is infinite if the formula overflows.
+    The seconds are ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``. The time between failures is exponential.
+    A failure can happen at any time, also during checkpoints (delta) and restarts (R), but not while the training is
+    down (D). The result is infinite if the formula overflows.
 
     Args:
         work_s: T, seconds of the training without failures or checkpoints.
@@ -47,9 +47,10 @@ def expected_wall_s(
 
 
 def best_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """Return the interval with the least expected time: ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``.
+    """Return the checkpoint interval with the least expected time, in seconds of work.
 
-    The derivative of `expected_wall_s` vanishes there. The interval does not depend on restarts and is at most M.
+    The interval tau solves ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``, where the derivative of `expected_wall_s`
+    vanishes; its arguments define the symbols. The interval does not depend on restarts and is at most M.
 
     >>> round(best_interval_s(60, 3600 * 24)), round(young_interval_s(60, 3600 * 24))
     (3180, 3220)
@@ -59,31 +60,33 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
         return 0.0
     if math.isinf(mtbf_s):
         return math.inf
-    x = stop_s / mtbf_s
+    stop = stop_s / mtbf_s
     # The logarithm of both sides keeps digits if both are near 1.
-    return mtbf_s * _root(lambda u: math.log1p(-u) + u + x, 0.0, 1.0)
+    return mtbf_s * _root(lambda interval: math.log1p(-interval) + interval + stop, 0.0, 1.0)
 
 
 def young_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """Return the first-order estimate of the best interval, ``sqrt(2 delta M)``: J. W. Young (1974)."""
+    """Return J. W. Young's first-order estimate of `best_interval_s` (1974), ``sqrt(2 delta M)``."""
     return math.sqrt(2 * stop_s * mtbf_s)
 
 
 def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """Return Daly's higher-order estimate of the best interval.
+    """Return Daly's higher-order estimate of `best_interval_s`.
 
-    It is ``sqrt(2 delta M) (1 + sqrt(delta / 2M) / 3 + delta / 18M) - delta``, or M if ``delta >= 2 M``.
+    The estimate is ``sqrt(2 delta M) (1 + sqrt(delta / 2M) / 3 + delta / 18M) - delta``, or M if ``delta >= 2 M``.
 
     Source: Daly (2006), the higher-order estimate.
     """
     if stop_s >= 2 * mtbf_s:
         return mtbf_s
-    x = stop_s / (2 * mtbf_s)
-    return math.sqrt(2 * stop_s * mtbf_s) * (1 + math.sqrt(x) / 3 + x / 9) - stop_s
+    ratio = stop_s / (2 * mtbf_s)
+    return math.sqrt(2 * stop_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - stop_s
 
 
-def intervals_within(share: float, stop_s: float, mtbf_s: float) -> tuple[float, float]:
-    """Return the shortest and the longest interval whose expected time is at most ``1 + share`` times the least.
+def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float, float]:
+    """Return the shortest and the longest interval whose expected time is at most ``1 + excess`` times the least.
+
+    Times and intervals are in seconds; the arguments are those of `best_interval_s`.
 
     >>> low_s, high_s = intervals_within(0.01, 60, 3600)
     >>> low_s < best_interval_s(60, 3600) < high_s
@@ -93,16 +96,17 @@ def intervals_within(share: float, stop_s: float, mtbf_s: float) -> tuple[float,
     if not best_s or math.isinf(best_s):
         return best_s, best_s
 
-    def cost(interval_s: float) -> float:
+    def wall_s(interval_s: float) -> float:
+        """Return the expected seconds of a second of work."""
         return expected_wall_s(1.0, interval_s, stop_s, 0.0, mtbf_s)
 
-    limit, shortest_s, longest_s = (1 + share) * cost(best_s), best_s, best_s
-    while cost(shortest_s) < limit:
-        shortest_s /= 2
-    while cost(longest_s) < limit:
-        longest_s *= 2
-    low_s = _root(lambda s: cost(s) - limit, shortest_s, best_s)
-    return low_s, _root(lambda s: limit - cost(s), best_s, longest_s)
+    limit_s, low_s, high_s = (1 + excess) * wall_s(best_s), best_s, best_s
+    while wall_s(low_s) < limit_s:
+        low_s /= 2
+    while wall_s(high_s) < limit_s:
+        high_s *= 2
+    shortest_s = _root(lambda interval_s: wall_s(interval_s) - limit_s, low_s, best_s)
+    return shortest_s, _root(lambda interval_s: limit_s - wall_s(interval_s), best_s, high_s)
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -115,13 +119,14 @@ def _root(function: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def repaired_s(repair_s: float, mtbf_s: float) -> float:
-    """Return the mean seconds from a failure until all machines work again, if others fail during its repair.
+def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
+    """Return the mean seconds from a failure until all machines work again, if others fail during the repair.
 
-    Each failure begins a repair of D seconds, so that the wait ends after D seconds without a failure. With a mean time
-    M between failures this takes ``M (e^(D / M) - 1)``, the busy period of a queue with a server for each machine.
+    Each failure begins a repair of D seconds, so that all machines work again after D seconds without a failure. With a
+    mean time M between failures this takes ``M (e^(D / M) - 1)``, the busy period of a queue with a server for each
+    machine.
 
-    >>> round(repaired_s(3600.0, 1e9)), round(repaired_s(3600.0, 3600.0))
+    >>> round(until_all_work_s(3600.0, 1e9)), round(until_all_work_s(3600.0, 3600.0))
     (3600, 6186)
 
     Source: L. Takacs, "Introduction to the Theory of Queues" (1962), chapter 3, section 3 (the queue M/G/infinity).
@@ -132,4 +137,4 @@ def repaired_s(repair_s: float, mtbf_s: float) -> float:
 
 
 MOST_REPAIRS = 700.0
-"""Mean times between failures in a repair above which all machines never work."""
+"""Ratio of a repair to the mean time between failures above which a moment when all machines work never comes."""

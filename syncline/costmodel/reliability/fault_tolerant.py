@@ -62,27 +62,27 @@ class FaultTolerantGroup:
     @property
     def useful_share(self) -> float:
         """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
-        paused = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
-        return self.availability * paused * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
+        in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
+        return self.availability * in_steps * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
 
     @property
     def lost_mtbf_s(self) -> float:
         """Return the mean seconds between losses of all copies, which need a checkpoint; infinite without such losses.
 
-        Independent failures cause ``R a / m (1 - a)^(R - 1)`` losses per second, besides failures of all copies at
-        once.
+        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` losses per second, besides failures of all
+        copies at once.
         """
-        by_chance = self.copies * self.availability / self.copy_mtbf_s * (1 - self.availability) ** (self.copies - 1)
-        per_s = by_chance + 1 / self.all_mtbf_s
-        return 1 / per_s if per_s else math.inf
+        failures_per_s = self.copies * self.availability / self.copy_mtbf_s
+        losses_per_s = failures_per_s * (1 - self.availability) ** (self.copies - 1) + 1 / self.all_mtbf_s
+        return 1 / losses_per_s if losses_per_s else math.inf
 
 
-def _completed_fraction(x: float) -> float:
+def _completed_fraction(length: float) -> float:
     """Return ``x / (e^x - 1)``, the fraction of time in completed stretches of x mean times between failures."""
-    if x > MOST:
+    if length > LONGEST_STRETCH:
         return 0.0
-    return x / math.expm1(x) if x else 1.0
+    return length / math.expm1(length) if length else 1.0
 
 
-MOST = 700.0
+LONGEST_STRETCH = 700.0
 """Length of a stretch, in mean times between failures, above which none completes."""

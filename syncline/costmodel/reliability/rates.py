@@ -67,13 +67,13 @@ class FailureRate:
 
 
 def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
-    """Return the mean seconds between failures of any unit of P workers, under all rates; infinite without rates.
+    """Return the mean seconds between failures of any unit, under all rates; infinite without rates.
 
     >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
     2.0
     """
-    per_s = sum(1 / rate.mean_s(workers, node, sites) for rate in rates)
-    return 1 / per_s if per_s else math.inf
+    failures_per_s = sum(1 / rate.mean_s(workers, node, sites) for rate in rates)
+    return 1 / failures_per_s if failures_per_s else math.inf
 
 
 REPAIR_S = 342 * 60.0
@@ -108,6 +108,7 @@ class PublishedRate(NamedTuple):
 
 
 def _interruptions(count: float, accelerators: int, days: float) -> tuple[FailureRate, ...]:
+    """Return the rate of failures of single accelerators that interrupt a training so many times in so many days."""
     return (FailureRate(days * DAY_S * accelerators / count),)
 
 

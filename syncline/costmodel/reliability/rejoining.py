@@ -15,7 +15,7 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
     """Return the seconds in which one returning copy of a model fetches its state.
 
     A copy of w workers fetches S / w bytes for each of them from the next copy, all at once. If there is only one copy,
-    one worker fetches its part of it. Messages share the channels of their paths equally:
+    one worker fetches S / w bytes. Messages share the channels of their paths equally:
 
         max over messages of (latency + overhead + S / w / min over channels of (bandwidth / messages on the channel))
 
@@ -35,12 +35,13 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
     if workers < 2:
         return 0.0
     copy_workers = -(-workers // copies)
-    fetching = copy_workers if copies > 1 else 1
-    receivers = np.arange(min(fetching, workers - fetching))
-    joined = topology(network, workers)
-    paths = joined.paths(receivers + fetching, receivers)
-    used = paths.channels >= 0
-    messages = np.bincount(paths.channels[used], minlength=len(joined.bandwidth_bytes_per_s))
-    shares = joined.bandwidth_bytes_per_s[paths.channels] / np.maximum(messages, 1)[paths.channels]
-    bytes_per_s = np.where(used, shares, np.inf).min(axis=1)
+    fetchers = copy_workers if copies > 1 else 1
+    receivers = np.arange(min(fetchers, workers - fetchers))
+    worker_topology = topology(network, workers)
+    paths = worker_topology.paths(receivers + fetchers, receivers)
+    is_channel = paths.channels >= 0
+    bandwidth = worker_topology.bandwidth_bytes_per_s
+    messages = np.bincount(paths.channels[is_channel], minlength=len(bandwidth))
+    message_bandwidth = bandwidth[paths.channels] / np.maximum(messages, 1)[paths.channels]
+    bytes_per_s = np.where(is_channel, message_bandwidth, np.inf).min(axis=1)
     return float(np.max(paths.latency_s + paths.overhead_s + copy_bytes / copy_workers / bytes_per_s))

@@ -18,10 +18,10 @@ class SeenRange(NamedTuple):
     low: float
     high: float
 
-    def beyond(self, value: float) -> float:
+    def factor_outside(self, value: float) -> float:
         """Return the factor by which a value is outside the range: above 1, below 1 if it is too small, 1 inside.
 
-        >>> [SeenRange(30.0, 100.0).beyond(value) for value in (300.0, 15.0, 50.0)]
+        >>> [SeenRange(30.0, 100.0).factor_outside(value) for value in (300.0, 15.0, 50.0)]
         [3.0, 0.5, 1.0]
         """
         return value / min(max(value, self.low), self.high)
@@ -55,7 +55,7 @@ class LossFit:
         seen: range of the fit's data by field: ``parameters``, ``tokens``, ``tokens_per_parameter``, ``replicas``,
             ``period``, ``batch_over_best``.
         within: uncertainty of predictions inside all these ranges.
-        beyond: drift of the loss outside the range, by field. Outside the range of a field without a drift, a
+        drifts: drift of the loss outside the range, by field. Outside the range of a field without a drift, a
             prediction has no bounds.
         best_batch: law of the batch in tokens with the lowest loss; None if the paper did not tune batches.
         data: data set and definition of the loss.
@@ -72,15 +72,15 @@ class LossFit:
     data: str
     source: str
     assumes: str
-    beyond: Mapping[str, Drift] = field(default_factory=dict)
+    drifts: Mapping[str, Drift] = field(default_factory=dict)
     best_batch: PowerLaw | None = None
 
     @property
     def tokens_per_parameter(self) -> float | None:
-        """Return D / N of a fit at a fixed ratio, or None for a law of parameters and tokens."""
+        """Return the tokens per parameter of a fit at a fixed ratio, or None for a law of parameters and tokens."""
         return None if isinstance(self.law, AdditiveLaw) else 20.0
 
 
 def log_bounds(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:
-    """Return the logarithms of the lower and the upper bound after ``folds`` e-folds."""
+    """Return the logarithms of the lower and the upper factor after ``folds`` e-folds, by an uncertainty per e-fold."""
     return float(np.log(uncertainty.low)) * folds, float(np.log(uncertainty.high)) * folds

@@ -18,6 +18,7 @@ SEQUENCE = 2048
 
 
 def _law(scale: float, parameters: float, replicas: float | None = None) -> PowerLaw:
+    """Return a power law from its scale and its exponents."""
     return PowerLaw(scale, {"parameters": parameters} | ({} if replicas is None else {"replicas": replicas}))
 
 
@@ -63,8 +64,8 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
     """Return the global batch in tokens with the lowest loss.
 
     Args:
-        parameters: N; positive.
-        replicas: M of DiLoCo; None for data parallelism.
+        parameters: parameters of the model; positive.
+        replicas: replicas of DiLoCo; None for data parallelism.
 
     Raises:
         SpecError: a number that is not positive.
@@ -84,20 +85,20 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
 def default_batch(parameters: float, workers: int, sequence: int) -> int:
     """Return a batch in tokens that fits of losses cover for data parallelism and DiLoCo alike.
 
-    It is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for each
-    worker, or of sequences for all workers if there are fewer sequences than workers.
+    The batch is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for
+    each worker, or of sequences for all workers if there are fewer sequences than workers.
 
     Args:
-        parameters: N of the model.
-        workers: P, the number of workers.
+        parameters: parameters of the model.
+        workers: number of workers.
         sequence: tokens of a sequence.
 
     >>> default_batch(6.7e9, 64, 2048)
     524288
     """
-    wanted = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
-    unit = workers * sequence if wanted >= workers * sequence else math.lcm(workers, sequence)
-    return unit * 2 ** max(0, round(math.log2(wanted / unit)))
+    mean = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
+    unit = workers * sequence if mean >= workers * sequence else math.lcm(workers, sequence)
+    return unit * 2 ** max(0, round(math.log2(mean / unit)))
 
 
 def batch_source(parameters: float) -> str:
@@ -109,10 +110,11 @@ def batch_source(parameters: float) -> str:
     )
 
 
-def whole_batch(wanted: float, workers: int, sequence: int) -> int:
-    """Return the nearest batch of whole sequences: an even number for each worker from eight on, else one or more each.
+def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
+    """Return the nearest batch in tokens that consists of whole sequences.
 
-    With fewer sequences than workers, it is the nearest batch that both tokens and sequences divide.
+    The number of sequences is the same for each worker, and even from eight sequences per worker on. With fewer
+    sequences than workers, the batch is a multiple of the least common multiple of workers and tokens of a sequence.
 
     Raises:
         SpecError: a batch that is not positive and finite.
@@ -120,14 +122,11 @@ def whole_batch(wanted: float, workers: int, sequence: int) -> int:
     >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
     (3932160, 100352)
     """
-    if not 0 < wanted < math.inf:
-        raise SpecError("batch_tokens", wanted, "a positive number")
-    sequence_each = workers * sequence
-    unit = (
-        2 * sequence_each
-        if wanted >= 8 * sequence_each
-        else sequence_each
-        if wanted >= sequence_each
-        else math.lcm(workers, sequence)
-    )
-    return unit * max(1, round(wanted / unit))
+    if not 0 < batch_tokens < math.inf:
+        raise SpecError("batch_tokens", batch_tokens, "a positive number")
+    one_sequence_each = workers * sequence
+    if batch_tokens >= 8 * one_sequence_each:
+        unit = 2 * one_sequence_each
+    else:
+        unit = one_sequence_each if batch_tokens >= one_sequence_each else math.lcm(workers, sequence)
+    return unit * max(1, round(batch_tokens / unit))

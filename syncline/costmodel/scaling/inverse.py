@@ -22,23 +22,23 @@ class LossReached:
         value: tokens, or parameters.
         low: value at which the lower bound of the loss reaches the target; None without bounds, or outside the search.
         high: value at which the upper bound of the loss reaches the target; None without bounds, or outside the search.
-        at: prediction of the loss at ``value``.
+        prediction: prediction of the loss at ``value``.
     """
 
     value: float
     low: float | None
     high: float | None
-    at: PredictedLoss
+    prediction: PredictedLoss
 
 
 def tokens_for_loss(
-    target_loss: float, trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
+    target_loss: float, training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
 ) -> LossReached:
     """Return the tokens after which a model of this size reaches a loss.
 
     Args:
         target_loss: target in nats per token.
-        trained: the training; its tokens are ignored.
+        training: the training; its tokens are ignored.
         fit: see `predicted_loss`.
         extrapolate: see `predicted_loss`. For a fit at 20 tokens per parameter, any other ratio is an extrapolation.
 
@@ -49,56 +49,48 @@ def tokens_for_loss(
     >>> f"{reached.value:.3g} tokens"
     '1.24e+10 tokens'
     """
-    return _reached(target_loss, lambda tokens: replace(trained, tokens=tokens), fit, extrapolate, "tokens")
+    return _loss_reached(target_loss, lambda tokens: replace(training, tokens=tokens), fit, extrapolate, "tokens")
 
 
 def parameters_for_loss(
-    target_loss: float, trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
+    target_loss: float, training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
 ) -> LossReached:
     """Return the parameters of a model that reaches a loss, at the fit's tokens per parameter.
 
-    A law of parameters and tokens uses 20 tokens per parameter.
-
-    Args:
-        target_loss: target in nats per token.
-        trained: the training; its parameters and tokens are ignored.
-        fit: see `predicted_loss`.
-        extrapolate: see `predicted_loss`.
-
-    Raises:
-        SpecError: see `tokens_for_loss`.
+    A law of parameters and tokens uses 20 tokens per parameter. The parameters and tokens of the training are ignored;
+    arguments and errors are those of `tokens_for_loss`.
 
     >>> reached = parameters_for_loss(2.4, TrainingAtScale("diloco", 1e9, replicas=2))
-    >>> f"{reached.value:.3g} parameters on {reached.at.trained.tokens:.3g} tokens"
+    >>> f"{reached.value:.3g} parameters on {reached.prediction.training.tokens:.3g} tokens"
     '1.62e+09 parameters on 3.24e+10 tokens'
     """
-    return _reached(
-        target_loss,
-        lambda parameters: replace(trained, parameters=parameters, tokens=None),
-        fit,
-        extrapolate,
-        "parameters",
-    )
+
+    def training_at(parameters: float) -> TrainingAtScale:
+        return replace(training, parameters=parameters, tokens=None)
+
+    return _loss_reached(target_loss, training_at, fit, extrapolate, "parameters")
 
 
-def _reached(
+def _loss_reached(
     target: float, training_at: Callable[[float], TrainingAtScale], fit: str | None, extrapolate: bool, quantity: str
 ) -> LossReached:
-    def side(name: str) -> Callable[[float], float | None]:
+    """Return the value of a quantity, tokens or parameters, at which a training reaches the target loss."""
+
+    def loss_or_bound(name: str) -> Callable[[float], float | None]:
         return lambda value: getattr(predicted_loss(training_at(value), fit, extrapolate=True), name)
 
-    value = _crossing(target, side("loss"))
+    value = _crossing(target, loss_or_bound("loss"))
     if value is None:
-        ends = [predicted_loss(training_at(end), fit, extrapolate=True).loss for end in (MOST, LEAST)]
-        raise SpecError(
-            "target_loss", target, f"a loss between {ends[0]:.4g} and {ends[1]:.4g}, which {quantity} decide"
-        )
+        least, largest = (predicted_loss(training_at(end), fit, extrapolate=True).loss for end in (MOST, LEAST))
+        expected = f"a loss between {least:.4g} and {largest:.4g}, which {quantity} decide"
+        raise SpecError("target_loss", target, expected)
     prediction = predicted_loss(training_at(value), fit, extrapolate)
-    return LossReached(value, _crossing(target, side("low")), _crossing(target, side("high")), prediction)
+    low, high = (_crossing(target, loss_or_bound(name)) for name in ("low", "high"))
+    return LossReached(value, low, high, prediction)
 
 
 def _crossing(target: float, loss: Callable[[float], float | None]) -> float | None:
-    """Return the argument at which a falling loss equals the target, or None, by bisection of its logarithm."""
+    """Return the argument from `LEAST` to `MOST` at which a falling loss equals the target, or None, by bisection."""
     low, high = np.log(LEAST), np.log(MOST)
     first, last = loss(LEAST), loss(MOST)
     if first is None or last is None or not last <= target <= first:
@@ -132,6 +124,7 @@ def time_to_loss_s(
     seconds = reached.value / tokens_per_s
 
     def bound(tokens: float | None, factor: float, sign: int) -> float | None:
+        """Return the seconds at bounds of the tokens and of the time, combined in quadrature."""
         if tokens is None:
             return None
         return seconds * float(np.exp(sign * np.hypot(np.log(tokens / reached.value), np.log(factor))))

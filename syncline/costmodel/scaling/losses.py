@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from syncline.costmodel.scaling.laws import Setting, fitted_power_law
+from syncline.costmodel.scaling.laws import PowerLaw, Setting, fitted_power_law
 
 FILE = Path(__file__).with_name("losses.csv")
 
@@ -20,10 +20,11 @@ class MeasuredLoss(NamedTuple):
         family: name of a set of comparable losses: those of one paper and data set.
         place: table of the paper.
         method: name of the method in this package.
-        parameters: N; for Douillard et al. counted from the shapes of their Table 2, ``12 L d^2 + 32000 d``.
-        tokens: D.
-        replicas: M; 1 for data parallelism.
-        period: H, steps; 1 for data parallelism.
+        parameters: parameters of the model; for Douillard et al. counted from the L layers of width d in their Table 2,
+            ``12 L d^2 + 32000 d``.
+        tokens: tokens of the training.
+        replicas: replicas of the method; 1 for data parallelism.
+        period: steps between two exchanges; 1 for data parallelism.
         loss: evaluation loss in nats per token.
         used: ``fit``, or ``test`` for a loss that no fit uses.
     """
@@ -48,29 +49,22 @@ class MeasuredLoss(NamedTuple):
 def measured_losses() -> tuple[MeasuredLoss, ...]:
     """Return all losses in the order of the tables."""
 
-    def number(row: dict[str, str], name: str) -> float:
-        return float(row[name] or 1)
+    def value(name: str, text: str) -> float | str:
+        return text if name in ("family", "place", "method", "used") else float(text or 1)
 
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            MeasuredLoss(
-                row["family"],
-                row["place"],
-                row["method"],
-                number(row, "parameters"),
-                number(row, "tokens"),
-                number(row, "replicas"),
-                number(row, "period"),
-                number(row, "loss"),
-                row["used"],
-            )
-            for row in csv.DictReader(file)
-        )
+        rows = [{name: value(name, row[name]) for name in MeasuredLoss._fields} for row in csv.DictReader(file)]
+    return tuple(MeasuredLoss(**row) for row in rows)  # type: ignore[arg-type]
 
 
 def printed_losses(family: str, method: str, used: str = "fit") -> list[MeasuredLoss]:
     """Return the losses of one family and method that are used for fits, or for tests."""
     return [row for row in measured_losses() if (row.family, row.method, row.used) == (family, method, used)]
+
+
+def power_law_of(losses: Sequence[MeasuredLoss], names: Sequence[str]) -> PowerLaw:
+    """Return the power law that fits losses best, with exponents of the named fields."""
+    return fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
 
 
 def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_out: str) -> list[float]:
@@ -85,7 +79,6 @@ def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_o
     """
     errors = []
     for value in sorted({row.setting[left_out] for row in losses}):
-        seen = [row for row in losses if row.setting[left_out] != value]
-        law = fitted_power_law([row.setting for row in seen], [row.loss for row in seen], names)
+        law = power_law_of([row for row in losses if row.setting[left_out] != value], names)
         errors += [law.value(row.setting) / row.loss - 1 for row in losses if row.setting[left_out] == value]
     return errors

@@ -23,8 +23,8 @@ import numpy as np
 
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.scaling.laws import PowerLaw, Setting, fitted_power_law
-from syncline.costmodel.scaling.losses import MeasuredLoss, measured_losses
+from syncline.costmodel.scaling.laws import PowerLaw, Setting
+from syncline.costmodel.scaling.losses import MeasuredLoss, measured_losses, power_law_of
 
 END_SIZES = 2
 """Number of the largest measured sizes whose mean is the end of a curve."""
@@ -83,17 +83,17 @@ class MeasuredEnd:
             setting: number of replicas and period.
             exponents: exponents of the ratio in ``replicas`` and ``period``.
         """
-        within, penalty = {}, 0.0
+        clipped_log, growth = {}, 0.0
         for name, grid in (("replicas", self.replicas), ("period", self.periods)):
-            within[name] = float(np.log(min(max(setting[name], grid[0]), grid[-1])))
-            above = float(np.log(max(setting[name] / grid[-1], 1.0)))
-            penalty += max(exponents.get(name, 0.0) * above, 0.0)
-        by_replicas = [float(np.interp(within["period"], np.log(self.periods), row)) for row in self.logs]
-        return float(np.exp(np.interp(within["replicas"], np.log(self.replicas), by_replicas) + penalty))
+            clipped_log[name] = float(np.log(min(max(setting[name], grid[0]), grid[-1])))
+            log_excess = float(np.log(max(setting[name] / grid[-1], 1.0)))
+            growth += max(exponents.get(name, 0.0) * log_excess, 0.0)
+        by_replicas = [float(np.interp(clipped_log["period"], np.log(self.periods), row)) for row in self.logs]
+        return float(np.exp(np.interp(clipped_log["replicas"], np.log(self.replicas), by_replicas) + growth))
 
 
 def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
-    """Return the end of the curve that ratios of one family and method measure.
+    """Return the end of the curve of measured ratios of one family and method.
 
     >>> end = end_of(measured_ratios("charles-2025", "diloco"))
     >>> [round(end.ratio({"replicas": m, "period": 30.0}, {}), 4) for m in (1.0, 2.0, 4.0, 8.0)]
@@ -103,19 +103,18 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
     periods = sorted({measured.row.period for measured in ratios})
     logs = np.full((len(replicas), len(periods)), np.nan)
     tables: set[str] = set()
+    by_size = sorted(ratios, key=lambda measured: measured.row.parameters)
     for i, j in np.ndindex(logs.shape):
         setting = replicas[i], periods[j]
-        last = sorted(
-            (measured for measured in ratios if (measured.row.replicas, measured.row.period) == setting),
-            key=lambda measured: measured.row.parameters,
-        )[-END_SIZES:]
-        if last:
-            logs[i, j] = np.mean(np.log([measured.ratio for measured in last]))
-            tables |= {measured.row.place for measured in last}
+        largest = [measured for measured in by_size if (measured.row.replicas, measured.row.period) == setting]
+        largest = largest[-END_SIZES:]
+        if largest:
+            logs[i, j] = np.mean(np.log([measured.ratio for measured in largest]))
+            tables |= {measured.row.place for measured in largest}
+    log_periods = np.log(periods)
     for row in logs:
-        measured = ~np.isnan(row)
-        logs_of_periods = np.log(periods)
-        row[~measured] = np.interp(logs_of_periods[~measured], logs_of_periods[measured], row[measured])
+        is_measured = ~np.isnan(row)
+        row[~is_measured] = np.interp(log_periods[~is_measured], log_periods[is_measured], row[is_measured])
     family = ratios[0].row.family.partition("-")[0].title()
     return MeasuredEnd(
         tuple(replicas),
@@ -153,7 +152,7 @@ class RatioCurve:
 
 
 def fitted_curve(family: str, method: str, largest: float, capped: bool = True) -> RatioCurve:
-    """Return the curve that follows from the measurements up to a size, without those of larger models.
+    """Return the curve that is fitted to the measurements up to a size.
 
     Args:
         family: family of the losses.
@@ -166,14 +165,10 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
     names = [name for name in VARIED if len({row.setting[name] for row in losses}) > 1]
     base = [row for row in measured_losses() if (row.family, row.method) == (family, "ddp-adam")]
     return RatioCurve(
-        _power_law(losses, names),
-        _power_law([row for row in base if row.parameters <= largest], ["parameters"]),
+        power_law_of(losses, names),
+        power_law_of([row for row in base if row.parameters <= largest], ["parameters"]),
         end_of(ratios) if capped else None,
     )
-
-
-def _power_law(losses: Sequence[MeasuredLoss], names: Sequence[str]) -> PowerLaw:
-    return fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
 
 
 class GrownError(NamedTuple):
@@ -191,9 +186,7 @@ class GrownError(NamedTuple):
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
     """Return the errors of ratios beyond fits to the sizes up to each size in turn, at all larger measured sizes.
 
-    Args:
-        largest: largest size that is used at all.
-        capped: whether the measured end limits the predicted gain.
+    Sizes above ``largest`` are not used. ``capped`` tells whether the measured end limits the predicted gain.
     """
     errors = []
     for family, method in CURVES:
@@ -210,13 +203,16 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
 
 
 def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, float]]:
-    """Return the most likely power of the distance by which errors grow, and log likelihoods of a few powers below it.
+    """Return the most likely power p of the distance d by which errors grow, and how much less likely others are.
+
+    Errors are normal, of mean 0 and deviation ``c d^p``. The second result has the differences of log likelihoods from
+    the most likely power, for the powers 0, 0.5 and 1.
 
     Args:
-        errors: errors with their distances, as normal ones of mean 0 and deviation ``c d^p``.
+        errors: errors with their distances.
 
-    >>> power, below = growth_exponent(grown_errors())
-    >>> f"{power:.2f}", {p: round(loss, 1) for p, loss in below.items()}
+    >>> power, differences = growth_exponent(grown_errors())
+    >>> f"{power:.2f}", {p: round(difference, 1) for p, difference in differences.items()}
     ('0.46', {0.0: 5.9, 0.5: 0.0, 1.0: 8.6})
     """
     values, folds = (np.array(column) for column in zip(*errors, strict=True))
@@ -225,18 +221,15 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
         return float(len(values) * np.log(np.mean((values / folds**power) ** 2)) / 2 + power * np.log(folds).sum())
 
     powers = np.linspace(0.0, 1.5, 151)
-    losses = [negative_log_likelihood(power) for power in powers]
-    best = int(np.argmin(losses))
-    return float(powers[best]), {p: negative_log_likelihood(p) - losses[best] for p in (0.0, 0.5, 1.0)}
+    values_of_powers = [negative_log_likelihood(power) for power in powers]
+    best = int(np.argmin(values_of_powers))
+    least = values_of_powers[best]
+    return float(powers[best]), {power: negative_log_likelihood(power) - least for power in (0.0, 0.5, 1.0)}
 
 
 @cache
 def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
-    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit.
-
-    Args:
-        largest: largest size that is used.
-        capped: whether the measured end limits the predicted gain.
+    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit, from `grown_errors`.
 
     >>> growth = ratio_growth()
     >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"

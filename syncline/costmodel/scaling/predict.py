@@ -28,7 +28,7 @@ class TrainingAtScale:
         parameters: N, parameters of the model; positive.
         tokens: D, tokens of the whole training; None means the tokens per parameter of the fit.
         replicas: M, replicas of the method; data parallelism has one on any number of workers.
-        period: H, steps between two exchanges; None means that of the fit.
+        period: H, steps between two exchanges; None means the period of the fit.
         batch_tokens: tokens of a step of all replicas; None means the best batch.
 
     Raises:
@@ -59,10 +59,7 @@ class TrainingAtScale:
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
-        """Return this training's value of each quantity of which a fit states the range that it saw.
-
-        Tokens and period must not be None.
-        """
+        """Return this training's value of each quantity that can have a range in a fit; needs tokens and period."""
         assert self.tokens is not None and self.period is not None
         variables = {
             "parameters": float(self.parameters),
@@ -77,7 +74,10 @@ class TrainingAtScale:
 
 
 class FieldOutside(NamedTuple):
-    """A field of a training whose value is outside the range of a fit."""
+    """A field of a training whose value is outside the range of a fit, by a factor (below 1 if too small).
+
+    ``basis`` names the measurements of the loss outside the range; None if there are none.
+    """
 
     field: str
     value: float
@@ -97,7 +97,7 @@ class PredictedLoss:
         high: upper bound; None without bounds.
         basis: measurements that support the bounds.
         fit: the fit.
-        trained: the training, with tokens and period.
+        training: the training, with tokens and period.
         beyond: fields whose values are outside the range of the fit, each with its factor.
         gain_limit: measurements that limit the gain over data parallelism, if the law says more; None: it does not.
     """
@@ -107,7 +107,7 @@ class PredictedLoss:
     high: float | None
     basis: str
     fit: LossFit
-    trained: TrainingAtScale
+    training: TrainingAtScale
     beyond: tuple[FieldOutside, ...]
     gain_limit: str | None = None
 
@@ -118,15 +118,15 @@ class PredictedLoss:
 
     def row(self) -> dict[str, Any]:
         """Return the prediction as a table row of plain values."""
-        trained = self.trained
+        training = self.training
         return {
-            "method": trained.method,
-            "parameters": trained.parameters,
-            "tokens": trained.tokens,
-            "replicas": trained.replicas if "replicas" in self.fit.seen else None,
-            "period": trained.period if "period" in self.fit.seen else None,
-            "batch_tokens": trained.batch_tokens,
-            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.value(trained.range_variables(self.fit)),
+            "method": training.method,
+            "parameters": training.parameters,
+            "tokens": training.tokens,
+            "replicas": training.replicas if "replicas" in self.fit.seen else None,
+            "period": training.period if "period" in self.fit.seen else None,
+            "batch_tokens": training.batch_tokens,
+            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.value(training.range_variables(self.fit)),
             "loss": self.loss,
             "loss_low": self.low,
             "loss_high": self.high,
@@ -142,11 +142,11 @@ class PredictedLoss:
         }
 
 
-def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> PredictedLoss:
+def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> PredictedLoss:
     """Return the loss of a training, predicted by a published fit.
 
     Args:
-        trained: the training.
+        training: the training.
         fit: name of the fit; None means the first fit that covers the method.
         extrapolate: whether to predict outside the range of the fit, with a mark.
 
@@ -157,49 +157,52 @@ def predicted_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate
     >>> round(answer.loss, 3), round(answer.low, 2), round(answer.high, 2), answer.extrapolation
     (2.473, 2.44, 2.51, False)
     """
-    chosen = fit_named(fit, trained.method)
-    complete = trained.completed_by(chosen)
-    fields = complete.range_variables(chosen)
-    outside = list(_outside(chosen, fields))
+    used_fit = fit_named(fit, training.method)
+    complete = training.completed_by(used_fit)
+    fields = complete.range_variables(used_fit)
+    outside = list(_outside(used_fit, fields))
     if outside and not extrapolate:
-        name, value, span = outside[0]
-        expected = f"{span}, which fit {chosen.name!r} has seen; beyond is extrapolation, which 'extrapolate' asks for"
-        raise SpecError(name, float(f"{value:.12g}"), expected)
-    loss = chosen.law.value(fields)
-    lows, highs, bases, beyond = [np.log(chosen.within.low)], [np.log(chosen.within.high)], [chosen.within.basis], []
-    if chosen.tokens_per_parameter is not None:
-        shifts = token_shifts(
-            fields["parameters"], fields["tokens"], chosen.tokens_per_parameter * fields["parameters"]
+        name, span = outside[0]
+        expected = (
+            f"{span}, which fit {used_fit.name!r} has seen; beyond is extrapolation, which 'extrapolate' asks for"
         )
+        raise SpecError(name, float(f"{fields[name]:.12g}"), expected)
+    loss, within, beyond = used_fit.law.value(fields), used_fit.within, []
+    low_logs, high_logs, bases = [np.log(within.low)], [np.log(within.high)], [within.basis]
+    if used_fit.tokens_per_parameter is not None:
+        reference_tokens = used_fit.tokens_per_parameter * fields["parameters"]
+        shifts = token_shifts(fields["parameters"], fields["tokens"], reference_tokens)
         loss *= float(np.exp(shifts.mean()))
-        lows.append(shifts.min() - shifts.mean())
-        highs.append(shifts.max() - shifts.mean())
-    for name, value, span in outside:
-        shift, low, high, basis = _drift(chosen, fields, name, span)
-        loss *= float(np.exp(shift))
-        beyond.append(FieldOutside(name, value, span.low, span.high, span.beyond(value), basis))
-        if basis is None:
+        low_logs.append(shifts.min() - shifts.mean())
+        high_logs.append(shifts.max() - shifts.mean())
+    for name, span in outside:
+        shift = _shift_outside(used_fit, fields, name, span)
+        loss *= float(np.exp(shift.mean))
+        factor = span.factor_outside(fields[name])
+        beyond.append(FieldOutside(name, fields[name], span.low, span.high, factor, shift.basis))
+        if shift.basis is None:
             bases.append(f"{name}: nobody knows")
         else:
-            bases.append(f"{name}: {basis}")
-            lows.append(low)
-            highs.append(high)
+            bases.append(f"{name}: {shift.basis}")
+            low_logs.append(shift.low)
+            high_logs.append(shift.high)
     gain_limit = None
-    end = None if trained.method == "ddp-adam" else measured_end(chosen.family, trained.method)
+    end = None if training.method == "ddp-adam" else measured_end(used_fit.family, training.method)
     if end is not None:
-        base = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
-        floor = predicted_loss(base, ddp_fit_of(chosen).name, extrapolate=True).loss * _least_ratio(chosen, end, fields)
+        ddp_training = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
+        ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
+        floor = ddp_loss * _least_ratio(used_fit, end, fields)
         if floor > loss:
             loss, gain_limit = floor, f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
-    bounded = all(field.basis is not None for field in beyond)
-    low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, lows), (1, highs)))
+    is_bounded = all(field.basis is not None for field in beyond)
+    low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, low_logs), (1, high_logs)))
     return PredictedLoss(
         loss,
-        low if bounded else None,
-        high if bounded else None,
+        low if is_bounded else None,
+        high if is_bounded else None,
         "; ".join(bases),
-        chosen,
+        used_fit,
         complete,
         tuple(beyond),
         gain_limit,
@@ -210,7 +213,7 @@ def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) ->
     """Return the smallest ratio to data parallelism that measurements support, for a fit with a power law."""
     assert isinstance(fit.law, PowerLaw)
     exponents = dict(fit.law.exponents)
-    for name, drift in fit.beyond.items():
+    for name, drift in fit.drifts.items():
         exponents[name] = exponents.get(name, 0.0) + drift.exponent
     return end.ratio(fields, exponents)
 
@@ -219,36 +222,38 @@ TOLERANCE = 1e-6
 """Relative tolerance of a range, so that rounding does not move 20 tokens per parameter outside."""
 
 
-def _outside(fit: LossFit, fields: dict[str, float]) -> Iterable[tuple[str, float, SeenRange]]:
+def _outside(fit: LossFit, fields: dict[str, float]) -> Iterable[tuple[str, SeenRange]]:
+    """Yield the name and the range of each field whose value is outside the range."""
     for name, span in fit.seen.items():
-        if name in fields and abs(span.beyond(fields[name]) - 1) > TOLERANCE:
-            yield name, fields[name], span
+        if name in fields and abs(span.factor_outside(fields[name]) - 1) > TOLERANCE:
+            yield name, span
 
 
 TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
+"""Basis of bounds of losses on other numbers of tokens than a fit's."""
 
 
-def _drift(
-    fit: LossFit, fields: dict[str, float], name: str, span: SeenRange
-) -> tuple[float, float, float, str | None]:
-    """Return the shift of the loss outside a field's range, its bounds (all logarithms), and their basis or None."""
-    factor = span.beyond(fields[name])
-    if name == "tokens_per_parameter":  # which `predicted_loss` has done, inside the range, too
-        return 0.0, 0.0, 0.0, TOKENS_BASIS
-    if isinstance(fit.law, AdditiveLaw):
-        return _spread_of_laws(fit.law, fields, name, factor)
-    drift: Drift | None = fit.beyond.get(name)
+class _Shift(NamedTuple):
+    """The shift of the loss outside a field's range and its bounds, all logarithms; without bounds no ``basis``."""
+
+    mean: float
+    low: float
+    high: float
+    basis: str | None
+
+
+def _shift_outside(fit: LossFit, fields: dict[str, float], name: str, span: SeenRange) -> _Shift:
+    """Return the shift of the loss outside a field's range, beside the law's own prediction."""
+    factor = span.factor_outside(fields[name])
+    if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
+        return _Shift(0.0, 0.0, 0.0, TOKENS_BASIS)
+    if isinstance(fit.law, AdditiveLaw):  # the bounds are those by which other laws differ from the edge on
+        edge = fields | {name: fields[name] / factor}
+        logs = [float(np.log(law.value(fields) / law.value(edge))) for law in (fit.law, *TOKEN_LAWS.values())]
+        return _Shift(0.0, min(logs) - logs[0], max(logs) - logs[0], TOKENS_BASIS)
+    drift: Drift | None = fit.drifts.get(name)
     if drift is None:
-        return 0.0, 0.0, 0.0, None
+        return _Shift(0.0, 0.0, 0.0, None)
     folds = float(np.log(factor))
     low, high = log_bounds(drift.uncertainty, abs(folds))
-    return drift.exponent * folds, low, high, drift.uncertainty.basis
-
-
-def _spread_of_laws(
-    law: AdditiveLaw, fields: dict[str, float], name: str, factor: float
-) -> tuple[float, float, float, str]:
-    """Return no shift, as the law predicts it itself, with the bounds by which other laws differ from the edge on."""
-    edge = fields | {name: fields[name] / factor}
-    logs = [float(np.log(other.value(fields) / other.value(edge))) for other in (law, *TOKEN_LAWS.values())]
-    return 0.0, min(logs) - logs[0], max(logs) - logs[0], TOKENS_BASIS
+    return _Shift(drift.exponent * folds, low, high, drift.uncertainty.basis)

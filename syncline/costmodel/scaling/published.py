@@ -16,15 +16,15 @@ from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.fits import Drift, LossFit, SeenRange
 from syncline.costmodel.scaling.hyperparameters import DDP_BATCH, DILOCO_BATCH
-from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw, fitted_power_law
-from syncline.costmodel.scaling.losses import MeasuredLoss, left_out_errors, printed_losses
+from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw
+from syncline.costmodel.scaling.losses import MeasuredLoss, left_out_errors, power_law_of, printed_losses
 from syncline.errors import SpecError, one_of
 
 CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"
 DOUILLARD = "A. Douillard et al., Streaming DiLoCo (arXiv 2501.18512, 2025)"
 HOFFMANN = "J. Hoffmann et al., Training Compute-Optimal Large Language Models (arXiv 2203.15556, 2022)"
 BESIROGLU = "T. Besiroglu et al., Chinchilla Scaling: A replication attempt (arXiv 2404.10102, 2024)"
-MUENNIGHOFF = "N. Muennighoff et al., Scaling Data-Constrained Language Models (arXiv 2305.16264, 2023)"
+
 
 _C4 = "C4, evaluation loss in nats per token, 32,768 tokens in the vocabulary"
 _TUNED = (
@@ -48,7 +48,8 @@ CHARLES_BY_REPLICAS = {
 CHINCHILLA = AdditiveLaw(1.6934, 406.4, 0.3392, 410.7, 0.2849)
 EPOCH = AdditiveLaw(1.8172, 482.01, 0.3478, 2085.43, 0.3658)
 C4 = AdditiveLaw(float(np.exp(0.6254804)), float(np.exp(6.255414)), 0.3526596, float(np.exp(7.3049974)), 0.3526596)
-"""The law of Muennighoff et al., Appendix, on C4, with one exponent for both terms; 54 trainings."""
+"""The law of N. Muennighoff et al., Scaling Data-Constrained Language Models (arXiv 2305.16264, 2023), Appendix, on C4,
+with one exponent for both terms; 54 trainings."""
 
 TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-epoch": EPOCH, "c4-muennighoff": C4}
 """Laws of parameters and tokens, which extrapolate to more tokens than a fit has seen."""
@@ -56,15 +57,8 @@ TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-e
 
 def token_shifts(parameters: float, tokens: float, reference: float) -> Floats:
     """Return the logarithm of the loss on ``tokens`` over that on ``reference`` tokens by each law of `TOKEN_LAWS`."""
-    return np.array(
-        [
-            np.log(
-                law.value({"parameters": parameters, "tokens": tokens})
-                / law.value({"parameters": parameters, "tokens": reference})
-            )
-            for law in TOKEN_LAWS.values()
-        ]
-    )
+    setting, reference_setting = ({"parameters": parameters, "tokens": count} for count in (tokens, reference))
+    return np.array([np.log(law.value(setting) / law.value(reference_setting)) for law in TOKEN_LAWS.values()])
 
 
 TOKENS_PER_PARAMETER = SeenRange(19.5, 20.5)
@@ -76,47 +70,30 @@ FULL_TOKENS = 20.0
 CHARLES_SIZES = SeenRange(35e6, 2.4e9)
 
 
-def per_efold(law: PowerLaw, losses: Sequence[MeasuredLoss], folds: Sequence[float], basis: str) -> Uncertainty:
-    """Return the uncertainty of a law per e-fold outside its range, from losses outside.
-
-    Args:
-        law: law fitted without these losses.
-        losses: losses outside the range of the law.
-        folds: distance of each loss from the range, in e-folds.
-        basis: description of the losses.
-    """
-    errors = [(law.value(row.setting) / row.loss) ** (1 / fold) - 1 for row, fold in zip(losses, folds, strict=True)]
-    return uncertainty_of(errors, basis)
-
-
-def _larger() -> Drift:
+def _size_drift() -> Drift:
+    """Return the drift per e-fold beyond the largest model, from the losses of 4B and 10B."""
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
-            fold = float(np.log(CHARLES_SIZES.beyond(row.parameters)))
+            fold = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
             errors.append((law.value(row.setting) / row.loss) ** (1 / fold) - 1)
     return Drift(0.0, uncertainty_of(errors, "8 losses of 4B and 10B (Table 5), which the fits say too low"))
 
 
-def _more_replicas() -> Drift:
+def _replicas_drift() -> Drift:
+    """Return the drift per e-fold of replicas, from losses of 8 replicas and a law of at most 4, log 2 e-folds away."""
     losses = printed_losses("charles-2025", "diloco")
-    few = [row for row in losses if row.replicas < 8]
-    law = fitted_power_law([row.setting for row in few], [row.loss for row in few], ["parameters", "replicas"])
-    eight = [row for row in losses if row.replicas == 8]
-    return Drift(
-        0.0, per_efold(law, eight, [float(np.log(2))] * len(eight), "8 replicas left out (7 losses of Table 4)")
-    )
+    law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
+    errors = [(law.value(row.setting) / row.loss) ** (1 / np.log(2)) - 1 for row in losses if row.replicas == 8]
+    return Drift(0.0, uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
 
 
-def _longer() -> Drift:
+def _period_drift() -> Drift:
     """Return the drift with the period: Streaming DiLoCo's losses at 100 steps over those at 30 of the same setting."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
     short = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
-    exponents = [
-        float(np.log(row.loss / short[row.parameters, row.replicas]) / np.log(100 / 30))
-        for row in losses
-        if row.period == 100
-    ]
+    ratios = [row.loss / short[row.parameters, row.replicas] for row in losses if row.period == 100]
+    exponents = [float(np.log(ratio) / np.log(100 / 30)) for ratio in ratios]
     exponent = float(np.mean(exponents))
     errors = np.expm1(exponent - np.array(exponents))
     basis = "12 pairs of Streaming DiLoCo at 30 and 100 steps (Table 6 of Douillard et al.)"
@@ -124,18 +101,20 @@ def _longer() -> Drift:
 
 
 def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
+    """Return the uncertainty of a power law by cross-validation, each size left out in turn."""
     return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {label}")
 
 
 def _charles() -> list[LossFit]:
-    beyond = {"parameters": _larger()}
+    """Return the fits of Charles et al."""
+    drifts = {"parameters": _size_drift()}
     seen = {
         "parameters": CHARLES_SIZES,
         "tokens_per_parameter": TOKENS_PER_PARAMETER,
         "batch_over_best": SeenRange(0.5, 2.0),
     }
-    diloco = seen | {"replicas": SeenRange(1.0, 8.0), "period": SeenRange(30.0, 30.0)}
-    further = beyond | {"replicas": _more_replicas(), "period": _longer()}
+    diloco_seen = seen | {"replicas": SeenRange(1.0, 8.0), "period": SeenRange(30.0, 30.0)}
+    diloco_drifts = drifts | {"replicas": _replicas_drift(), "period": _period_drift()}
     outer = f"{_TUNED}; outer Nesterov 0.9, its learning rate by the number of replicas"
     losses = "losses of Table 4"
     fits = [
@@ -149,7 +128,7 @@ def _charles() -> list[LossFit]:
             _C4,
             f"{CHARLES}, Table 7; read in the paper's text",
             _TUNED,
-            beyond,
+            drifts,
             DDP_BATCH,
         ),
         LossFit(
@@ -157,32 +136,29 @@ def _charles() -> list[LossFit]:
             ("diloco",),
             "charles-2025",
             CHARLES_DILOCO,
-            diloco,
+            diloco_seen,
             _left_out(printed_losses("charles-2025", "diloco"), ["parameters", "replicas"], losses),
             _C4,
             f"{CHARLES}, Table 10; read in the paper's text",
             outer,
-            further,
+            diloco_drifts,
             DILOCO_BATCH,
         ),
     ]
     for replicas, law in CHARLES_BY_REPLICAS.items():
         rows = [row for row in printed_losses("charles-2025", "diloco") if row.replicas == replicas]
-        within = uncertainty_of(
-            left_out_errors(rows, ["parameters"], "parameters"), f"each size left out, {len(rows)} {losses}"
-        )
         fits.append(
             LossFit(
                 f"diloco-{replicas}",
                 ("diloco",),
                 "charles-2025",
                 law,
-                diloco | {"replicas": SeenRange(replicas, replicas)},
-                within,
+                diloco_seen | {"replicas": SeenRange(replicas, replicas)},
+                _left_out(rows, ["parameters"], losses),
                 _C4,
                 f"{CHARLES}, Table 7; read in the paper's text",
                 outer,
-                beyond | {"period": _longer()},
+                drifts | {"period": _period_drift()},
                 DILOCO_BATCH,
             )
         )
@@ -200,7 +176,7 @@ def _douillard() -> list[LossFit]:
         ("streaming-diloco", "streaming-diloco", ["parameters", "replicas", "period"]),
     ):
         losses = [_on_full_tokens(row) for row in printed_losses("douillard-2025", method)]
-        law = fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
+        law = power_law_of(losses, names)
         sizes = SeenRange(min(row.parameters for row in losses), max(row.parameters for row in losses))
         seen = {"parameters": sizes, "tokens_per_parameter": SeenRange(16.9, 20.0)}
         if method != "ddp-adam":
@@ -219,19 +195,20 @@ def _douillard() -> list[LossFit]:
                 "C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
                 f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
                 f"as of Charles et al., but sequences of 1,024{setup}",
-                {"parameters": _larger()},
+                {"parameters": _size_drift()},
             )
         )
     return fits
 
 
 def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
-    """Return a loss as it would be on 20 tokens per parameter, with the fewer tokens that it was measured on."""
+    """Return a loss that was measured on fewer tokens, shifted by the laws of tokens to 20 tokens per parameter."""
     shift = np.mean(token_shifts(row.parameters, FULL_TOKENS * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))
 
 
 def _hoffmann() -> list[LossFit]:
+    """Return the two fits to the losses of Hoffmann et al."""
     figure = (
         "241 losses read from the vector graphic of Figure 4 (public repository epoch-research/analyzing-chinchilla)"
     )

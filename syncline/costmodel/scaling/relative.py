@@ -8,7 +8,6 @@ most 0.21%. Bounds grow with the square root of the distance beyond the fit's si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,8 +15,7 @@ import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.fits import Drift, LossFit, log_bounds
-from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
-from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
+from syncline.costmodel.scaling.losses import power_law_of, printed_losses
 from syncline.costmodel.scaling.measured_end import ratio_growth
 from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
 from syncline.costmodel.scaling.published import ddp_fit_of
@@ -32,67 +30,62 @@ class RelativeLoss:
         low: lower bound; nine of ten measured ratios are between the bounds; None without bounds.
         high: upper bound; None without bounds.
         basis: measurements that support the bounds.
-        of: prediction of the method's loss.
+        prediction: prediction of the method's loss.
     """
 
     ratio: float
     low: float | None
     high: float | None
     basis: str
-    of: PredictedLoss
+    prediction: PredictedLoss
 
     @property
     def extrapolation(self) -> bool:
         """Return whether any field of the training is outside the range of the fit."""
-        return self.of.extrapolation
+        return self.prediction.extrapolation
 
 
-def relative_loss(trained: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> RelativeLoss:
+def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False) -> RelativeLoss:
     """Return the ratio of a loss to that of data parallelism by a fit of the same paper, each at its best batch.
 
-    Args:
-        trained: the training.
-        fit: see `predicted_loss`.
-        extrapolate: see `predicted_loss`.
-
-    Raises:
-        SpecError: see `predicted_loss`.
+    The arguments and errors are those of `predicted_loss`.
 
     >>> estimate = relative_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
     >>> f"{estimate.ratio:.3f}, {estimate.low:.3f} to {estimate.high:.3f}"
     '1.008, 1.002 to 1.014'
     """
-    predicted = predicted_loss(trained, fit, extrapolate)
-    base = ddp_fit_of(predicted.fit)
-    if base.name == predicted.fit.name:
-        return RelativeLoss(1.0, 1.0, 1.0, "the same", predicted)
-    tokens = predicted.trained.tokens
-    ddp = predicted_loss(TrainingAtScale("ddp-adam", trained.parameters, tokens), base.name, extrapolate)
-    ratio = predicted.loss / ddp.loss
-    within = ratio_within(predicted.fit.family, trained.method)
-    logs, bases, bounded = [log_bounds(within, 1.0)], [within.basis], True
-    for beyond in predicted.beyond:
-        drift = _drift(predicted.fit, beyond.field)
+    prediction = predicted_loss(training, fit, extrapolate)
+    ddp_fit = ddp_fit_of(prediction.fit)
+    if ddp_fit.name == prediction.fit.name:
+        return RelativeLoss(1.0, 1.0, 1.0, "the same", prediction)
+    tokens = prediction.training.tokens
+    ddp = predicted_loss(TrainingAtScale("ddp-adam", training.parameters, tokens), ddp_fit.name, extrapolate)
+    ratio = prediction.loss / ddp.loss
+    within = ratio_within(prediction.fit.family, training.method)
+    logs, bases, is_bounded = [log_bounds(within, 1.0)], [within.basis], True
+    for outside in prediction.beyond:
+        drift = _ratio_drift(prediction.fit, outside.field)
         if drift is None:
-            bases.append(f"{beyond.field}: nobody knows")
-            bounded = False
+            bases.append(f"{outside.field}: nobody knows")
+            is_bounded = False
             continue
-        folds = abs(float(np.log(beyond.factor)))
-        logs.append(log_bounds(drift, np.sqrt(folds) if beyond.field == "parameters" else folds))
-        bases.append(f"{beyond.field}: {drift.basis}")
-    low, high = (float(np.hypot.reduce(side)) for side in zip(*logs, strict=True))
-    bounds = float(ratio * np.exp(-low)), float(ratio * np.exp(high))
-    return RelativeLoss(
-        ratio, bounds[0] if bounded else None, bounds[1] if bounded else None, "; ".join(bases), predicted
-    )
+        folds = abs(float(np.log(outside.factor)))
+        logs.append(log_bounds(drift, np.sqrt(folds) if outside.field == "parameters" else folds))
+        bases.append(f"{outside.field}: {drift.basis}")
+    low_log, high_log = (float(np.hypot.reduce(side)) for side in zip(*logs, strict=True))
+    low, high = float(ratio * np.exp(-low_log)), float(ratio * np.exp(high_log))
+    if not is_bounded:
+        return RelativeLoss(ratio, None, None, "; ".join(bases), prediction)
+    return RelativeLoss(ratio, low, high, "; ".join(bases), prediction)
 
 
-def _drift(fit: LossFit, field: str) -> Uncertainty | None:
+def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
+    """Return the uncertainty of ratios outside the range of a field, per e-fold (for sizes, per root of an e-fold)."""
     if field == "parameters":
         return ratio_growth()
     if field == "tokens_per_parameter":
-        return _more_tokens()
-    drift: Drift | None = fit.beyond.get(field)
+        return _tokens_drift()
+    drift: Drift | None = fit.drifts.get(field)
     return None if drift is None else drift.uncertainty
 
 
@@ -105,8 +98,8 @@ def ratio_within(family: str, method: str) -> Uncertainty:
     measured = {row.parameters: row.loss for row in ddp}
     errors = []
     for size, base_loss in measured.items():
-        law = _law_without(losses, size, names)
-        base = _law_without(ddp, size, ["parameters"])
+        law = power_law_of([row for row in losses if row.parameters != size], names)
+        base = power_law_of([row for row in ddp if row.parameters != size], ["parameters"])
         for row in losses:
             if row.parameters == size:
                 predicted = law.value(row.setting) / base.value(row.setting)
@@ -114,13 +107,8 @@ def ratio_within(family: str, method: str) -> Uncertainty:
     return uncertainty_of(errors, f"each size left out, {len(errors)} ratios to data parallelism")
 
 
-def _law_without(losses: Sequence[MeasuredLoss], size: float, names: Sequence[str]) -> PowerLaw:
-    seen = [row for row in losses if row.parameters != size]
-    return fitted_power_law([row.setting for row in seen], [row.loss for row in seen], names)
-
-
 @cache
-def _more_tokens() -> Uncertainty:
+def _tokens_drift() -> Uncertainty:
     """Return the uncertainty per e-fold of tokens above 20 per parameter, by Streaming DiLoCo with 2 and 4 replicas."""
     family = "douillard-2025-dolma"
     ddp = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}

@@ -10,7 +10,7 @@ import numpy as np
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.traffic.call import Call
@@ -108,8 +108,8 @@ def mean_step(
     def opening(call: Call) -> AfterIdling | None:
         if link.tcp is None:
             return None
-        priced = carried(call.collective, np.asarray(workers), call.payload_bytes, link, algorithm)
-        return after_idling(call.collective, workers, call.payload_bytes, link, priced.names, priced.chosen)
+        priced = collective_prices(call.collective, np.asarray(workers), call.payload_bytes, link, algorithm)
+        return after_idling(call.collective, workers, call.payload_bytes, link, priced.names, priced.name_index)
 
     def timed(call: Call) -> list[PricedCall]:
         return [

@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from syncline.costmodel.fitting.least_squares import relative_fit
-from syncline.costmodel.fitting.link import NOTHING, LinkFit, fit_link
+from syncline.costmodel.fitting.link import NEGLIGIBLE, LinkFit, fit_link
 from syncline.costmodel.fitting.timed import TimedCall
 from syncline.costmodel.numerics.scope import Scope
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
@@ -250,7 +250,7 @@ def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     """Return the fixed seconds and the seconds per element of a fitted line."""
     slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
     fit = relative_fit(lambda c: c[0] + c[1] * n, seconds, [seconds[0] / 2, max(slope, seconds[0] / n[-1])], scale=0.05)
-    fixed, element = np.where(fit.constants * [1, n[-1]] > NOTHING * seconds[[0, -1]], fit.constants, 0.0).tolist()
+    fixed, element = np.where(fit.constants * [1, n[-1]] > NEGLIGIBLE * seconds[[0, -1]], fit.constants, 0.0).tolist()
     return fixed, element
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from syncline.costmodel import Network
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.collectives.channels import carried_bytes, channel_links
+from syncline.costmodel.collectives.channels import channel_bytes, channel_links
 from syncline.costmodel.collectives.hierarchical import inner_sizes
-from syncline.costmodel.collectives.policies import unless_named
-from syncline.costmodel.collectives.table import ALGORITHMS, TIMED_AS_A_WHOLE, first_on, is_nccl, nccl_on
+from syncline.costmodel.collectives.policies import algorithm_or_auto
+from syncline.costmodel.collectives.table import ALGORITHMS, TIMED_AS_A_WHOLE, default_algorithm, is_nccl, nccl_on
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import among, topology
 from syncline.measure.recording.record import MessageSent, Started
@@ -65,7 +65,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
     """Return the bytes that each channel of a network carries in a window of steps, ``(C,)``."""
     workers = len(record.ranks)
     paths = topology(on, workers)
-    algorithm_of = algorithms_on(on, workers, unless_named(algorithm, on))
+    algorithm_of = algorithms_on(on, workers, algorithm_or_auto(algorithm, on))
     calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
     sent: Counter[tuple[int, int]] = Counter()
     seen: set[tuple[str, int]] = set()
@@ -77,7 +77,7 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
                 sent[sender, event.to] += event.payload_bytes
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
-                algorithm_name = algorithm_of(event) or first_on(event.kind, on)
+                algorithm_name = algorithm_of(event) or default_algorithm(event.kind, on)
                 if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are a ring's
                     algorithm_name = ALGORITHMS[event.kind][0]
                 calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
@@ -85,9 +85,9 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
     for (kind, algorithm_name, nbytes, ranks), times in calls.items():
         sizes = inner_sizes(among(paths, ranks), len(ranks))
         nccl = nccl_on(on) if is_nccl(kind, algorithm_name) else None
-        total += times * carried_bytes(rounds(kind, len(ranks), nbytes, algorithm_name, sizes, nccl), ranks, paths)
+        total += times * channel_bytes(rounds(kind, len(ranks), nbytes, algorithm_name, sizes, nccl), ranks, paths)
     if sent:
         senders, receivers = np.array(list(sent)).T
         sizes_of = np.array(list(sent.values()), dtype=np.float64)
-        total += carried_bytes([Round(senders, receivers, sizes_of)], range(workers), paths)
+        total += channel_bytes([Round(senders, receivers, sizes_of)], range(workers), paths)
     return total

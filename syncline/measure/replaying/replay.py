@@ -12,9 +12,9 @@ import numpy as np
 from syncline.allocator import paused_garbage_collection
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
 from syncline.costmodel.collectives.hierarchical import first_group_like
-from syncline.costmodel.collectives.policies import unless_named
-from syncline.costmodel.collectives.table import OF_GLOO, first_on
-from syncline.costmodel.collectives.vectorised import carried, group_algorithm
+from syncline.costmodel.collectives.policies import algorithm_or_auto
+from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
+from syncline.costmodel.collectives.vectorised import collective_prices, group_algorithm
 from syncline.costmodel.network.topology import among, topology
 from syncline.errors import SpecError
 from syncline.measure.recording.record import RankRecord, Started
@@ -54,7 +54,7 @@ def streams_on(network: Network, algorithm: Callable[[Started], str | None]) -> 
 
     def stream(event: Started) -> str:
         name = f"group {event.key[0]}"
-        algorithm_name = algorithm(event) or first_on(event.kind, network)
+        algorithm_name = algorithm(event) or default_algorithm(event.kind, network)
         return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if algorithm_name in OF_GLOO[event.kind] else name
 
     return stream
@@ -93,7 +93,7 @@ def replay(
     Raises:
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
-    policy = unless_named(algorithm, network)
+    policy = algorithm_or_auto(algorithm, network)
     price = group_price(network, len(ranks), policy) if len(ranks) > MOST_PLAYED else None
     with paused_garbage_collection():
         algorithm_of = algorithms_on(network, len(ranks), policy)
@@ -112,8 +112,8 @@ def replay(
 def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
     """Return a function that gives the seconds of a collective of any group, without simulating each message.
 
-    The price is that of projections (`carried`): all groups like this one call the collective at the same time, and
-    share cards and uplinks. A group that no others are like is simulated by itself.
+    The price is that of projections (`collective_prices`): all groups like this one call the collective at the same
+    time, and share cards and uplinks. A group that no others are like is simulated by itself.
 
     Args:
         workers: number of workers P.
@@ -123,7 +123,7 @@ def group_price(network: Network, workers: int, policy: str | None) -> Callable[
     @cache
     def of_groups_s(kind: str, nbytes: float, group: range) -> float:
         among_all = np.array([workers])
-        priced = carried(kind, among_all, nbytes, network, policy, otherwise=simulated_s, groups=[group])
+        priced = collective_prices(kind, among_all, nbytes, network, policy, timer=simulated_s, groups=[group])
         return np.asarray(priced.seconds).item()
 
     @cache

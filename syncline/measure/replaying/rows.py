@@ -11,7 +11,7 @@ import numpy as np
 
 from syncline.costmodel import Network
 from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty, timed_computing_uncertainty
-from syncline.costmodel.collectives.policies import unless_named
+from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.network.paths import Floats
 from syncline.measure.recording.record import Lost
 from syncline.measure.replaying.clocks import (
@@ -77,7 +77,7 @@ def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> Time
         if isinstance(question.hardware, MeasuredComputing)
         else computing_uncertainty(question.hardware, None)
     )
-    communication = communication_uncertainty(on, unless_named(question.algorithm, on))
+    communication = communication_uncertainty(on, algorithm_or_auto(question.algorithm, on))
     varied = []
     for factors in at_bounds(computing, communication):
         varied_clock = clock if factors == AS_PREDICTED else replay_timed(record, on, question, factors)[1]

@@ -144,7 +144,7 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 recorder = _TransferRecorder(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
                 extra_fields = recorder.take_step
-            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.meet, extra_fields)
+            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.barrier, extra_fields)
 
 
 def _run(

@@ -102,7 +102,9 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
     except SpecError as error:
         return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, covered))
     if needed is None or needed.relative.low is None:
-        return TokensNeeded(base.tokens, unknown=NO_TOKENS if needed is None else _unbounded(needed.relative.of))
+        return TokensNeeded(
+            base.tokens, unknown=NO_TOKENS if needed is None else _unbounded(needed.relative.prediction)
+        )
     tokens = base.tokens * needed.factor
     return replace(
         base,
@@ -112,7 +114,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         factor_high=needed.high,
         loss=predicted_loss(replace(trained, tokens=tokens), extrapolate=True),
         ratio=needed.relative.ratio,
-        beyond=", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in needed.relative.of.beyond),
+        beyond=", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in needed.relative.prediction.beyond),
         basis=needed.basis,
         source=needed.source,
     )
@@ -125,7 +127,7 @@ def _unbounded(prediction: PredictedLoss) -> str:
         for excess in prediction.beyond
         if excess.basis is None
     ]
-    return f"nobody has measured how far off the fit of {prediction.trained.method} is beyond: {'; '.join(fields)}"
+    return f"nobody has measured how far off the fit of {prediction.training.method} is beyond: {'; '.join(fields)}"
 
 
 def _missing_fit_reason(error: SpecError, covered: str) -> str:
@@ -168,13 +170,13 @@ def _base(question: AdviceQuestion) -> TokensNeeded:
         beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond)
         return TokensNeeded(question.tokens, loss=prediction, beyond=beyond, basis=prediction.basis)
     reached = tokens_for_loss(question.target_loss, trained, extrapolate=question.extrapolate)
-    beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in reached.at.beyond)
+    beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in reached.prediction.beyond)
     low, high = (None if bound is None else bound / reached.value for bound in (reached.low, reached.high))
     return TokensNeeded(
         reached.value,
         base_low=low or 1.0,
         base_high=high or 1.0,
-        loss=reached.at,
+        loss=reached.prediction,
         beyond=beyond,
-        basis=reached.at.basis,
+        basis=reached.prediction.basis,
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from syncline.costmodel import Exchange, Link, Network
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.level_bytes import capacities
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
@@ -175,8 +175,10 @@ class Replay:
         ranks = self._ranks(call)
         algorithm = self.spec.algorithm_on(self.network)
         among, nbytes = np.array([self.workers]), float(call.payload_bytes)
-        carrier = carried(call.collective, among, nbytes, self.network, algorithm, self.spec.protocol, groups=[ranks])
-        name = carrier.names[int(np.ravel(carrier.chosen)[0])]
+        carrier = collective_prices(
+            call.collective, among, nbytes, self.network, algorithm, self.spec.protocol, groups=[ranks]
+        )
+        name = carrier.names[int(np.ravel(carrier.name_index)[0])]
         return calls_by_level(call, ranks, self.workers, self.of, name or None)
 
     def _clock(

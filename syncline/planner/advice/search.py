@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.collectives.closed_prices import HOW
+from syncline.costmodel.collectives.closed_prices import TIME_SOURCES
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.layouts.placements import placements_of
@@ -73,7 +73,7 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
         if feasible:
             step = prepared.step(number, network, cache=cache)
             _, evaluators = prepared.evaluators(number, network, cache)
-            if np.all(evaluators < len(HOW)):
+            if np.all(evaluators < len(TIME_SOURCES)):
                 seconds = float(np.reshape(step.step_time_s, (-1,))[0])
         needs = float(np.max(memory_plan.memory.total_bytes))
         out.append(

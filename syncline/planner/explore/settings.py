@@ -33,7 +33,7 @@ MOST_METHODS = 12
 INSIDE = tuple(
     name for name, preset in NETWORKS.items() if isinstance(preset.network, Link | TwoLevel) and "wan" not in name
 )
-GIVEN_NETWORKS: dict[str, Network] = {}
+OFFERED_NETWORKS: dict[str, Network] = {}
 """Networks of the command by name; a link names them, and no other."""
 
 
@@ -53,13 +53,13 @@ def offer_network(description: Any) -> str:
     for setting, value in line_settings(place_of(joined, path="--network").link).items():
         BY_NAME[setting].read(BY_NAME[setting].write(value))
     name = joined.name or Path(str(description)).stem
-    GIVEN_NETWORKS[name] = joined
+    OFFERED_NETWORKS[name] = joined
     return name
 
 
-def given_line(settings: PageSettings) -> LinkPlace | None:
+def line_between_places(settings: PageSettings) -> LinkPlace | None:
     """Return the place of the lines between places of a network of the command; None for equal sites."""
-    return None if settings.network == SITES else place_of(GIVEN_NETWORKS[settings.network])
+    return None if settings.network == SITES else place_of(OFFERED_NETWORKS[settings.network])
 
 
 def line_settings(line: Link) -> dict[str, float]:
@@ -71,7 +71,7 @@ def sizes_of_sites(settings: PageSettings) -> tuple[int, ...]:
     """Return the number of workers in each site."""
     if settings.network == SITES:
         return (settings.workers,) * settings.sites
-    joined = GIVEN_NETWORKS[settings.network]
+    joined = OFFERED_NETWORKS[settings.network]
     sizes = site_sizes(joined, worker_count(joined) or 1)
     assert sizes is not None, "a network with a place of lines has sites"
     return sizes
@@ -81,7 +81,7 @@ CATALOGUES: dict[str, Callable[[], tuple[str, ...]]] = {
     "models": lambda: tuple(MODELS),
     "hardware": lambda: tuple(HARDWARE),
     "inside": lambda: INSIDE,
-    "networks": lambda: (SITES, *GIVEN_NETWORKS),
+    "networks": lambda: (SITES, *OFFERED_NETWORKS),
 }
 """Options of lists that a setting names."""
 
@@ -238,8 +238,9 @@ def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
     if name not in BY_NAME:
         raise SpecError("link", name, one_of(BY_NAME, name))
     settings = replace(settings, **{name: BY_NAME[name].read(text)})
-    line = given_line(settings) if name == "network" else None
+    line = line_between_places(settings) if name == "network" else None
     if line is None:
         return settings
     replica = settings.replica if len(set(sizes_of_sites(settings))) == 1 else "worker"
-    return replace(settings, replica=replica, **line_settings(line.link))
+    numbers = line_settings(line.link)
+    return replace(settings, replica=replica, bandwidth=numbers["bandwidth"], latency=numbers["latency"])

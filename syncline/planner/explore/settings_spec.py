@@ -13,7 +13,7 @@ from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import method_of, named
-from syncline.planner.explore.settings import BASELINE, BY_NAME, given_line, sizes_of_sites, to_query
+from syncline.planner.explore.settings import BASELINE, BY_NAME, line_between_places, sizes_of_sites, to_query
 from syncline.planner.projection.projections import refusal_of, with_steps_for
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.questions.explore import COMPRESSIONS, OWN, SITES, PageSettings
@@ -136,9 +136,8 @@ def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[
 
 def node_of(settings: PageSettings) -> int:
     """Return the number of workers of a node, over which tensor parallelism splits a matrix."""
-    inside = NETWORKS[settings.inside].network
-    is_node = settings.network == SITES and isinstance(inside, TwoLevel)
-    return min(*sizes_of_sites(settings), inside.per_node if is_node else TENSOR)
+    inside = NETWORKS[settings.inside].network if settings.network == SITES else None
+    return min(*sizes_of_sites(settings), inside.per_node if isinstance(inside, TwoLevel) else TENSOR)
 
 
 def replica_layout(settings: PageSettings) -> dict[str, int]:
@@ -173,10 +172,10 @@ def network_of(settings: PageSettings) -> Any:
     Raises:
         SpecError: the site has a node that is not full.
     """
-    given = given_line(settings)
-    if given is not None:
-        link = at_bandwidth(given.link, settings.bandwidth)
-        return network_fields(given.with_link(replace(link, latency_s=settings.latency)))
+    narrowest = line_between_places(settings)
+    if narrowest is not None:
+        link_between = replace(at_bandwidth(narrowest.link, settings.bandwidth), latency_s=settings.latency)
+        return network_fields(narrowest.with_link(link_between))
     inside, line = NETWORKS[settings.inside].network, line_of(settings)
     if settings.workers == 1:
         return line

@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.costmodel.network.paths import Floats
 from syncline.planner.explore.answers import Curves, Ranking, crossing
-from syncline.planner.explore.settings import BASELINE, format_count, given_line, sizes_of_sites
+from syncline.planner.explore.settings import BASELINE, format_count, line_between_places, sizes_of_sites
 from syncline.questions.explore import SITES, PageSettings
 from syncline.units import format_bandwidth, format_seconds
 
@@ -76,8 +76,8 @@ def setting_line(settings: PageSettings) -> str:
 
 def line_name(settings: PageSettings) -> str:
     """Return the line whose bandwidth the curves vary, in words."""
-    given = given_line(settings)
-    return "a site's line" if given is None else f"the narrowest line ({given.link.name or given.name})"
+    line = line_between_places(settings)
+    return "a site's line" if line is None else f"the narrowest line ({line.link.name or line.name})"
 
 
 def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:

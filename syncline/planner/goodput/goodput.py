@@ -1,4 +1,4 @@
-"""A planned training as the failure model sees it, and the goodput that failures leave."""
+"""A planned training as inputs of the failure model, and its goodput: the fraction of time in steps that count."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from syncline.specs.failures import Recovery
 
 
 class FailingTraining(NamedTuple):
-    """The facts about a training that the failure model needs.
+    """The properties of a training that the failure model needs.
 
     Attributes:
-        workers: P, the number of workers.
+        workers: number of workers.
         copies: number of complete model copies that can each continue without the others, all on equally many workers;
             1: every worker needs all others.
         exchanges_every: number of steps between exchanges of the copies.
         state_bytes: bytes of a checkpoint.
         step_s: seconds of a step in which nothing fails.
-        steps: T, the number of steps.
+        steps: number of steps.
         rejoin_s: seconds in which a returning copy fetches its state over the network; None if no network is known.
     """
 
@@ -55,19 +55,17 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
     Args:
         method: synchronisation method between the replicas.
         model: the parameters' shapes, or their number.
-        replicas: M, the number of replicas.
+        replicas: number of replicas.
     """
     tensors = tensors_of(model)
-    period = (
-        min((exchange.period for exchange in method.exchanges(tensors, replicas)), default=1) if replicas > 1 else 1
-    )
-    state_elements, feedback_elements = (
-        method.kept_elements(tensors, replicas),
-        method.error_feedback_elements(tensors, replicas),
-    )
-    numbers = elements(tensors) + float(state_elements)
-    stored = replicas * numbers if period > 1 else numbers + (replicas - 1) * feedback_elements
-    return KeptState(FP32_BYTES * stored, FP32_BYTES * numbers, period)
+    periods = [exchange.period for exchange in method.exchanges(tensors, replicas)] if replicas > 1 else []
+    period = min(periods, default=1)
+    replica_elements = elements(tensors) + float(method.kept_elements(tensors, replicas))
+    feedback_elements = method.error_feedback_elements(tensors, replicas)
+    # Replicas that exchange in every step differ only in their error feedback.
+    shared_elements = replica_elements + (replicas - 1) * feedback_elements
+    all_elements = replicas * replica_elements if period > 1 else shared_elements
+    return KeptState(FP32_BYTES * all_elements, FP32_BYTES * replica_elements, period)
 
 
 def failing_training(
@@ -80,15 +78,16 @@ def failing_training(
     step_s: float,
     steps: float,
 ) -> FailingTraining:
-    """Return a projected training as the failure model sees it.
+    """Return a projected training as inputs of the failure model.
 
     Args:
         method: synchronisation method between the replicas.
         state: `kept_state` of the replicas.
-        network: network from which a returning copy fetches its state.
-        workers: P.
-        replicas: M.
-        sharding: the states that are sharded; in data parallelism over all replicas, so that none continues alone.
+        network: network over which a returning copy fetches its state.
+        workers: number of workers.
+        replicas: number of replicas.
+        sharding: the states that are sharded; data parallelism shards over all replicas, so that no replica can
+            continue alone.
         step_s: seconds of a step in which nothing fails.
         steps: number of steps of the training.
     """
@@ -120,7 +119,7 @@ class Goodput:
     stuck: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return everything but the reason of a training that is stuck as fields of a row."""
+        """Return the fields of a row, without the reason of a training that is stuck."""
         return {
             "recovery": self.recovery,
             "checkpoint_interval_s": self.interval_s,

@@ -1,7 +1,7 @@
 """Goodput of a planned training: its recovery, its checkpoint interval, and the share of its time that counts.
 
-A training whose workers exchange in every step restarts from the last checkpoint. Replicas that exchange only now and
-then each hold a complete model, so the remaining replicas continue. ``recovery`` of the failures selects either way for
+A training whose workers exchange in every step restarts from the last checkpoint. Replicas that exchange less often
+each have a complete model, so the remaining replicas continue. ``recovery`` of the failures selects either way for
 every training that allows it.
 """
 
@@ -14,7 +14,7 @@ from syncline.planner.goodput.expected import reformed_goodput, restarted_goodpu
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
 from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import MOST_IN_VAIN
+from syncline.sim.failures.outcome import MAX_FAILURES_IN_A_ROW
 from syncline.sim.failures.restarts import RestartedTraining
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.specs.failures import FailuresSpec, Recovery, check_workers, fault_tolerant_group, has_closed_form
@@ -49,7 +49,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
             failures, training.workers, saving.join_s, training.step_s, training.copies, training.exchanges_every
         )
         goodput = reformed_goodput(failures, group, saving, interval_s, work_s)
-    stuck = _never(failures, training, saving, interval_s)
+    stuck = _stuck_reason(failures, training, saving, interval_s)
     if stuck is None and goodput is None:
         goodput, stuck = simulated_goodput(failures, training, SEEDS)
     share = 0.0 if stuck or goodput is None else goodput
@@ -57,7 +57,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
 
 
 def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
-    """Return ``elastic`` if the training allows it and the failures do not request a restart, else ``restart``.
+    """Return ``elastic`` if the remaining replicas can continue and no restart is requested, else ``restart``.
 
     Replicas that exchange in every step re-form only on request.
     """
@@ -82,38 +82,41 @@ def simulated_goodput(
         outages = failures.outages_of(training.workers, seed)
         if failures.recovery == "elastic":
             copy_workers = -(-training.workers // training.copies)
-            group = failures.model_copy(update={"min_workers": -(-failures.min_workers // copy_workers)}).failing_group(
-                training.copies
-            )
-            endless = SavedSteps(steps * training.copies + MOST_IN_VAIN, equal_step_ends(training.step_s), saving)
-            hit = copy_outages(outages, copy_workers)
-            period = training.exchanges_every
-            played = ElasticTraining(group, steps, lambda _, work=endless: work, hit, period=period).simulate()  # type: ignore[misc]
+            min_copies = -(-failures.min_workers // copy_workers)
+            group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
+            max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
+            work = SavedSteps(max_steps, equal_step_ends(training.step_s), saving)
+            outages, period = copy_outages(outages, copy_workers), training.exchanges_every
+            costs = ElasticTraining(group, steps, lambda _, work=work: work, outages, period=period).simulate()  # type: ignore[misc]
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
-            played = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
-        if played.stuck is not None:
-            return 0.0, played.stuck
-        goodputs.append(played.goodput)
+            costs = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
+        if costs.stuck is not None:
+            return 0.0, costs.stuck
+        goodputs.append(costs.goodput)
     return sum(goodputs) / seeds, None
 
 
 def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outage]:
-    """Yield each outage of workers as the outage of the model copies that it hits; a copy has ``copy_workers``."""
+    """Yield each outage of workers as an outage of model copies; a copy has ``copy_workers`` workers."""
     for outage in outages:
         yield outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
 
 
 def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
+    """Return the cost and timing of the training's checkpoints."""
     return failures.checkpoint_costs(
         training.step_s, training.workers, training.state_bytes, training.copies, training.rejoin_s
     )
 
 
-def _never(
+def _stuck_reason(
     failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes, interval_s: float | None
 ) -> str | None:
-    """Return the reason if the training would make no progress in a thousand attempts, else None."""
+    """Return the reason if the training would make no progress in a thousand attempts, else None.
+
+    An attempt of t seconds succeeds with probability ``exp(-t / mtbf)``.
+    """
     if not has_closed_form(failures):
         return None
     mtbf_s = failures.mtbf_s(training.workers)
@@ -123,11 +126,9 @@ def _never(
         needed_s = repair_s + failures.restart_time + saving.reload_s + work_s + saving.stop_s
         phase = f"{'a repair, ' if repair_s else ''}a restart and the steps to a checkpoint"
     else:
-        needed_s, phase = (
-            failures.detection_timeout + failures.regroup_time + training.step_s,
-            "forming a group and a step",
-        )
-    if needed_s <= mtbf_s * math.log(MOST_IN_VAIN):
+        needed_s = failures.detection_timeout + failures.regroup_time + training.step_s
+        phase = "forming a group and a step"
+    if needed_s <= mtbf_s * math.log(MAX_FAILURES_IN_A_ROW):
         return None
     needed, mtbf = format_seconds(needed_s), format_seconds(mtbf_s)
     return f"no progress possible: {phase} take {needed}, and something fails every {mtbf}"

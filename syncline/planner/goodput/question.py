@@ -32,7 +32,7 @@ class GoodputQuestion:
 
     Args:
         failures: failure model of the machines and their checkpoints.
-        workers: numbers of workers, P.
+        workers: numbers of workers.
         step_s: seconds of a step in which nothing fails.
         recoveries: ways to continue after a failure.
         intervals: seconds of work between checkpoints, ``best`` or ``never``.
@@ -71,7 +71,7 @@ class GoodputQuestion:
 
     @property
     def work_s(self) -> float:
-        """Return an upper limit of the seconds of failure-free steps."""
+        """Return an upper limit on the seconds of the training's steps without failures."""
         return self.for_s if self.steps is None else self.steps * self.step_s
 
     def with_recovery(self, recovery: str, interval: Any) -> FailuresSpec:
@@ -111,13 +111,14 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
 
 
 MOST_SEEDS = 10_000
+"""Limit on the number of simulations."""
 
 MOST_WORKERS = 10**7
 """Limit on the number of workers, because failures are drawn for each worker."""
 
 
 def interval_of(value: Any) -> Any:
-    """Return an interval as a user writes it."""
+    """Return a checkpoint interval, from ``best``, ``never`` or a time as a user writes it."""
     if isinstance(value, str) and value in ("best", "never"):
         return CheckpointSpec.model_validate({"interval": value}).interval
     return seconds(value)

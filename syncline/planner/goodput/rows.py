@@ -34,7 +34,7 @@ def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
 def simulate_training(
     question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes, seed: int
 ) -> FailureCosts:
-    """Simulate one training with the failures that a seed draws, and return what they cost."""
+    """Return the costs of the failures that a seed draws, from a simulation of one training."""
     group, outages = failures.failing_group(workers), failures.outages_of(workers, seed)
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
@@ -43,8 +43,8 @@ def simulate_training(
             group, steps, question.step_s, question.period, saving.join_s, outages, until_s
         )
     if recovery == "elastic":
-        endless = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
-        return ElasticTraining(group, steps, lambda _: endless, outages, until_s, period=question.period).simulate()
+        work = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
+        return ElasticTraining(group, steps, lambda _: work, outages, until_s, period=question.period).simulate()
     work = SavedSteps(steps, equal_step_ends(question.step_s), saving)
     return RestartedTraining(group, work, outages, until_s).simulate()
 

@@ -25,6 +25,7 @@ def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> li
 
 
 def _best(row: dict[str, Any]) -> str:
+    """Return the remark on the best checkpoint interval; empty if none is best."""
     best_s = row["best_interval_s"]
     if row["recovery"] != "restart" or not best_s or row["best_interval_high_s"] == best_s:
         return ""

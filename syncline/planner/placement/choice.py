@@ -1,6 +1,6 @@
-"""The placement of a pipeline's ranks on a network as its spec asks for it; of several candidates the fastest.
+"""The placement of a pipeline's ranks on a network that its spec names; of several candidates the fastest.
 
-Candidates are timed by the event simulation of the schedule itself, and by no other clock.
+The event simulation of the schedule itself times the candidates.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NAMED, SEARCHED = "by rank", "searched"
 
 @dataclass(frozen=True, eq=False)
 class PlacedPipeline:
-    """A simulated pipeline whose ranks have a position each on a network.
+    """A simulated pipeline whose ranks each have a position on a network.
 
     Attributes:
         placement: name of the placement: ``given``, a rule, ``by rank`` or ``searched``.
-        ranks: place of each rank, by name on a matrix, else by position, ``(P,)``; empty if the network says it.
+        ranks: place of each rank, by name on a matrix, else by position; empty if the network has the placement.
         network: the network or topology of the simulation.
-        timeline: of the simulation.
-        candidates: seconds of each placement that was timed, by name.
+        timeline: timeline of the simulation.
+        candidates: makespan of each simulated placement in seconds, by name.
     """
 
     placement: str
@@ -52,7 +52,7 @@ class PlacedPipeline:
 
 
 def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPipeline:
-    """Simulate a schedule of a spec on a network, with its ranks where the spec's ``placement`` says.
+    """Return a simulation of a schedule of a spec on a network, in the fastest placement that the spec allows.
 
     Raises:
         SynclineError: a schedule that cannot finish.
@@ -74,20 +74,20 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
 
 
 def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str, Ints]:
-    """Return the positions of all ranks of each candidate."""
+    """Return the positions of all ranks, ``(ranks,)``, in each candidate, by name."""
     ranks = spec.stages * spec.replicas
     if not isinstance(spec.placement, str):
         return {NAMED: np.array(spec.positions(network))}
     ordered = by_place(network, ranks, spec.message_bytes())
-    ruled = {
+    by_rule = {
         rule: ruled_positions(rule, ordered, spec.stages, spec.replicas) for rule in (STAGES_INSIDE, REPLICAS_INSIDE)
     }
-    if spec.placement in ruled:
-        return {spec.placement: ruled[spec.placement]}
-    starts = {GIVEN: np.arange(ranks)} | ruled
+    if spec.placement in by_rule:
+        return {spec.placement: by_rule[spec.placement]}
+    starts = {GIVEN: np.arange(ranks)} | by_rule
     joined = topology(network, position_count(network, ranks))
-    alike = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(joined.workers)
-    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), joined), starts, alike)
+    classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(joined.workers)
+    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), joined), starts, classes)
     return starts | {SEARCHED: searched.positions}
 
 
@@ -97,7 +97,8 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
     pipeline = spec.pipeline(schedule)
     return PipelineWork(
         spec.stages, spec.replicas, spec.microbatches, spec.flushes, tuple(forward),
-        tuple(b + w for b, w in zip(backward, weight, strict=True)), pipeline.activation_bytes,
+        tuple(input_s + weight_s for input_s, weight_s in zip(backward, weight, strict=True)),
+        pipeline.activation_bytes,
         tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, spec.averaging, tuple(pipeline.updates_s()),
     )  # fmt: skip
 
@@ -109,7 +110,7 @@ def _placed_topology(network: Network, positions: Ints) -> NetworkLike:
 
 
 def _places(network: Network, positions: Ints) -> list[Any]:
-    """Return the name of each rank's place on a matrix; else its position."""
+    """Return the name of each rank's place on a matrix, or the position on other networks."""
     if isinstance(network, Matrix):
         return [network.places[network.ranks[position]] for position in positions.tolist()]
     return [int(position) for position in positions]

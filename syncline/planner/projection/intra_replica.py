@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.costmodel import ModelShape, NoClosedForm
 from syncline.costmodel.collectives.policies import Algorithms
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.groups import message_s
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
@@ -79,8 +79,8 @@ class IntraReplica:
             def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
                 among = np.full((1,) * ndim, count)
                 nbytes = call.payload_bytes
-                priced = carried(
-                    call.collective, among, nbytes, links, algorithm, otherwise=simulated_s, groups=[call.ranks]
+                priced = collective_prices(
+                    call.collective, among, nbytes, links, algorithm, timer=simulated_s, groups=[call.ranks]
                 )
                 return slower * priced.seconds
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime, TensorShape
-from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, HOW, PricedMany
+from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, TIME_SOURCES, CollectivePrices
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
@@ -187,7 +187,7 @@ class ProjectionPlan:
             workers, size = selection.along(self.replicas), selection.of_traffic(part.payload_bytes)
             workers = workers if part.group is None else np.full_like(workers, len(part.group))
             encode_s = 0.0 if rate is None else slower * selection.of_traffic(part.encoded_bytes) / rate
-            opening = after_idling(part.collective, workers, size, selection.network, priced.names, priced.chosen)
+            opening = after_idling(part.collective, workers, size, selection.network, priced.names, priced.name_index)
             longer = None if opening is None else opening.times(selection.factors.communication)
             return selection.factors.communication * _seconds_or_zero(priced), encode_s, longer
 
@@ -234,7 +234,7 @@ class ProjectionPlan:
             compute_s, self.held[number], self.workers, selection, self.spec.algorithm_on(selection.network)
         )
 
-    def call_cost(self, call: Call, selection: PricedSettings) -> PricedMany:
+    def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
         """Return the algorithm that carries a call, and its cost."""
         size, settings = selection.of_traffic(call.payload_bytes), selection.settings
         key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
@@ -246,7 +246,7 @@ class ProjectionPlan:
             elif self.layout.workers > 1:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
             workers, algorithm = selection.along(self.workers), self.spec.algorithm_on(selection.network)
-            selection.cache[key] = carried(
+            selection.cache[key] = collective_prices(
                 call.collective, workers, size, selection.network, algorithm, self.spec.protocol, simulated_s, groups
             )
         return selection.cache[key]
@@ -257,12 +257,12 @@ class ProjectionPlan:
         A setting whose plan does not fit into memory has no time.
 
         Returns:
-            Texts, ``HOW`` first and then reasons why there is no time, and the index of each setting's text, ``(S, 1)``
-            or ``(S, n)`` for n links.
+            Texts, ``TIME_SOURCES`` first and then reasons why there is no time, and the index of each setting's text,
+            ``(S, 1)`` or ``(S, n)`` for n links.
         """
-        texts = {text: code for code, text in enumerate(HOW)}
+        texts = {text: code for code, text in enumerate(TIME_SOURCES)}
         fits = self.held[number].fits
-        if all(entry.ways == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
+        if all(entry.sources == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
             return list(texts), np.zeros((1, 1), dtype=np.int64)
         ndim = axes_of(network)
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
@@ -273,9 +273,9 @@ class ProjectionPlan:
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
                 for part in split_call(call, self.spec.overlap, traffic.on(network).buckets):
                     priced = self.call_cost(part, selection)
-                    code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.ways])
+                    code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.sources])
                     new_codes = np.reshape(
-                        code_of[priced.known_by], (len(settings) if np.ndim(priced.known_by) else 1, -1)
+                        code_of[priced.source_index], (len(settings) if np.ndim(priced.source_index) else 1, -1)
                     )
                     codes[settings] = np.maximum(codes[settings], new_codes)
         for setting in np.flatnonzero(~fits).tolist():
@@ -311,7 +311,7 @@ class ProjectionPlan:
         for call in calls:
             float_call = call._replace(payload_bytes=1.0 * call.payload_bytes)
             priced = self.call_cost(float_call, selection)
-            pairs = numbers * len(priced.names) + priced.chosen
+            pairs = numbers * len(priced.names) + priced.name_index
             used, inverse = np.unique(pairs, return_inverse=True)
             numbers = inverse.reshape(pairs.shape)
             combined = [(*combined[i // len(priced.names)], priced.names[i % len(priced.names)]) for i in used.tolist()]
@@ -328,9 +328,9 @@ def _each_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exch
     return (exchanges, []) if any(exchange.period == 1 for exchange in rare) else (regular, rare)
 
 
-def _seconds_or_zero(priced: PricedMany) -> FloatOrArray:
-    """Return the seconds of a priced call, or 0 if they are unknown, which ``known_by`` reports."""
-    if priced.ways == (CLOSED_FORM,):
+def _seconds_or_zero(priced: CollectivePrices) -> FloatOrArray:
+    """Return the seconds of a priced call, or 0 if they are unknown, which ``source_index`` reports."""
+    if priced.sources == (CLOSED_FORM,):
         return priced.seconds
     return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
 

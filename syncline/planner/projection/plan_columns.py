@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Link, Network, bytes_per_step
-from syncline.costmodel.collectives.closed_prices import HOW
+from syncline.costmodel.collectives.closed_prices import TIME_SOURCES
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
@@ -99,8 +99,8 @@ def plan_columns(
     rows = np.broadcast_to(plan.able[:, None, :], shape)
     times = {name: np.zeros(shape) for name in (*TIMES, *INSIDE)}
     texts: dict[str, int] = {}
-    evaluators = {evaluator: code for code, evaluator in enumerate(HOW)}
-    algorithms, known_by = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    evaluators = {evaluator: code for code, evaluator in enumerate(TIME_SOURCES)}
+    algorithms, source_index = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     groups = network_groups(networks)
     computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
     bounded = StepTimeVariants(*(np.zeros(shape) for _ in StepTimeVariants._fields))
@@ -125,10 +125,10 @@ def plan_columns(
             code_of = np.array(
                 [evaluators.setdefault(evaluator, len(evaluators)) for evaluator in reasons], dtype=np.int64
             )
-            known_by[:, places, number] = code_of[codes]
-    if len(evaluators) > len(HOW):  # some times are unknown
+            source_index[:, places, number] = code_of[codes]
+    if len(evaluators) > len(TIME_SOURCES):  # some times are unknown
         for name in ("step_time_s", "communication_s", "exposed_communication_s"):
-            times[name][known_by >= len(HOW)] = np.nan
+            times[name][source_index >= len(TIME_SOURCES)] = np.nan
     step_s, communication_s = times["step_time_s"], times["communication_s"]
     step_low_s, step_high_s = combined_bounds(step_s, bounded)
     speedup = ratio(step_s[:, :, :1], step_s)
@@ -161,8 +161,10 @@ def plan_columns(
         "overlap": coded(0, [spec.overlap]),
         "precision": coded(0, [spec.number_format]),
         "algorithm": coded(algorithms, list(texts)),
-        "timed_by": coded(np.minimum(known_by, len(HOW)), (*HOW, None)),
-        "not_timed": coded(np.maximum(known_by - len(HOW) + 1, 0), (None, *list(evaluators)[len(HOW) :])),
+        "timed_by": coded(np.minimum(source_index, len(TIME_SOURCES)), (*TIME_SOURCES, None)),
+        "not_timed": coded(
+            np.maximum(source_index - len(TIME_SOURCES) + 1, 0), (None, *list(evaluators)[len(TIME_SOURCES) :])
+        ),
         **{name: flat(times[name]) for name in (*TIMES[:-1], *INSIDE)},
         "communication_share": flat(share),
         "exposed_communication_s": flat(times["exposed_communication_s"]),
@@ -179,7 +181,7 @@ def plan_columns(
         "basis": coded(rests_on[:, :, None], bases),
     }
     if with_thresholds:
-        for name, (when, *rates) in _thresholds(plan, groups, known_by == 0, computing, communicating).items():
+        for name, (when, *rates) in _thresholds(plan, groups, source_index == 0, computing, communicating).items():
             columns[name] = coded(when, WHEN)
             columns |= {f"{name}{end}_bandwidth_bytes_per_s": flat(r) for end, r in zip(ENDS, rates, strict=True)}
     for name, values in _memory(plan).items():

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime
-from syncline.costmodel.collectives.closed_prices import PricedMany
+from syncline.costmodel.collectives.closed_prices import CollectivePrices
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import ProjectSpec
 
 A = TypeVar("A")
 
-Known = dict[Any, PricedMany]
+Known = dict[Any, CollectivePrices]
 """A cache of priced collectives on one network, for all methods that send the same."""
 
 

@@ -92,7 +92,7 @@ def _reason(row: Record, spec: ProjectSpec) -> str:
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
     fields = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
-    beyond = [name for name, span in fit.seen.items() if name in fields and span.beyond(fields[name]) != 1]
+    beyond = [name for name, span in fit.seen.items() if name in fields and span.factor_outside(fields[name]) != 1]
     if not beyond:
         return str(row["loss_unknown"])
     texts = (

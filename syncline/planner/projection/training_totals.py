@@ -201,7 +201,7 @@ def _losses(
             prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
             equal = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
-            prediction = equal[0].at
+            prediction = equal[0].prediction
     except SpecError as error:
         unknown = str(error)
     fields = {
@@ -268,7 +268,7 @@ def training_cost(
         seconds: duration with lower and upper bound; None if it is unknown.
         sent: bytes that leave sites, all together.
     """
-    power, idle = prices.powered(BOARD_POWER_W.get(row["hardware"], (None, ""))[0])
+    power, idle = prices.busy_power_w(BOARD_POWER_W.get(row["hardware"], (None, ""))[0]), prices.idle_power_w
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
     fields: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
     for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):

@@ -1,8 +1,8 @@
 """The best plan for a target among all methods, layouts and memory plans that `syncline advise` considers.
 
-A rough search first finds the value at which each plan meets the deadline, from its step without bounds. The best plans
-are then solved like any other method. The search runs again on the network of the first answer, because another layout
-may be the fastest there.
+A rough search first finds the value at which each plan meets the deadline, from the plan's step without bounds. The
+best plans are then solved like any other method. The search runs again on the network of the first answer, because
+another layout may be the fastest on that network.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:
-            rows += _of_network(question, spec, network)
+            rows += _plan_rows(question, spec, network)
     return same_names(rows)
 
 
@@ -110,26 +110,26 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     )
 
 
-def _of_network(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
     advice = as_advice_question(question, spec, network, question.own_methods)
     variable = question.decision_variable(spec, network, spec.methods[0])
-    searched = network
-    rough: dict[tuple[Any, ...], RoughPlan] = {}
+    search_network = network
+    rough_plans: dict[tuple[Any, ...], RoughPlan] = {}
     for _ in range(SEARCHES):
-        plans, _ = search_plans(advice.on(searched))
-        new = [plan for plan in plans if _key(plan) not in rough]
-        rough |= {_key(rough_plan.plan): rough_plan for rough_plan in _rough_plans(question, advice, variable, new)}
-        best = _best_first(list(rough.values()), variable)
-        if not new or not best or best[0].value is None:
+        plans, _ = search_plans(advice.on(search_network))
+        new_plans = [plan for plan in plans if _key(plan) not in rough_plans]
+        for rough_plan in _rough_plans(question, advice, variable, new_plans):
+            rough_plans[_key(rough_plan.plan)] = rough_plan
+        best = _best_first(list(rough_plans.values()), variable)
+        if not new_plans or not best or best[0].value is None:
             break
-        searched = variable.at(best[0].value).network
+        search_network = variable.at(best[0].value).network
     rows: list[dict[str, Any]] = []
     for name in (KNOWN, UNKNOWN):
-        of_list = [candidate for candidate in _best_first(list(rough.values()), variable) if candidate.list == name]
-        parallel = [candidate for candidate in of_list if candidate.plan.method.sends_in_backward]
-        finalists = of_list[:FINALISTS] + [
-            candidate for candidate in parallel[:1] if candidate not in of_list[:FINALISTS]
-        ]
+        candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]
+        finalists = candidates[:FINALISTS]
+        data_parallel = [candidate for candidate in candidates if candidate.plan.method.sends_in_backward]
+        finalists += [candidate for candidate in data_parallel[:1] if candidate not in finalists]
         answers = [_exact_answer(question, advice, network, candidate) for candidate in finalists]
         rows += [answer.flat() for answer in ranked_answers(answers)]
     if not rows:
@@ -138,27 +138,29 @@ def _of_network(question: InverseProblem, spec: ProjectSpec, network: Network) -
 
 
 def _key(plan: TrainingPlan) -> tuple[Any, ...]:
+    """Return what distinguishes plans: the setting and the method's name."""
     return plan.setting, plan.method.name
 
 
 def _rough_plans(
     question: InverseProblem, advice: AdviceQuestion, variable: DecisionVariable, plans: Sequence[TrainingPlan]
 ) -> list[RoughPlan]:
-    """Return the plans that fit, with the approximate value at which each meets the deadline."""
+    """Return the plans that fit into memory, with the approximate value at which each meets the deadline."""
     deadline_s = question.targets.deadline_s
     assert deadline_s is not None
-    out = []
+    rough_plans = []
     for row in price_plans(advice, plans):
         if row["fits"] is False or row["time_s"] is None:
             continue
         prepared_plan = prepared(advice, row["plan"], row["tokens"])
         value = _crossing(prepared_plan, variable, deadline_s)
-        out.append(RoughPlan(row["plan"], row["tokens"], KNOWN if row["loss_unknown"] is None else UNKNOWN, value))
-    return out
+        name = KNOWN if row["loss_unknown"] is None else UNKNOWN
+        rough_plans.append(RoughPlan(row["plan"], row["tokens"], name, value))
+    return rough_plans
 
 
 def _crossing(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
-    """Return about where a plan meets the deadline: the hardest value if all values do, None if none does."""
+    """Return the approximate value from which a plan meets the deadline, the hardest if all do, None if none does."""
     easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
     def misses_deadline(value: float) -> bool:
@@ -175,6 +177,7 @@ def _crossing(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float)
 
 
 def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[RoughPlan]:
+    """Return the plans by value: a low bandwidth or a long latency first, plans that miss the deadline last."""
     sign = 1.0 if variable.name == "bandwidth" else -1.0
     return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
 
@@ -182,7 +185,7 @@ def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[
 def _exact_answer(
     question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
 ) -> SolvedAnswer:
-    """Return the answer for a plan, solved like any method, from a projection on the plan's own tokens."""
+    """Return the answer for a plan, solved like any method, from a projection on the plan's tokens."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)

@@ -23,8 +23,8 @@ from syncline.planner.projection.plan_columns import network_groups
 from syncline.planner.projection.project import project_all
 from syncline.planner.projection.rows import Known
 from syncline.planner.projection.training_totals import WholeTraining, method_covered, with_training
-from syncline.planner.solving.targets import SolveTargets, ToldThree, margins, quantities
-from syncline.planner.solving.variables import DecisionVariable, TriedSetting, neighbours
+from syncline.planner.solving.targets import UNKNOWN_VALUE, BoundedValue, SolveTargets, margins, quantities
+from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, settings_on_networks
 from syncline.specs import ProjectSpec
 
 
@@ -33,83 +33,90 @@ class Evaluation(NamedTuple):
 
     Attributes:
         row: row of the projection, with the whole training if the question has one.
-        margins: ``(3,)``: as predicted, at the optimistic bound and at the pessimistic one; at least 0 if all targets
-            are met, nan if unknown.
-        decides: the target of the smallest margin.
-        reached: quantity of each target.
+        margins: margin as predicted, at the optimistic bound and at the pessimistic bound, ``(3,)``; at least 0 if all
+            targets are met, nan if unknown.
+        decides: name of the target with the smallest margin.
+        reached: quantity of each target, by its name.
         unknown: the reason if the margin is unknown, else None.
     """
 
     row: dict[str, Any]
     margins: Floats
     decides: str
-    reached: dict[str, ToldThree]
+    reached: dict[str, BoundedValue]
     unknown: str | None
 
 
 @dataclass
 class Trials:
-    """The values of one variable that were tried, each once.
+    """The evaluations at values of one variable, each value once.
 
     Args:
-        sought: the variable.
+        variable: the variable.
         targets: the targets to meet.
         training: options of the whole training.
         baseline: baseline of speedups.
+        known: evaluations so far, by value.
     """
 
-    sought: DecisionVariable
+    variable: DecisionVariable
     targets: SolveTargets
     training: WholeTraining
     baseline: MethodBase | None = None
     known: dict[float, Evaluation] = field(default_factory=dict)
 
     def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
-        """Return the trial of each value; new values are projected together."""
+        """Return the evaluation at each value; new values are projected together."""
         new = [value for value in dict.fromkeys(values) if value not in self.known]
-        trials = evaluate_settings([self.sought.at(value) for value in new], self.targets, self.training, self.baseline)
+        trials = evaluate_settings(
+            [self.variable.at(value) for value in new], self.targets, self.training, self.baseline
+        )
         self.known |= dict(zip(new, trials, strict=True))
         return [self.known[value] for value in values]
 
 
 def evaluate_settings(
-    settings: Sequence[TriedSetting], targets: SolveTargets, training: WholeTraining, baseline: MethodBase | None = None
+    settings: Sequence[ProjectionSetting],
+    targets: SolveTargets,
+    training: WholeTraining,
+    baseline: MethodBase | None = None,
 ) -> list[Evaluation]:
     """Return each setting's projection with its margins.
 
     Args:
-        settings: settings in order; adjacent ones of the same spec and method are priced at once.
+        settings: settings in order; adjacent settings of the same spec and method are priced at once.
         targets: the targets to meet.
         training: options of the whole training.
         baseline: baseline of speedups; the method itself by default.
     """
-    out: list[Evaluation] = []
-    for spec, method, networks in neighbours(settings):
+    evaluations: list[Evaluation] = []
+    for spec, method, networks in settings_on_networks(settings):
         methods = (method,) if baseline is None else (baseline, method)
         projected = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
         rows = project_all([projected], thresholds=False)[len(methods) - 1 :: len(methods)]
         method_spec = projected.model_copy(update={"methods": (method,)})
         if not training.is_nothing:
             rows = with_training(rows, [method_spec], training).as_plain()
-        parts = shares(method_spec, 0, networks) if targets.of_shares else [{} for _ in networks]
-        for row, part in zip(rows, parts, strict=True):
-            out.append(_evaluation(dict(row), part, method_spec, method, targets, training))
-    return out
+        network_shares = shares(method_spec, 0, networks) if targets.need_shares else [{} for _ in networks]
+        for row, step_shares in zip(rows, network_shares, strict=True):
+            evaluations.append(_evaluation(dict(row), step_shares, method_spec, method, targets, training))
+    return evaluations
 
 
 def _evaluation(
     row: dict[str, Any],
-    part: dict[str, ToldThree],
+    step_shares: dict[str, BoundedValue],
     spec: ProjectSpec,
     method: MethodBase,
     targets: SolveTargets,
     training: WholeTraining,
 ) -> Evaluation:
-    values: dict[str, ToldThree] = quantities(row)
-    values |= part if row["step_time_s"] is not None else dict.fromkeys(part, (None, None, None))
-    machine = spec.memory_machine
-    limit_bytes = usable_bytes(machine)
-    values["memory"] = (row["memory_bytes"] / limit_bytes,) * 3 if np.isfinite(limit_bytes) else (None,) * 3
+    """Return a row of a projection, and shares of its step, with the margins by which they meet the targets."""
+    values: dict[str, BoundedValue] = quantities(row)
+    values |= step_shares if row["step_time_s"] is not None else dict.fromkeys(step_shares, UNKNOWN_VALUE)
+    limit_bytes = usable_bytes(spec.memory_machine)
+    memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
+    values["memory"] = BoundedValue(memory_share, memory_share, memory_share)
     unknown = row["not_timed"]
     if targets.loss_penalty is not None:
         values["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
@@ -124,8 +131,8 @@ def _evaluation(
 
 def _loss_over_ddp(
     spec: ProjectSpec, method: MethodBase, row: dict[str, Any], training: WholeTraining
-) -> tuple[ToldThree, str | None]:
-    """Return the predicted loss over that of data parallelism, with bounds, or the reason why it is unknown."""
+) -> tuple[BoundedValue, str | None]:
+    """Return the predicted loss over data parallelism's loss, with bounds, or the reason why it is unknown."""
     scale = TrainingAtScale(
         method_covered(method),
         float(spec.model.parameters),
@@ -136,8 +143,8 @@ def _loss_over_ddp(
     try:
         ratio = relative_loss(scale, extrapolate=training.extrapolate)
     except SpecError as error:
-        return (None, None, None), str(error)
-    return (ratio.ratio, ratio.low, ratio.high), None
+        return UNKNOWN_VALUE, str(error)
+    return BoundedValue(ratio.ratio, ratio.low, ratio.high), None
 
 
 def _why_unknown(row: dict[str, Any], target: str) -> str:
@@ -161,7 +168,7 @@ ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
 
 
-def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, ToldThree]]:
+def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
     """Return the shares of a method's step on each network: predicted, best case and worst case.
 
     Args:
@@ -171,8 +178,8 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
     computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
-    out: list[dict[str, ToldThree]] = [{} for _ in networks]
-    for places, network in network_groups(networks):
+    shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
+    for indices, network in network_groups(networks):
         cache: Known = {}
 
         def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
@@ -186,11 +193,12 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
             return step_parts | {"exposed": np.where(exposed < ROUNDING, 0.0, exposed)}
 
         predicted = step_shares(AS_PREDICTED)
-        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(places))]
+        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(indices))]
         for name, share in predicted.items():
             low, high = combined_bounds(share, [variant[name] for variant in varied])
             ends = low, np.minimum(high, 1.0)
             best, worst = ends if name == "exposed" else ends[::-1]
-            for column, place in enumerate(places):
-                out[place][name] = float(share[0, column]), float(best[0, column]), float(worst[0, column])
-    return out
+            for column, index in enumerate(indices):
+                values = (float(value[0, column]) for value in (share, best, worst))
+                shares_by_network[index][name] = BoundedValue(*values)
+    return shares_by_network

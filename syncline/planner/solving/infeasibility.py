@@ -42,15 +42,15 @@ def why_never(trials: Trials) -> tuple[str, float]:
     """Return the reason why no value meets a target, and the value that comes nearest."""
     targets, training = trials.targets, trials.training
     values = sorted(trials.known)
-    results = [trials.known[tried_value] for tried_value in values]
-    if all(np.isnan(trial.margins[0]) for trial in results):
-        return results[-1].unknown or "nobody knows", values[-1]
-    nearest = int(np.nanargmax([trial.margins[0] for trial in results]))
-    value, best = values[nearest], results[nearest]
-    alone = _computing_alone(best, targets, training)
-    if alone:
-        return alone, value
-    reached = best.reached[best.decides][0]
+    evaluations = [trials.known[value] for value in values]
+    if all(np.isnan(evaluation.margins[0]) for evaluation in evaluations):
+        return evaluations[-1].unknown or "nobody knows", values[-1]
+    nearest = int(np.nanargmax([evaluation.margins[0] for evaluation in evaluations]))
+    value, best = values[nearest], evaluations[nearest]
+    reason = _computing_alone(best, targets, training)
+    if reason:
+        return reason, value
+    reached = best.reached[best.decides].predicted
     assert reached is not None
     reached_text = quantity_text(best.decides, reached, training)
     return _why_not(trials, value, best, reached_text), value
@@ -58,7 +58,7 @@ def why_never(trials: Trials) -> tuple[str, float]:
 
 def _why_not(trials: Trials, value: float, best: Evaluation, reached_text: str) -> str:
     """Return the reason why even the nearest value misses a target that computing alone would meet."""
-    variable = trials.sought
+    variable = trials.variable
     if best.decides == "memory":
         workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
         return f"it takes {reached_text}{workers_text}; --layout shares a replica out"
@@ -73,7 +73,7 @@ def _why_not(trials: Trials, value: float, best: Evaluation, reached_text: str) 
 
 def _limiting_part(trials: Trials, value: float) -> str:
     """Return whether this link's latency or the other links make a step wait at the highest bandwidth."""
-    setting, place = trials.sought.at(value), trials.sought.place
+    setting, place = trials.variable.at(value), trials.variable.place
     assert place is not None
     network = place.with_link(replace(at_bandwidth(place.link, value), latency_s=0.0))
     (trial,) = evaluate_settings([setting._replace(network=network)], trials.targets, trials.training, trials.baseline)
@@ -85,14 +85,14 @@ NOT_OF_TIME = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "mem
 
 
 def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
-    """Return the value of steps that never wait for the network, as text, if even those miss the target; else None."""
+    """Return the quantity without any waiting for the network, as text, if even it misses the target; else None."""
     row, name = best.row, best.decides
     step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
-    value, limit = best.reached[name][0], targets.specified[name]
+    value, limit = best.reached[name].predicted, targets.specified[name]
     if not step_s or value is None or name in NOT_OF_TIME:
         return None
-    part = (step_s - waits_s) / step_s
-    alone = value / part if name == "utilisation" else value * part
+    compute_share = (step_s - waits_s) / step_s
+    alone = value / compute_share if name == "utilisation" else value * compute_share
     if (alone >= limit) if name == "utilisation" else (alone <= limit):
         return None
     step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
@@ -104,6 +104,6 @@ def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTra
 
 
 def why_always(variable: DecisionVariable, nearest: Evaluation, training: WholeTraining, value: float) -> str:
-    """Return the reason why every value meets a target: the result at the worst value."""
-    reached: Any = nearest.reached[nearest.decides][0]
+    """Return the reason why every value meets a target: the quantity at ``value``, the nearest to missing it."""
+    reached: Any = nearest.reached[nearest.decides].predicted
     return f"met even at {variable.text(value)}: {quantity_text(nearest.decides, reached, training)}"

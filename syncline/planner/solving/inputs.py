@@ -18,8 +18,8 @@ from syncline.specs.cluster.links import parse_network_link, preset_link
 from syncline.specs.prices import parse_prices
 from syncline.units import parse_count, parse_seconds, parse_share
 
-METHODS_ASKED = ("ddp-adam", "diloco", "streaming-diloco")
-"""Default methods of a question."""
+DEFAULT_METHODS = ("ddp-adam", "diloco", "streaming-diloco")
+"""Methods of a question that names none."""
 
 BASELINE = "ddp-adam"
 """Default baseline of a speedup."""
@@ -27,13 +27,13 @@ BASELINE = "ddp-adam"
 
 @dataclass(frozen=True)
 class InverseInputs:
-    """The values of a question as targets, options and specs.
+    """The targets, options and specs of a question.
 
     Attributes:
-        asked: the question of a command line or of `sl.solve`.
+        inputs: the arguments of the command line or of `sl.solve`.
     """
 
-    asked: Solve
+    inputs: Solve
 
     def targets(self) -> SolveTargets:
         """Return the targets to meet.
@@ -43,10 +43,10 @@ class InverseInputs:
         """
 
         def read(name: str, parse: Any) -> Any:
-            value = getattr(self.asked, name)
+            value = getattr(self.inputs, name)
             return None if value is None else parse(value, name)
 
-        speedup = self.asked.speedup.removesuffix("x") if isinstance(self.asked.speedup, str) else self.asked.speedup
+        speedup = self.inputs.speedup.removesuffix("x") if isinstance(self.inputs.speedup, str) else self.inputs.speedup
         return SolveTargets(
             deadline_s=read("deadline", parse_seconds),
             budget=read("budget", parse_count),
@@ -56,7 +56,7 @@ class InverseInputs:
             exposed=read("exposed", parse_share),
             speedup=None if speedup is None else parse_count(speedup, "speedup"),
             loss_penalty=read("loss_penalty", parse_share),
-            memory=1.0 if self.asked.fits else None,
+            memory=1.0 if self.inputs.fits else None,
         )
 
     def training(self) -> WholeTraining:
@@ -66,14 +66,14 @@ class InverseInputs:
             SpecError: as `WholeTraining` and lists of prices do.
         """
         return WholeTraining(
-            None if self.asked.tokens is None else parse_count(self.asked.tokens, "tokens"),
-            self.asked.target_loss,
-            None if self.asked.prices is None else parse_prices(self.asked.prices),
-            self.asked.extrapolate,
+            None if self.inputs.tokens is None else parse_count(self.inputs.tokens, "tokens"),
+            self.inputs.target_loss,
+            None if self.inputs.prices is None else parse_prices(self.inputs.prices),
+            self.inputs.extrapolate,
         )
 
     def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
-        """Return the question about specs that are ready; the first of their methods is the baseline of a speedup.
+        """Return the question about these specs; the first of their methods is the baseline of a speedup.
 
         Args:
             variable: the variable to solve for.
@@ -86,15 +86,15 @@ class InverseInputs:
         targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
         if len(projections) < len(specs):
             raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
-        if self.asked.over is not None and targets.speedup is None:
-            raise SpecError("over", self.asked.over, "none, unless a speedup is asked for")
-        if variable == "workers" and self.asked.fits is None and all(map(_memory_known, projections)):
+        if self.inputs.over is not None and targets.speedup is None:
+            raise SpecError("over", self.inputs.over, "none, unless a speedup is asked for")
+        if variable == "workers" and self.inputs.fits is None and all(map(_memory_known, projections)):
             targets = replace(targets, memory=1.0)
         baseline = projections[0].methods[0] if targets.speedup is not None else None
         if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
             raise SpecError("methods", baseline.name, f"a method beside {baseline.name}, which speedups are over")
-        batch = None if self.asked.batch_tokens is None else parse_count(self.asked.batch_tokens, "batch_tokens")
-        if batch is not None and variable != "workers" and not self.asked.best:
+        batch = None if self.inputs.batch_tokens is None else parse_count(self.inputs.batch_tokens, "batch_tokens")
+        if batch is not None and variable != "workers" and not self.inputs.best:
             projections = [with_batch(spec, batch) for spec in projections]
         return InverseProblem(
             variable,
@@ -102,11 +102,11 @@ class InverseInputs:
             targets,
             self.training(),
             baseline,
-            self.asked.level,
-            offered_links(self.asked.among),
-            self.asked.most,
+            self.inputs.level,
+            offered_links(self.inputs.among),
+            self.inputs.most,
             batch,
-            self.asked.best,
+            self.inputs.best,
             own_methods,
         )
 
@@ -125,9 +125,9 @@ class InverseInputs:
             raise SpecError("spec", spec.name, "a projection; a paper's table has nothing to solve for")
         methods: list[Any] = names_of(options.methods)
         if not methods:
-            methods = list(spec.methods) if own_methods else list(METHODS_ASKED)
-        if self.asked.speedup is not None:
-            baseline = self.asked.over or BASELINE
+            methods = list(spec.methods) if own_methods else list(DEFAULT_METHODS)
+        if self.inputs.speedup is not None:
+            baseline = self.inputs.over or BASELINE
             named(baseline, "over")
             methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
         return variants(spec, Options(**vars(options) | {"methods": methods}))
@@ -142,8 +142,8 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     """Return the links to choose from.
 
     Args:
-        choices: names with commas between, or ``latency,bandwidth``; a list of these, or of links; ``=`` and a number
-            behind a link is the price of a month; or a mapping of names to prices.
+        choices: text, a list of texts or links, or a mapping of names to prices. A text has names with commas between,
+            or ``latency,bandwidth``; ``=`` and a number after a link is the price of a month.
 
     Raises:
         SpecError: an invalid link, a price that is not a number, or a link that appears twice.
@@ -151,11 +151,10 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     if choices is None:
         return []
     if isinstance(choices, Mapping):
-        offers = [_offered(name, price) for name, price in choices.items()]
+        offers = [_offered_link(name, price) for name, price in choices.items()]
     else:
         items = choices if isinstance(choices, list | tuple) else [choices]
-        parts = [part for item in items for part in _parts(item)]
-        offers = [_offered(*part) for part in parts]
+        offers = [_offered_link(link, price) for item in items for link, price in _links_with_prices(item)]
     names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:
@@ -163,7 +162,7 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     return offers
 
 
-def _parts(value: Any) -> list[tuple[Any, Any]]:
+def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
     """Return each link with its price, or None if it has no price."""
     if not isinstance(value, str):
         return [(value, None)]
@@ -171,17 +170,15 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
     try:
         parse_seconds(pieces[0])
     except SpecError:
-        named_links = pieces
+        texts = pieces
     else:
-        named_links = [value]  # a latency, and its bandwidth
-    return [(name.strip(), price if equals else None) for name, equals, price in map(_split, named_links)]
+        texts = [value]  # a latency, and its bandwidth
+    parts = [text.partition("=") for text in texts]
+    return [(name.strip(), price if equals else None) for name, equals, price in parts]
 
 
-def _split(text: str) -> tuple[str, str, str]:
-    return text.partition("=")
-
-
-def _offered(value: Any, price: Any) -> OfferedLink:
+def _offered_link(value: Any, price: Any) -> OfferedLink:
+    """Return a link, by its name or as a user writes it, with the price of a month."""
     month = None if price is None else parse_count(price, f"among.{value}")
     if isinstance(value, str) and "," not in value:
         return OfferedLink(preset_link(value, "among"), month)

@@ -1,4 +1,4 @@
-"""The links of a network, by the level that each joins, and the network with another link in one's place."""
+"""The links of a network, by the level that each joins, and the network with one of these links replaced."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LinkPlace:
 
     Args:
         name: name of the level that the link joins; empty for one link to every worker.
-        link: the link; the uplink of sites has the latency from site to site, half of it on each uplink.
-        with_link: returns the network with another link in its place.
+        link: the link; an uplink of sites has the latency from site to site, of which each uplink has half.
+        with_link: function that returns the network with another link in this place.
     """
 
     name: str
@@ -39,7 +39,7 @@ class LinkPlace:
 def link_places(network: Network) -> list[LinkPlace]:
     """Return the links of a network, from the innermost level to the outermost.
 
-    Those of a matrix are its lines by latency, and last all lines between its places together.
+    The links of a matrix are its lines by latency, and last all lines between its places together.
 
     Raises:
         SpecError: a network that is no link and has no levels, or sites whose uplinks differ.
@@ -57,66 +57,69 @@ def link_places(network: Network) -> list[LinkPlace]:
             raise SpecError("network", network.name, "sites whose uplinks are alike, or a cluster of levels")
         uplink = uplinks.pop()
 
-        def joined_by(link: Link) -> Network:
+        def with_uplink(link: Link) -> Network:
             return replace(network, uplink=replace(link, latency_s=link.latency_s / 2))
 
         return [
             LinkPlace("site", network.lan, lambda link: replace(network, lan=link)),
-            LinkPlace("uplink", replace(uplink, latency_s=2 * uplink.latency_s), joined_by),
+            LinkPlace("uplink", replace(uplink, latency_s=2 * uplink.latency_s), with_uplink),
         ]
     if isinstance(network, MultiLevel):
-        return [_of_level(network, number) for number in range(len(network.levels))]
+        return [_level_place(network, number) for number in range(len(network.levels))]
     if isinstance(network, Matrix):
-        return _lines_of(network)
+        return _matrix_places(network)
     raise SpecError("network", network.name, "one link to everybody, nodes, sites, levels or places")
 
 
-MOST_LINES = 16
-"""Largest number of different lines that have a name of their own."""
+MAX_LINES = 16
+"""Largest number of different lines that have a place each."""
 
 
-def _lines_of(network: Matrix) -> list[LinkPlace]:
-    """Return the different lines of a matrix, the one of least latency first, then all lines between places together.
+def _matrix_places(network: Matrix) -> list[LinkPlace]:
+    """Return the different lines of a matrix, the line of least latency first, then all lines between places together.
 
-    Equal lines change together. A matrix of many different lines has only those inside and those between places.
+    Equal lines change together. A matrix of many different lines has two places: the lines inside places, and the lines
+    between places.
     """
     groups = [group for group in link_groups(network) if group.name in (INSIDE, BETWEEN)]
-    together = [_together(network, group) for group in groups]
-    if sum(len(group.links) for group in groups) > MOST_LINES:
-        return together
+    group_places = [_group_place(network, group) for group in groups]
+    if sum(len(group.links) for group in groups) > MAX_LINES:
+        return group_places
     lines = {replace(line, name=""): line for row in network.lines for line in row if line is not None}
-
-    def place(numbers: Link, line: Link) -> LinkPlace:
-        def change(other: Link, link: Link) -> Link:
-            return replace(link, name=other.name) if replace(other, name="") == numbers else other
-
-        def with_link(link: Link) -> Network:
-            changed = with_links(network.lines, lambda other: change(other, link))
-            return replace(network, lines=changed)
-
-        return LinkPlace(line.name, line, with_link)
-
-    places = [place(numbers, line) for numbers, line in lines.items()]
+    places = [_line_place(network, line) for line in lines.values()]
     by_latency = sorted(places, key=lambda place: float(place.link.latency_s))
-    return [*by_latency, *together[-1:]] if len(places) > 1 else by_latency
+    return [*by_latency, *group_places[-1:]] if len(places) > 1 else by_latency
 
 
-def _together(network: Matrix, group: LinkGroup) -> LinkPlace:
-    """Return the place of several lines, which the narrowest stands for: another one in its place scales all."""
+def _line_place(network: Matrix, line: Link) -> LinkPlace:
+    """Return the place of a line and of all lines with equal numbers, which keep their names."""
 
     def with_link(link: Link) -> Network:
-        now = group.link
-        rate = float(link.bandwidth_bytes_per_s) / float(now.bandwidth_bytes_per_s)
-        latency = float(link.latency_s) / float(now.latency_s) if now.latency_s else 1.0
-        changed = with_links(
-            network.lines, lambda line: scaled_link(line, rate, latency) if line in group.links else line
-        )
-        return replace(network, lines=changed)
+        def replaced(other: Link) -> Link:
+            return replace(link, name=other.name) if replace(other, name=line.name) == line else other
+
+        return replace(network, lines=with_links(network.lines, replaced))
+
+    return LinkPlace(line.name, line, with_link)
+
+
+def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
+    """Return the place of several lines, as their narrowest line; another link in its place scales all lines."""
+
+    def with_link(link: Link) -> Network:
+        narrowest = group.link
+        bandwidth_factor = float(link.bandwidth_bytes_per_s) / float(narrowest.bandwidth_bytes_per_s)
+        latency_factor = float(link.latency_s) / float(narrowest.latency_s) if narrowest.latency_s else 1.0
+
+        def scaled(line: Link) -> Link:
+            return scaled_link(line, bandwidth_factor, latency_factor) if line in group.links else line
+
+        return replace(network, lines=with_links(network.lines, scaled))
 
     return LinkPlace(group.name, group.link, with_link)
 
 
-def _of_level(network: MultiLevel, number: int) -> LinkPlace:
+def _level_place(network: MultiLevel, number: int) -> LinkPlace:
     level = network.levels[number]
 
     def with_link(link: Link) -> Network:

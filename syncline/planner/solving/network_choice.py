@@ -1,4 +1,4 @@
-"""The cheapest of several links in the place of one: the cost of each, and whether it meets a target."""
+"""The cheapest of several links that could replace one: the cost of each, and whether it meets a target."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from syncline.planner.solving.feasible_intervals import BOUNDS
 from syncline.planner.solving.infeasibility import quantity_text
 from syncline.planner.solving.link_selection import place_of
 from syncline.planner.solving.question import InverseProblem, OfferedLink
-from syncline.planner.solving.variables import TriedSetting
+from syncline.planner.solving.variables import ProjectionSetting
 from syncline.specs import ProjectSpec
 
 MONTH_S = 365.25 / 12 * 86400.0
+"""Seconds of a mean month."""
 
 
 def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
@@ -35,13 +36,14 @@ def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
 
 
 def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> dict[str, Any]:
+    """Return the row for one method: the cheapest link that meets the target, or the nearest, and the row with it."""
     place = place_of(network, question.level)
-    settings = [TriedSetting(spec, place.with_link(offer.link), method) for offer in question.among]
-    present = TriedSetting(spec, network, method)
+    settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in question.among]
+    present = ProjectionSetting(spec, network, method)
     *trials, current = evaluate_settings([*settings, present], question.targets, question.training, question.baseline)
     offered = list(question.among)
-    costs = [_money(offer, trial) for offer, trial in zip(offered, trials, strict=True)]
-    by_money = all(amount is not None for amount in costs)
+    costs = [_cost(offer, trial) for offer, trial in zip(offered, trials, strict=True)]
+    by_money = all(cost is not None for cost in costs)
     bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in offered]
     order = sorted(range(len(offered)), key=lambda i: (costs[i] if by_money else bandwidths[i], bandwidths[i], i))
     met_by_bound = [[i for i in order if trials[i].margins[bound] >= 0] for bound in range(len(BOUNDS))]
@@ -50,23 +52,16 @@ def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, metho
     best = cheapest[0]
     nearest = best if best is not None else max(order, key=lambda i: np.nan_to_num(trials[i].margins[0], nan=-math.inf))
     names = [offer.link.name for offer in offered]
-    holds = (
-        "unknown"
-        if unknown
-        else "never"
-        if best is None
-        else "always"
-        if len(met_by_bound[0]) == len(names)
-        else "in parts"
-    )
+    if best is None:
+        holds = "unknown" if unknown else "never"
+    else:
+        holds = "always" if len(met_by_bound[0]) == len(names) else "in parts"
     nearest_trial = trials[nearest]
-    reached = nearest_trial.reached[nearest_trial.decides][0]
+    reached = nearest_trial.reached[nearest_trial.decides].predicted
     why = None
     if best is None:
-        why = (
-            nearest_trial.unknown
-            or f"at best {quantity_text(nearest_trial.decides, reached or math.nan, question.training)}"
-        )
+        reached_text = quantity_text(nearest_trial.decides, reached or math.nan, question.training)
+        why = nearest_trial.unknown or f"at best {reached_text}"
         why += "" if unknown else f", by {names[nearest]}"
     low, value, high = (None if i is None else names[i] for i in (cheapest[1], cheapest[0], cheapest[2]))
     return {
@@ -96,8 +91,8 @@ def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, metho
     }
 
 
-def _money(offered: OfferedLink, trial: Evaluation) -> float | None:
-    """Return the cost of the training by the price list, plus that of the network for the training's duration."""
+def _cost(offered: OfferedLink, trial: Evaluation) -> float | None:
+    """Return the cost of the training by the price list, plus the cost of the network for the training's duration."""
     row = trial.row
     cost, seconds = row.get("cost"), row.get("training_s")
     if offered.month is None:

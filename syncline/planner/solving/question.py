@@ -27,7 +27,7 @@ OF_METHODS = ("period", "delay")
 
 
 KNOWN, UNKNOWN = "equal loss", "loss unknown"
-"""Lists of plans: those on the tokens to data parallelism's loss, and those on as many tokens as data parallelism."""
+"""Lists of plans: plans on the tokens to data parallelism's loss, and plans on as many tokens as data parallelism."""
 
 
 class OfferedLink(NamedTuple):
@@ -51,13 +51,13 @@ class InverseProblem:
         specs: specs of projections; there is an answer for each, on each of its networks, for each of its methods.
         targets: the targets to meet.
         training: options of the whole training.
-        baseline: baseline of speedups, which has no answer of its own.
-        level: level of the link, or of the units; the outermost by default.
+        baseline: baseline of speedups, for which there is no answer.
+        level: level of the network with the link or the units that vary; the outermost by default.
         among: links to choose from, if the variable is the network.
         most: limit on the number of workers.
         batch_tokens: tokens of a step of all workers, whatever their number.
-        best: whether to choose among the plans of `syncline advise`, in place of the specs' layouts.
-        own_methods: whether these plans have the specs' methods; else all methods that advice tries.
+        best: whether to choose among the plans of `syncline advise`, instead of the specs' layouts.
+        own_methods: whether these plans have the specs' methods; else they have all methods that advice tries.
 
     Raises:
         SpecError: an unknown variable, a target that cannot be evaluated, or an option that the variable does not have.
@@ -109,7 +109,7 @@ class InverseProblem:
         return [method for method in spec.methods if self.baseline is None or method.name != self.baseline.name]
 
     def decision_variable(self, spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:
-        """Return the variable of a method on a network.
+        """Return the variable to solve for, for a method on a network.
 
         Raises:
             SpecError: the method has no such number of steps, or no number of workers is possible.
@@ -117,11 +117,11 @@ class InverseProblem:
         if self.variable in OF_METHODS:
             return method_variable(spec, network, method, self.variable)
         if self.variable == "workers":
-            number = None
+            level_index = None
             if self.level is not None:
                 names = [link_place.name for link_place in link_places(network)]
-                number = names.index(place_of(network, self.level).name)
-            return workers_variable(spec, network, method, number, self.most, self.batch_tokens)
+                level_index = names.index(place_of(network, self.level).name)
+            return workers_variable(spec, network, method, level_index, self.most, self.batch_tokens)
         place = place_of(network, self.level)
-        sought_link = bandwidth_variable if self.variable == "bandwidth" else latency_variable
-        return sought_link(spec, network, method, place)
+        link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
+        return link_variable(spec, network, method, place)

@@ -15,7 +15,7 @@ from syncline.specs.study import Record
 
 
 def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
-    """Return a row per answer, the best first in each setting: the value, where it holds, and the projection there.
+    """Return a row per answer, the best first in each setting: the value, and the projection at this value.
 
     Raises:
         SpecError: there is nothing to vary.
@@ -33,7 +33,7 @@ def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
 
 
 def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins: Mapping[str, str]) -> list[Assumption]:
-    """Return the assumptions of the answers; the sought value stands for itself in the rows.
+    """Return the assumptions of the answers, without the value that the rows are solved for.
 
     Args:
         rows: rows of the answers.

@@ -53,19 +53,20 @@ DELAY_ALONE = "\nSteps late by the clock alone: the loss of a later merge is not
 def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: Sequence[Assumption]) -> list[Group]:
     """Return the assumptions, and a table per model, hardware, layout and network.
 
-    The last table has the note on the basis of the rows.
+    The last table has the note that explains the columns and the basis of the rows.
     """
     tables = [assumptions_block(assumptions)]
     groups = [list(group) for _, group in groupby(rows, key=_subject)]
     for group in groups:
-        note = _own_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
-        columns = _columns(group, _tells_losses(group, question) and not question.best)
+        note = _table_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
+        columns = _columns(group, _shows_losses(group, question) and not question.best)
         left_columns = range(2 if question.best else 1)
         tables.append(table(_title(group[0], question), columns, group, note.lstrip("\n"), left_columns))
     return tables
 
 
 def _subject(row: Record) -> tuple[Any, ...]:
+    """Return what the rows of one table have in common."""
     network_name = row["network"] if _has_levels(row) else None
     plans = row.get("list") or row["layout"]
     return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] not in OF_METHODS else None
@@ -79,13 +80,13 @@ def _has_levels(row: Record) -> bool:
 def _title(row: Record, question: InverseProblem) -> str:
     heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
     machine = f" on {row['hardware']}" if row["hardware"] else ""
-    named = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
-    place = "" if named else f", {row['network']}"
+    heading_has_network = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
+    network = "" if heading_has_network else f", {row['network']}"
     count = "" if row["sought"] == "workers" else f", {row['workers']:,} workers"
     layout = f", {row['layout']}" if row["layout"] else ""
     if "list" in row:
         layout = f": plans of {row['list']}"
-    return f"{heading}: {row['target']}. {row['model']}{machine}{place}{count}{layout}"
+    return f"{heading}: {row['target']}. {row['model']}{machine}{network}{count}{layout}"
 
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
@@ -110,6 +111,7 @@ def _method(row: Record) -> str:
 
 
 def _value(row: Record) -> str:
+    """Return the value of an answer, or all values that meet the target, as text."""
     text = TEXTS[row["sought"]]
     if row["sought"] == "network":
         return str(row["value"] or NOTHING.get(row["holds"], "none"))
@@ -121,26 +123,26 @@ def _value(row: Record) -> str:
 
 
 def round_to_meet(variable: str, value: float, up: bool) -> float:
-    """Return a bandwidth or a latency rounded to the three printed digits, to the side that meets the target.
+    """Return a bandwidth or a latency rounded, ``up`` or down, to the three printed digits.
 
     >>> round_to_meet("bandwidth", 31.38e6, True) * 8, round_to_meet("latency", 187.1, False) / 60
     (252000000.0, 3.11)
     """
     units = (1 / 8,) if variable == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)
     unit = next((size for size in units if value >= size), units[-1])
-    shown = value / unit
-    if shown == 0:
+    in_units = value / unit
+    if in_units == 0:
         return value
-    digit = 10.0 ** (math.floor(math.log10(shown)) - 2)
-    rounded = (math.ceil if up else math.floor)(round(shown / digit, 4))
+    digit = 10.0 ** (math.floor(math.log10(in_units)) - 2)
+    rounded = (math.ceil if up else math.floor)(round(in_units / digit, 4))
     return float(f"{rounded * digit:.3g}") * unit
 
 
 def _span(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
+    """Return a span of values that meet the target as text; ends are rounded to the inside of the span."""
     if row["sought"] in ("bandwidth", "latency"):
-        first, last = (
-            None if end is None else round_to_meet(row["sought"], end, up) for end, up in ((first, True), (last, False))
-        )
+        first = None if first is None else round_to_meet(row["sought"], first, up=True)
+        last = None if last is None else round_to_meet(row["sought"], last, up=False)
     if first is None:
         return "any" if last is None else f"up to {text(last)}"
     if last is None:
@@ -149,14 +151,15 @@ def _span(row: Record, text: Callable[[Any], str], first: float | None, last: fl
 
 
 def _interval(row: Record) -> str:
+    """Return the answer at both bounds of the step time as text."""
     text = TEXTS[row["sought"]]
     if row["low"] is None and row["high"] is None:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
-    words = [row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds")]
-    upward_words = [word == "from" for word in words if word in ("from", "up to")]
+    kinds = [row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds")]
+    one_sided = [kind for kind in kinds if kind in ("from", "up to")]
     upward = row["sought"] in ("workers", "network") or (
-        upward_words[0] if upward_words else row["sought"] == "bandwidth"
+        one_sided[0] == "from" if one_sided else row["sought"] == "bandwidth"
     )
     ends = ("any", "none") if upward else ("none", "any")
     if row["pessimistic_holds"] == "unknown":
@@ -181,7 +184,7 @@ def _memory(row: Record) -> str:
     return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
 
 
-def _own_note(rows: Sequence[Record], question: InverseProblem) -> str:
+def _table_note(rows: Sequence[Record], question: InverseProblem) -> str:
     """Return the note of a table: reasons for missing values, ties, and periods whose loss is unknown."""
     lines = [f"\n{_method(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
     lines += [
@@ -198,12 +201,12 @@ def _own_note(rows: Sequence[Record], question: InverseProblem) -> str:
     if question.variable == "delay":
         lines.append(DELAY_ALONE)
     if question.variable == "period" and not _asks_loss(question):
-        clocked = [_method(row) for row in rows if row["value"] is not None and row.get("loss") is None]
-        lines += [CLOCK_ONLY.format(", ".join(clocked))] if clocked else []
+        without_loss = [_method(row) for row in rows if row["value"] is not None and row.get("loss") is None]
+        lines += [CLOCK_ONLY.format(", ".join(without_loss))] if without_loss else []
     return "".join(lines)
 
 
-def _tells_losses(rows: Sequence[Record], question: InverseProblem) -> bool:
+def _shows_losses(rows: Sequence[Record], question: InverseProblem) -> bool:
     """Return whether a loss is known, or was requested without being known."""
     return question.training.extrapolate or _asks_loss(question) or any(row.get("loss") is not None for row in rows)
 
@@ -215,20 +218,21 @@ def _asks_loss(question: InverseProblem) -> bool:
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
-    standing = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""
-    note = f"\nNow: whether the target is met as things stand{standing}. Nine of ten: what suffices if the clock is as "
+    now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""
+    note = f"\nNow: whether the target is met as things stand{now_text}. Nine of ten: what suffices if the clock is as "
     note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
     note += "or at what comes nearest. Waiting: for the network, with nothing to compute."
-    note += _batch(question)
-    losses = [row | {"method": _method(row)} for row in rows if _tells_losses([row], question)]
-    shown = [row for row in losses if row.get("loss") is not None or not question.best]
-    note += training_note(shown, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
+    note += _batch_note(question)
+    rows_with_loss = [row | {"method": _method(row)} for row in rows if _shows_losses([row], question)]
+    rows_with_loss = [row for row in rows_with_loss if row.get("loss") is not None or not question.best]
+    note += training_note(rows_with_loss, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
     return note
 
 
-def _batch(question: InverseProblem) -> str:
+def _batch_note(question: InverseProblem) -> str:
+    """Return the note on the tokens of a plan or of a worker; empty if the specs have fixed both."""
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
     if question.variable == "workers" and question.batch_tokens is None and question.specs[0].tokens_per_worker:

@@ -15,8 +15,16 @@ from syncline.errors import SpecError
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.units import format_seconds
 
-ToldThree = tuple[float | None, float | None, float | None]
-"""A quantity as predicted, and with the clock's optimistic and pessimistic bound; None if unknown."""
+
+class BoundedValue(NamedTuple):
+    """A quantity as predicted, and at the optimistic and pessimistic bound of the step time; None if unknown."""
+
+    predicted: float | None
+    optimistic: float | None
+    pessimistic: float | None
+
+
+UNKNOWN_VALUE = BoundedValue(None, None, None)
 
 
 class TargetKind(NamedTuple):
@@ -24,14 +32,15 @@ class TargetKind(NamedTuple):
 
     Attributes:
         at_least: whether the quantity must be at least the limit; else at most.
-        share: whether it is a share, whose margin is a difference; else the margin is a difference of logarithms.
+        share: whether the quantity is a share, whose margin is a difference; else the margin is a difference of
+            logarithms.
     """
 
     at_least: bool
     share: bool = False
 
 
-KINDS_OF_TARGET: Mapping[str, TargetKind] = {
+TARGET_KINDS: Mapping[str, TargetKind] = {
     "deadline_s": TargetKind(False),
     "budget": TargetKind(False),
     "step_time_s": TargetKind(False),
@@ -56,7 +65,7 @@ class SolveTargets:
         compute_utilisation: share of a step in which a worker computes, as papers on DiLoCo define it.
         exposed: largest share of a step in which a worker waits for the network with nothing to compute.
         speedup: speedup over the baseline.
-        loss_penalty: share by which the predicted loss may exceed that of data parallelism on the same tokens.
+        loss_penalty: share by which the predicted loss may exceed data parallelism's loss on the same tokens.
         memory: largest share of a worker's memory that is used.
 
     Raises:
@@ -90,30 +99,27 @@ class SolveTargets:
     @property
     def specified(self) -> dict[str, float]:
         """Return the targets that are set, by name."""
-        return {
-            target_field.name: getattr(self, target_field.name)
-            for target_field in fields(self)
-            if getattr(self, target_field.name) is not None
-        }
+        values = {target_field.name: getattr(self, target_field.name) for target_field in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
-    def of_shares(self) -> bool:
-        """Return whether some targets need the shares of a step, which no row has."""
+    def need_shares(self) -> bool:
+        """Return whether some targets need the shares of a step, which rows of a projection do not have."""
         return self.exposed is not None or self.compute_utilisation is not None
 
     def check(self, training: WholeTraining) -> None:
-        """Refuse targets that the training's options leave undefined.
+        """Raise an error for targets that the training's options leave undefined.
 
         Raises:
             SpecError: a deadline or a budget without the length of the training, or a budget without prices.
         """
-        long = training.tokens is not None or training.target_loss is not None
-        if self.deadline_s is not None and not long:
+        has_length = training.tokens is not None or training.target_loss is not None
+        if self.deadline_s is not None and not has_length:
             expected = "the training's tokens beside it, or a target loss: how long it is"
             raise SpecError("deadline", format_seconds(self.deadline_s), expected)
         if self.budget is not None and training.prices is None:
             raise SpecError("budget", self.budget, "prices beside it: a list by name, or a file")
-        if self.budget is not None and not long:
+        if self.budget is not None and not has_length:
             raise SpecError("budget", self.budget, "the training's tokens beside it, or a target loss: how long it is")
 
     def describe(self, training: WholeTraining, baseline: str = "the baseline") -> str:
@@ -140,43 +146,46 @@ class SolveTargets:
         return ", ".join(phrases).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
 
 
-def quantities(row: Mapping[str, Any]) -> dict[str, ToldThree]:
-    """Return the quantity of each target from a row of a projection; shares and losses come from elsewhere."""
-    step_s = _three(row, "step_time{}_s")
-    used = row["utilisation"]
+def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
+    """Return the quantity of each target that a row of a projection has; it has no shares of a step and no losses."""
+    step_s = _bounded_value(row, "step_time{}_s")
+    utilisation = row["utilisation"]
+    utilisations = (
+        None if utilisation is None or bound_s is None or step_s.predicted is None
+        else utilisation * step_s.predicted / bound_s
+        for bound_s in step_s
+    )  # fmt: skip
     return {
-        "deadline_s": _three(row, "training{}_s") if "training_s" in row else (None,) * 3,
-        "budget": _three(row, "cost{}") if "cost" in row else (None,) * 3,
+        "deadline_s": _bounded_value(row, "training{}_s") if "training_s" in row else UNKNOWN_VALUE,
+        "budget": _bounded_value(row, "cost{}") if "cost" in row else UNKNOWN_VALUE,
         "step_time_s": step_s,
-        "utilisation": tuple(
-            None if used is None or seconds is None or step_s[0] is None else used * step_s[0] / seconds
-            for seconds in step_s
-        ),
-        "speedup": (row["speedup"], row["speedup_high"], row["speedup_low"]),
+        "utilisation": BoundedValue(*utilisations),
+        "speedup": BoundedValue(row["speedup"], row["speedup_high"], row["speedup_low"]),
     }
 
 
-def _three(row: Mapping[str, Any], name: str) -> ToldThree:
-    return row[name.format("")], row[name.format("_low")], row[name.format("_high")]
+def _bounded_value(row: Mapping[str, Any], name: str) -> BoundedValue:
+    """Return a field of a row with its bounds, of which the lower is the optimistic bound."""
+    return BoundedValue(row[name.format("")], row[name.format("_low")], row[name.format("_high")])
 
 
-def margins(targets: SolveTargets, target_values: Mapping[str, ToldThree]) -> tuple[Floats, str]:
-    """Return the margin by which all targets are met, ``(3,)``, at least 0 if they are; nan if unknown; and the target.
+def margins(targets: SolveTargets, target_values: Mapping[str, BoundedValue]) -> tuple[Floats, str]:
+    """Return the smallest margin by which the targets are met, ``(3,)``, and the name of the target that has it.
 
-    The three are as predicted, with the optimistic bound and with the pessimistic one. The margin is the smallest of
-    all targets', and the returned name is the target that has it.
+    The three margins are as predicted, at the optimistic bound and at the pessimistic bound: at least 0 if all targets
+    are met, nan if unknown.
     """
-    by_target: dict[str, NDArray[np.float64]] = {}
+    margins_by_target: dict[str, NDArray[np.float64]] = {}
     for name, limit in targets.specified.items():
-        kind = KINDS_OF_TARGET[name]
+        kind = TARGET_KINDS[name]
         value = np.array([np.nan if number is None else number for number in target_values[name]], dtype=np.float64)
         if kind.share:
             excess = value - limit
         else:
             with np.errstate(divide="ignore"):
                 excess = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
-        by_target[name] = excess if kind.at_least else -excess
-    stacked = np.stack(list(by_target.values()))
-    unknown = np.isnan(stacked[:, 0])
-    decides = list(by_target)[int(np.argmax(unknown)) if unknown.any() else int(np.argmin(stacked[:, 0]))]
-    return stacked.min(axis=0), decides  # nan wins over every number
+        margins_by_target[name] = excess if kind.at_least else -excess
+    stacked = np.stack(list(margins_by_target.values()))
+    is_unknown = np.isnan(stacked[:, 0])
+    index = int(np.argmax(is_unknown)) if is_unknown.any() else int(np.argmin(stacked[:, 0]))
+    return stacked.min(axis=0), list(margins_by_target)[index]  # the minimum of nan and any number is nan

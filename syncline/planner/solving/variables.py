@@ -1,6 +1,6 @@
 """The variables that meet a target: the bandwidth or latency of a link, a period, a delay, a number of workers.
 
-Each has a grid of values that are tried first, far apart, and a rule for values between two of them.
+Each variable has a grid of values that are tried first, far apart, and a rule for values between two of these.
 """
 
 from __future__ import annotations
@@ -33,19 +33,21 @@ LATENCIES_S = 1e-9, 1e3
 CLOSE = 1e-6
 """Relative precision of the ends of a span."""
 
-TRIED_COUNTS = 48
+MAX_GRID_SIZE = 48
 """Limit on the whole numbers that are tried first."""
 
-MOST_PERIOD = 10_000
+MAX_PERIOD = 10_000
+"""Limit on the periods to try, in steps."""
 
-TIMES_AS_MANY = 16
+MAX_GROWTH = 16
 """Limit on the workers to try, as a multiple of the current number."""
 
 Sense = Literal["least", "most", "fewest", "longest"]
+"""The value that is the answer, among the values that meet a target."""
 
 
-class TriedSetting(NamedTuple):
-    """The setting to project at a value; adjacent settings that differ only in networks are priced at once.
+class ProjectionSetting(NamedTuple):
+    """A setting to project; adjacent settings that differ only in networks are priced at once.
 
     Attributes:
         spec: spec of everything but the network.
@@ -64,7 +66,7 @@ class DecisionVariable:
 
     Args:
         name: name of the variable: bandwidth, latency, period, delay or workers.
-        sense: the value that is the answer, among those that meet a target: the ``least``, ``most``, ``fewest`` or
+        sense: the value that is the answer, among the values that meet a target: the ``least``, ``most``, ``fewest`` or
             ``longest``.
         unit: unit of the values.
         of: the thing that has the variable, for people.
@@ -73,7 +75,7 @@ class DecisionVariable:
         at: function from a value to the setting that is projected.
         text: function from a value to its text for people.
         now: current value in the question.
-        place: the link that has the variable, if one does.
+        place: the link that has the variable, if the variable is of a link.
     """
 
     name: str
@@ -82,33 +84,33 @@ class DecisionVariable:
     of: str
     grid: tuple[float, ...]
     whole: Sequence[int] | None
-    at: Callable[[float], TriedSetting]
+    at: Callable[[float], ProjectionSetting]
     text: Callable[[float], str]
     now: float | None
     place: LinkPlace | None = None
 
     def between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
-        """Return values to try between two, one of which meets a target, or none if the two are close.
+        """Return values to try between two values, one of which meets a target; none if the two are close.
 
         The values lie near the point where a line through both margins crosses 0, and in the middle, so that every
         round halves the interval.
         """
         if self.whole is not None:
             first, last = bisect.bisect_right(self.whole, low), bisect.bisect_left(self.whole, high)
-            picks = {first + (last - first) * part // 4 for part in (1, 2, 3)} if last > first else set()
-            return [float(self.whole[index]) for index in sorted(picks)]
+            indices = {first + (last - first) * quarter // 4 for quarter in (1, 2, 3)} if last > first else set()
+            return [float(self.whole[index]) for index in sorted(indices)]
         if low <= 0:
             return [high / 2] if high > LATENCIES_S[0] / 1e3 else []
-        a, b = np.log(low), np.log(high)
-        if b - a <= CLOSE:
+        log_low, log_high = np.log(low), np.log(high)
+        width = log_high - log_low
+        if width <= CLOSE:
             return []
-        middle, near = (a + b) / 2, max((b - a) / 64, CLOSE / 4)
-        picks_at = [middle]
+        points, distance = [(log_low + log_high) / 2], max(width / 64, CLOSE / 4)
         if np.isfinite([margin_low, margin_high]).all() and margin_low != margin_high:
-            crossing = a - (b - a) * margin_low / (margin_high - margin_low)
-            picks_at += [crossing - near, crossing + near]
-        inside = sorted(point for point in picks_at if a < point < b)
-        return list(dict.fromkeys(value for point in inside if low < (value := float(np.exp(point))) < high))
+            crossing = log_low - width * margin_low / (margin_high - margin_low)
+            points += [crossing - distance, crossing + distance]
+        values = [float(np.exp(point)) for point in sorted(points) if log_low < point < log_high]
+        return list(dict.fromkeys(value for value in values if low < value < high))
 
 
 def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
@@ -116,8 +118,8 @@ def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, 
     count = round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1
     grid = tuple(np.geomspace(LOWEST, HIGHEST, count).tolist())
 
-    def setting_at(value: float) -> TriedSetting:
-        return TriedSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
+    def setting_at(value: float) -> ProjectionSetting:
+        return ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
 
     now = float(place.link.bandwidth_bytes_per_s)
     return DecisionVariable(
@@ -130,8 +132,8 @@ def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, pl
     count = round(np.log10(LATENCIES_S[1] / LATENCIES_S[0]) * PER_DECADE) + 1
     grid = (0.0, *np.geomspace(*LATENCIES_S, count).tolist())
 
-    def setting_at(value: float) -> TriedSetting:
-        return TriedSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
+    def setting_at(value: float) -> ProjectionSetting:
+        return ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
 
     now = float(place.link.latency_s)
     return DecisionVariable(
@@ -143,23 +145,23 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
     """Return a number of steps of a method as a variable: its ``period``, or the ``delay`` of its fragments.
 
     Raises:
-        SpecError: the method has no such number, or cannot have another one.
+        SpecError: the method has no such number, or cannot have another number.
     """
     if not has_variable(method, name):
         raise SpecError("methods", method.name, f"methods with a {name}")
     original: Any = method
     now, first, last = (
-        (original.period, 1, MOST_PERIOD) if name == "period" else (original.stream.tau, 0, original.period - 1)
+        (original.period, 1, MAX_PERIOD) if name == "period" else (original.stream.tau, 0, original.period - 1)
     )
     last = min(last, spec.steps)
     values = [value for value in range(first, last + 1) if _with_steps(original, name, value) is not None]
     if not values:
         raise SpecError("methods", method.name, f"a method whose {name} can be one of {first} to {last}")
 
-    def setting_at(value: float) -> TriedSetting:
+    def setting_at(value: float) -> ProjectionSetting:
         changed = _with_steps(original, name, int(value))
         assert changed is not None
-        return TriedSetting(spec, network, changed)
+        return ProjectionSetting(spec, network, changed)
 
     def text(value: float) -> str:
         return f"{int(value):,} step{'' if value == 1 else 's'}{' late' if name == 'delay' else ''}"
@@ -174,7 +176,7 @@ def has_variable(method: MethodBase, name: str) -> bool:
 
 
 def _with_steps(method: Any, name: str, steps: int) -> MethodBase | None:
-    """Return the method with another period or delay, or None if it cannot have that one."""
+    """Return the method with another period or delay, or None if it cannot have this number of steps."""
     if name == "period":
         return with_period(method, steps)
     return with_field(method, "stream", method.stream.model_dump() | {"tau": steps})
@@ -194,19 +196,19 @@ def workers_variable(
         spec: spec whose workers vary.
         network: network that joins the workers.
         method: method that serves the workers.
-        level: level whose number of units varies while all others are full; by default the levels fill up in turn, and
-            the outermost grows.
+        level: index of the level whose number of units varies while all other levels are full; by default the levels
+            fill up in turn, and the outermost grows.
         max_workers: limit on the number of workers.
-        batch_tokens: tokens of a step of all workers, fixed for any number of workers; by default each worker keeps its
-            own.
+        batch_tokens: tokens of a step of all workers, fixed for any number of workers; by default the tokens of each
+            worker are fixed.
 
     Raises:
         SpecError: no number of workers is possible.
     """
-    limit = max_workers or max(TIMES_AS_MANY * spec.workers, TIMES_AS_MANY)
-    joined = dict(_of_levels(network, level, limit) if level is not None else _fillings(network, limit))
+    limit = max_workers or max(MAX_GROWTH * spec.workers, MAX_GROWTH)
+    networks = dict(_with_units(network, level, limit) if level is not None else _fillings(network, limit))
     specs: dict[int, ProjectSpec] = {}
-    for count in sorted(joined):
+    for count in sorted(networks):
         changed = _with_workers(spec, count, batch_tokens)
         if changed is not None and refusal_of(method, count) is None:
             specs[count] = changed
@@ -215,8 +217,8 @@ def workers_variable(
         expected = f"a network, a layout and a batch that some number of workers up to {limit:,} can share"
         raise SpecError("workers", spec.workers, expected)
 
-    def setting_at(value: float) -> TriedSetting:
-        return TriedSetting(specs[int(value)], joined[int(value)], method)
+    def setting_at(value: float) -> ProjectionSetting:
+        return ProjectionSetting(specs[int(value)], networks[int(value)], method)
 
     def text(value: float) -> str:
         return f"{int(value):,}"
@@ -241,17 +243,19 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
 
 
 def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
-    """Return the numbers of workers that fill the units of a network in turn; the outermost level grows as needed."""
+    """Return the numbers of workers, up to a limit, that fill the units of a network in turn, each with its network.
+
+    The outermost level grows as needed.
+    """
     if isinstance(network, MultiLevel):
-        *inner, last = network.levels
+        *inner, outermost = network.levels
         sizes = [level.units for level in inner]
         if None in sizes:
-            number = sizes.index(None)
-            return _of_levels(network, number, limit)
-        opened = with_level(network, len(inner), replace(last, units=None))
-        return [(count, opened) for count in _filled([units or 1 for units in sizes], limit)]
+            return _with_units(network, sizes.index(None), limit)
+        growing = with_level(network, len(inner), replace(outermost, units=None))
+        return [(count, growing) for count in _full_counts([units or 1 for units in sizes], limit)]
     if isinstance(network, TwoLevel):
-        return [(count, network) for count in _filled([network.per_node], limit)]
+        return [(count, network) for count in _full_counts([network.per_node], limit)]
     if isinstance(network, Sites):
         if not isinstance(network.sites, int):
             raise SpecError("network", network.name, "sites by their number, whose sizes are not fixed")
@@ -262,8 +266,11 @@ def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
     return [(count, network) for count in range(1, limit + 1)]
 
 
-def _filled(sizes: Sequence[int], limit: int) -> list[int]:
-    """Return the counts of full units at each level in turn: 1 to 8 of a node, 16, 24, 32 of a site, 64, 96, ..."""
+def _full_counts(sizes: Sequence[int], limit: int) -> list[int]:
+    """Return the numbers of workers with full units at each level in turn.
+
+    With sizes 8 and 4 these are 1 to 8 in a node, 16, 24 and 32 in a site, 64, 96, and so on.
+    """
     counts: list[int] = []
     capacity = 1
     for size in sizes:
@@ -273,15 +280,15 @@ def _filled(sizes: Sequence[int], limit: int) -> list[int]:
     return [count for count in dict.fromkeys(counts) if count <= limit]
 
 
-def _of_levels(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
-    """Return the numbers of workers, and networks, with more or fewer units of one level."""
+def _with_units(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
+    """Return the numbers of workers, up to a limit, with any number of units at one level, each with its network."""
     if isinstance(network, MultiLevel):
-        others = [other_level.units or 1 for number, other_level in enumerate(network.levels) if number != level]
-        around = int(np.prod(others))
-        grown = network.levels[level]
+        other_units = [other.units or 1 for index, other in enumerate(network.levels) if index != level]
+        per_unit = int(np.prod(other_units))
+        growing = network.levels[level]
         return [
-            (around * units, with_level(network, level, replace(grown, units=units)))
-            for units in range(1, limit // around + 1)
+            (per_unit * units, with_level(network, level, replace(growing, units=units)))
+            for units in range(1, limit // per_unit + 1)
         ]
     if isinstance(network, TwoLevel) and level == 1:
         return [(count, network) for count in range(network.per_node, limit + 1, network.per_node)]
@@ -291,19 +298,17 @@ def _of_levels(network: Network, level: int, limit: int) -> list[tuple[int, Netw
 
 
 def _thin(values: Sequence[int]) -> tuple[float, ...]:
-    """Return up to `TRIED_COUNTS` of many values, from the first to the last, evenly spaced in their logarithms."""
-    if len(values) <= TRIED_COUNTS:
+    """Return up to `MAX_GRID_SIZE` of many values, from the first to the last, evenly spaced in their logarithms."""
+    if len(values) <= MAX_GRID_SIZE:
         return tuple(map(float, values))
-    wanted = np.geomspace(max(values[0], 1), values[-1], TRIED_COUNTS)
-    picks = {min(bisect.bisect_left(values, wanted_value - 0.5), len(values) - 1) for wanted_value in wanted.tolist()}
-    picks |= {0, len(values) - 1}
-    return tuple(float(values[index]) for index in sorted(picks))
+    points = np.geomspace(max(values[0], 1), values[-1], MAX_GRID_SIZE).tolist()
+    indices = {min(bisect.bisect_left(values, point - 0.5), len(values) - 1) for point in points}
+    indices |= {0, len(values) - 1}
+    return tuple(float(values[index]) for index in sorted(indices))
 
 
-def neighbours(settings: Sequence[TriedSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
-    """Return the settings in order, with adjacent ones of the same spec and method together."""
-    return [
-        (group[0].spec, group[0].method, [setting.network for setting in group])
-        for _, several in itertools.groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method)))
-        for group in [list(several)]
-    ]
+def settings_on_networks(settings: Sequence[ProjectionSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
+    """Return the spec, method and networks of adjacent settings of the same spec and method, in order."""
+    grouped = itertools.groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method)))
+    groups = [list(group) for _, group in grouped]
+    return [(group[0].spec, group[0].method, [setting.network for setting in group]) for group in groups]

@@ -1,1 +1,1 @@
-"""Tables of answers: a column has a name, a unit, a format and a meaning; `display.py` prints them."""
+"""Tables for people: `columns` (headings and formats), `layout`, `column_selection`, `display` (of commands)."""

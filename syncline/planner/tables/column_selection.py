@@ -29,7 +29,7 @@ FORMATS: dict[str, Callable[[float], str]] = {
 
 
 def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: str) -> list[Group]:
-    """Return the same tables with the selected columns; a table that repeats rows of earlier ones is left out.
+    """Return the same tables with the selected columns; a table that repeats rows of earlier tables is left out.
 
     Args:
         tables: tables as a command prints them.
@@ -40,19 +40,19 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
         SpecError: a name that no row has.
     """
     names = chosen_names(rows, selection)
-    shown: set[int] = set()
-    out: list[Group] = []
+    shown_rows: set[int] = set()
+    chosen: list[Group] = []
     for source in tables:
-        if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown:
+        if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown_rows:
             continue
-        shown |= {*map(id, source.rows)}
-        every = [*dict.fromkeys([*source.keys, *names])]
-        columns: list[Column] = [(name, cell_of(name)) for name in every]
+        shown_rows |= {*map(id, source.rows)}
+        headings = [*dict.fromkeys([*source.keys, *names])]
+        columns: list[Column] = [(name, cell_of(name)) for name in headings]
         text_columns = [
-            number for number, name in enumerate(every) if any(isinstance(row.get(name), str) for row in source.rows)
+            index for index, name in enumerate(headings) if any(isinstance(row.get(name), str) for row in source.rows)
         ]
-        out.append(table(source.title, columns, source.rows, text_columns=text_columns, section=source.section))
-    return out
+        chosen.append(table(source.title, columns, source.rows, text_columns=text_columns, section=source.section))
+    return chosen
 
 
 def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
@@ -65,34 +65,35 @@ def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
     ['method', 'loss']
     """
     available = [*dict.fromkeys(name for row in rows for name in row)]
-    wanted = [*dict.fromkeys(part.strip() for part in selection.split(","))]
-    if wanted == [ALL]:
+    selected = [*dict.fromkeys(part.strip() for part in selection.split(","))]
+    if selected == [ALL]:
         return available
-    for name in wanted:
+    for name in selected:
         if name not in available:
             raise SpecError("--columns", name, one_of([ALL, *available], name))
-    return wanted
+    return selected
 
 
 def cell_of(name: str) -> Callable[[Record], str]:
     """Return a function that shows a field with its unit; "-" for none."""
-    show = FORMATS.get(unit_of_column(name), _plain)
-    return lambda row: _cell(row.get(name), show)
+    number_text = FORMATS.get(unit_of_column(name), _plain_number)
+    return lambda row: _cell_text(row.get(name), number_text)
 
 
-def _plain(value: float) -> str:
+def _plain_number(value: float) -> str:
+    """Return a whole number with commas, or another number with four digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-def _cell(value: Any, unit: Callable[[float], str]) -> str:
+def _cell_text(value: Any, number_text: Callable[[float], str]) -> str:
+    """Return any value as text; ``number_text`` shows numbers."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return unit(value)
+        return number_text(value)
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(item, unit) for item in value[:MOST_ITEMS]) + (
-            ", ..." if len(value) > MOST_ITEMS else ""
-        )
+        items = ", ".join(_cell_text(item, number_text) for item in value[:MOST_ITEMS])
+        return items + (", ..." if len(value) > MOST_ITEMS else "")
     return str(value)

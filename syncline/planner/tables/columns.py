@@ -62,8 +62,9 @@ def table(
         keys: see `RowsTable`.
     """
     cells = [[show(row) for _, show in columns] for row in rows]
-    ruled = [bool(section) and current[section] != following[section] for current, following in pairwise(rows)]
-    sheet = Sheet([heading for heading, _ in columns], cells, text_columns, [*ruled, *([False] if rows else [])])
+    ends_section = [bool(section) and row[section] != next_row[section] for row, next_row in pairwise(rows)]
+    ends_section += [False] if rows else []
+    sheet = Sheet([heading for heading, _ in columns], cells, text_columns, ends_section)
     notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
     return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
 

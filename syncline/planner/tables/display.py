@@ -1,4 +1,4 @@
-"""Results for people: rich tables."""
+"""The tables of runs, comparisons and lists, for the terminal."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ EXPOSED_NOTE = (
 
 
 def few_columns(rows: list[Record]) -> list[Column]:
-    """Return the columns of the step time with its bounds, and of the part of it that waits for the network."""
-    return [("step\ntime", _sure_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", _waiting)]
+    """Return the columns of the step time with its bounds, and of the share of a step that waits for the network."""
+    return [("step\ntime", _bounded_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", _waiting)]
 
 
 def _waiting(row: Record) -> str:
@@ -58,20 +58,19 @@ def _waiting(row: Record) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-def _sure_step(row: Record) -> str:
-    """Return a step time with its bounds."""
+def _bounded_step(row: Record) -> str:
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
-    shown = seconds_of("step_time_s")(row)
-    return f"{shown} {around(step_s, low_s, high_s)}" if step_s else shown
+    text = seconds_of("step_time_s")(row)
+    return f"{text} {around(step_s, low_s, high_s)}" if step_s else text
 
 
 def around(value: float, low: float, high: float) -> str:
-    """Return the distances of both bounds from a value, as parts of it.
+    """Return the distances of both bounds from a value, in percent of the value.
 
     >>> around(0.358, 0.331, 0.655), around(100, 93, 107)
     ('-8+83%', '±7%')
     """
-    below, above = (f"{max(0.0, part):.0%}" for part in (1 - low / value, high / value - 1))
+    below, above = (f"{max(0.0, distance):.0%}" for distance in (1 - low / value, high / value - 1))
     return f"±{above}" if below == above else f"-{below.removesuffix('%')}+{above}"
 
 
@@ -100,7 +99,7 @@ def few_note(rows: list[Record], baseline: str) -> str:
 
 
 def stuck_note(rows: list[Record]) -> str:
-    """Return the trainings that ended early because no worker was left to continue."""
+    """Return the note on trainings that ended early because no worker was left to continue."""
     stuck_rows = (row for row in rows if row.get("stuck"))
     return "".join(
         f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck_rows
@@ -111,9 +110,9 @@ MORE = "\nMore: --columns all, or names of --json."
 
 
 def clock_columns(rows: list[Record]) -> list[Column]:
-    """Return the columns of the clock; exposed communication replaces all of it if they differ in a row."""
-    step: Column = ("step\ntime", _sure_step) if _bounded(rows) else CLOCK_COLUMNS[0]
-    return [step, ("exposed", _exposed) if _hides(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
+    """Return the columns of the clock, with exposed communication if it is less than all communication in a row."""
+    step: Column = ("step\ntime", _bounded_step) if _bounded(rows) else CLOCK_COLUMNS[0]
+    return [step, ("exposed", _exposed) if _is_overlapped(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
 
 
 BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are expected."
@@ -134,18 +133,19 @@ def _bounded(rows: list[Record]) -> bool:
 
 def clock_note(rows: list[Record]) -> str:
     """Return the note that explains the columns of the clock."""
-    return EXPOSED_NOTE if _hides(rows) else CLOCK_NOTE
+    return EXPOSED_NOTE if _is_overlapped(rows) else CLOCK_NOTE
 
 
-def _hides(rows: list[Record]) -> bool:
-    timed = [row for row in rows if row["communication_s"] is not None]
-    return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in timed)
+def _is_overlapped(rows: list[Record]) -> bool:
+    """Return whether computing hides a part of the communication in any row."""
+    timed_rows = [row for row in rows if row["communication_s"] is not None]
+    return any(row["exposed_communication_s"] < row["communication_s"] * (1 - 1e-9) for row in timed_rows)
 
 
-def network_title(network: Network, joined: int, steps: int, unit_name: str = "workers") -> str:
-    """Return the title of a table of one network."""
+def network_title(network: Network, count: int, steps: int, unit_name: str = "workers") -> str:
+    """Return the title of a table of one network, which joins ``count`` workers or other units."""
     name = f"{network.name}: " if "," not in network.name else ""
-    return f"{name}{network.describe()}, {joined:,} {unit_name}, {steps:,} steps"
+    return f"{name}{network.describe()}, {count:,} {unit_name}, {steps:,} steps"
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
@@ -169,26 +169,26 @@ def tables_per_network(
 ) -> list[Group]:
     """Return one table per network; the last one explains the columns."""
     note = f"{few_note(rows, spec.methods[0].name)}{more}{stuck_note(rows)}{MORE}"
-    joined, unit_name = (
+    count, unit_name = (
         (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.num_endpoints, spec.endpoint_noun)
     )
     return [
         table(
-            network_title(link, joined, spec.steps, unit_name),
+            network_title(network, count, spec.steps, unit_name),
             columns,
-            [row for row in rows if row["network"] == link.name],
-            note if link is spec.networks[-1] else "",
+            [row for row in rows if row["network"] == network.name],
+            note if network is spec.networks[-1] else "",
             keys=("method",),
         )
-        for link in spec.networks
+        for network in spec.networks
     ]
 
 
 def _loss(row: Record) -> str:
-    shown = lost_or_number("loss")(row)
-    return shown + (
-        f"\n(step {row['steps']})" if (row["interrupted"] or row.get("stuck")) and "\n" not in shown else ""
-    )
+    """Return the loss of a training as text, with the step at which the training ended early."""
+    text = lost_or_number("loss")(row)
+    ended_early = row["interrupted"] or row.get("stuck")
+    return f"{text}\n(step {row['steps']})" if ended_early and "\n" not in text else text
 
 
 def lost_or_number(name: str) -> Callable[[Record], str]:
@@ -196,8 +196,8 @@ def lost_or_number(name: str) -> Callable[[Record], str]:
 
     def show(row: Record) -> str:
         value = row.get(name)
-        is_lost = value is None or not math.isfinite(value)  # in a file a number that is not finite is null
-        if is_lost and name in row and row["diverged_at"] is not None:
+        is_missing = value is None or not math.isfinite(value)  # in a file a number that is not finite is null
+        if is_missing and name in row and row["diverged_at"] is not None:
             return f"diverged\n(step {row['diverged_at']})"
         return "-" if value is None else four_digits(value)
 
@@ -205,7 +205,7 @@ def lost_or_number(name: str) -> Callable[[Record], str]:
 
 
 def subject(spec: Experiment) -> str:
-    """Return the name of a run's progress bar."""
+    """Return the name of an experiment for its progress bar."""
     return spec.method.name if isinstance(spec, RunSpec) else spec.name
 
 
@@ -220,11 +220,11 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     tables = [table(title, columns, rows, note, keys=("seed",))]
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
-        timed = network_title(spec.network, spec.num_endpoints, rows[0]["steps"], spec.endpoint_noun)
+        title = network_title(spec.network, spec.num_endpoints, rows[0]["steps"], spec.endpoint_noun)
         note = clock_note(rows) + spec.compute.source_note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
-        tables.append(table(timed, [network, *clock_columns(rows)], rows[:1], note))
+        tables.append(table(title, [network, *clock_columns(rows)], rows[:1], note))
     if "ages" in rows[0]:
-        tables.append(_who_came(rows[0]))
+        tables.append(_server_table(rows[0]))
     return tables
 
 
@@ -236,20 +236,22 @@ OF_CLOCK = {
     "trigger_s", "optimizer_s", "bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed",
     "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s", *OF_WORKERS,
 }  # fmt: skip
-"""Fields of a row that the table of a run's metrics leaves out: those of the clock, which seeds share, and names."""
+"""Fields of a row that the table of a run's metrics leaves out: fields of the clock, which seeds share, and names."""
 
 
-def _who_came(row: Record) -> Group:
-    """Return the table of each worker's updates at the server, and of the ages of updates."""
-    by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
+def _server_table(row: Record) -> Group:
+    """Return the table of each worker's updates at the server, with a note on the ages of updates."""
     names = ("updates", "steps", "waited_s", "waited_for_s")
-    workers = [{"worker": m} | dict(zip(names, entry, strict=True)) for m, entry in enumerate(by_worker)]
-    counted = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
-    note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counted}."
+    values_by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
+    workers = [
+        {"worker": worker} | dict(zip(names, values, strict=True)) for worker, values in enumerate(values_by_worker)
+    ]
+    counts = ", ".join(f"{age}: {count}" for age, count in enumerate(row["ages"]) if count)
+    note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {counts}."
     columns: list[Column] = [
-        ("worker", lambda entry: str(entry["worker"])),
-        ("updates", lambda entry: str(entry["updates"])),
-        ("local steps", lambda entry: str(entry["steps"])),
+        ("worker", lambda row: str(row["worker"])),
+        ("updates", lambda row: str(row["updates"])),
+        ("local steps", lambda row: str(row["steps"])),
         ("waited", seconds_of("waited_s")),
         ("waited for", seconds_of("waited_for_s")),
     ]
@@ -274,6 +276,7 @@ CATALOGUE_COLUMNS = {
 
 
 METHOD_SIZES = {"sends": "bytes_per_worker", "keeps": "state_bytes", "memory": "memory_bytes"}
+"""Columns of the list of methods that show sizes, with the fields in bytes."""
 
 METHODS_NOTE = (
     "Sends: per worker and step, mean; keeps: states beyond the parameters; memory: these, weights, gradients "
@@ -287,17 +290,15 @@ HARDWARE_NOTE = "Peak: in that precision. mfu: the share of it that a training r
 
 def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
     """Return a list of the names that a spec can use."""
-    names = [
-        column
-        for column in CATALOGUE_COLUMNS[catalogue]
-        if column != "source" or any(row.get("source") for row in rows)
-    ]
+    names = list(CATALOGUE_COLUMNS[catalogue])
+    if not any(row.get("source") for row in rows):
+        names = [name for name in names if name != "source"]
     if catalogue == "methods":
         rows = [row | {name: format_bytes(row[key]) for name, key in METHOD_SIZES.items()} for row in rows]
     if catalogue == "hardware":
         rows = [row | {"peak_flops": f"{row['peak_flops'] / 1e12:.4g} TFLOP/s"} for row in rows]
     columns: list[Column] = [(name.replace("_", " "), lambda row, name=name: _cell(row.get(name))) for name in names]  # type: ignore[misc]
-    text_columns = [number for number, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
+    text_columns = [index for index, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
     note = notes.get(catalogue, "")
     return table(
@@ -306,17 +307,18 @@ def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
 
 
 def _cell(value: Any) -> str:
+    """Return a field of a list as text; "-" for none."""
     if isinstance(value, list):
-        return ", ".join(map(_plain, value))
-    return "-" if value is None else _plain(value)
+        return ", ".join(map(_spec_text, value))
+    return "-" if value is None else _spec_text(value)
 
 
-def _plain(value: Any) -> str:
-    """Return a value in the form of a spec."""
+def _spec_text(value: Any) -> str:
+    """Return a value as a spec writes it."""
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_plain(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key}={_spec_text(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_plain, value))}]"
+        return f"[{', '.join(map(_spec_text, value))}]"
     if isinstance(value, float):
         return f"{value:.4g}"
     if value is None:

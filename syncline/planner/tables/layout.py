@@ -13,13 +13,15 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-EASY_TO_READ = 16
-"""Characters to which text is folded before a table is cut."""
+READABLE_WIDTH = 16
+"""Characters to which text is folded before a table is cut into blocks."""
 
-NO_MORE_BESIDE = 30
-"""Characters of text that a column requests when a table is cut; with more room it gets more."""
+BLOCK_WIDTH = 30
+"""Characters of text that a column requests when a table is cut into blocks; with more room the column gets more."""
 
 BETWEEN_WORDS = re.compile(r"\s+")
+"""Break points of text."""
+
 BETWEEN_NUMBERS = re.compile(r"\n| (?=[(+])|(?<=,) ")
 """Break points that keep a number next to its unit."""
 
@@ -29,16 +31,16 @@ class Sheet:
     """A table as text, drawn as wide as the terminal allows.
 
     Args:
-        headings: one per column; a heading is always folded at a line break.
-        cells: a list per row.
-        left: columns that hold text; the others hold numbers.
-        ruled: whether a line follows a row.
+        headings: heading of each column, always folded at a line break.
+        cells: cells of each row.
+        text_columns: indices of the columns with text, aligned to the left; the other columns have numbers.
+        ends_section: for each row, whether a line follows.
     """
 
     headings: Sequence[str]
     cells: Sequence[Sequence[str]]
-    left: Collection[int]
-    ruled: Sequence[bool]
+    text_columns: Collection[int]
+    ends_section: Sequence[bool]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -52,22 +54,22 @@ class Sheet:
         """Return all columns together if they fit folded; otherwise the fewest blocks, of similar width."""
         if _total(self._readable, 2) <= width:
             return [[*range(len(self.headings))]]
-        key = self._key(width)
+        key_columns = self._key_columns(width)
         requested = {
-            column: max(self._minimum_widths[column], min(self._natural[column], NO_MORE_BESIDE))
-            for column in range(len(key), len(self.headings))
+            column: max(self._minimum_widths[column], min(self._natural[column], BLOCK_WIDTH))
+            for column in range(len(key_columns), len(self.headings))
         }
-        room = width - _total((self._minimum_widths[column] for column in key), 2)
-        fewest = _cut(requested, room)
+        room = width - _total((self._minimum_widths[column] for column in key_columns), 2)
+        blocks = _cut(requested, room)
         for narrower in range(room - 1, 0, -1):
-            cut = _cut(requested, narrower)
-            if len(cut) > len(fewest):
+            narrower_blocks = _cut(requested, narrower)
+            if len(narrower_blocks) > len(blocks):
                 break
-            fewest = cut
-        return [[*key, *block] for block in fewest]
+            blocks = narrower_blocks
+        return [[*key_columns, *block] for block in blocks]
 
-    def _key(self, width: int) -> range:
-        """Return the first columns that distinguish the rows, as far as they leave half of the width."""
+    def _key_columns(self, width: int) -> range:
+        """Return the first columns, until they distinguish the rows or take half of the width."""
         for count in range(1, len(self.headings)):
             is_unique = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
             if is_unique or _total(self._minimum_widths[: count + 1], 2) > width // 2:
@@ -75,35 +77,39 @@ class Sheet:
         return range(1)
 
     def _widths(self, columns: list[int], width: int) -> dict[int, int]:
-        """Return the widths: natural ones, the widest narrowed until all fit, first down to words, then into words."""
+        """Return the width of each column: at first the natural width, then the widest is narrowed until all fit.
+
+        Text is folded between words, and inside words only if this does not suffice.
+        """
         widths = {column: self._natural[column] for column in columns}
-        for floors in (self._readable, self._minimum_widths, self._words, [1] * len(self.headings)):
+        for min_widths in (self._readable, self._minimum_widths, self._words, [1] * len(self.headings)):
             while _total(widths.values(), 2) > width:
-                wide = {column: size for column, size in widths.items() if size > floors[column]}
+                wide = {column: size for column, size in widths.items() if size > min_widths[column]}
                 if not wide:
                     break
                 widths[max(wide, key=wide.__getitem__)] -= 1
         return widths
 
     def _drawn(self, widths: dict[int, int], roomy: bool = False) -> Table:
+        """Return these columns as a table, by their widths; ``roomy`` tables have wider gaps."""
         drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not roomy)
         for column, width in widths.items():
             heading = Text(_folded(self.headings[column], width, BETWEEN_WORDS))
-            justify = "left" if column in self.left else "right"
+            justify = "left" if column in self.text_columns else "right"
             drawn.add_column(heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
-        for row, ruled in zip(self.cells, self.ruled, strict=True):
-            shown = (_folded(row[column], width, self._breaks(column)) for column, width in widths.items())
-            drawn.add_row(*map(Text, shown), end_section=ruled)
+        for row, ends_section in zip(self.cells, self.ends_section, strict=True):
+            texts = (_folded(row[column], width, self._breaks(column)) for column, width in widths.items())
+            drawn.add_row(*map(Text, texts), end_section=ends_section)
         return drawn
 
     def _breaks(self, column: int) -> re.Pattern[str]:
-        return BETWEEN_WORDS if column in self.left else BETWEEN_NUMBERS
+        return BETWEEN_WORDS if column in self.text_columns else BETWEEN_NUMBERS
 
     @cached_property
     def _natural(self) -> list[int]:
-        columns = range(len(self.headings))
-        texts = [[self.headings[column], *(row[column] for row in self.cells)] for column in columns]
-        return [max(cell_len(line) for text in column_texts for line in text.split("\n")) for column_texts in texts]
+        """Return the width of each column's longest line."""
+        columns = [[heading, *cells] for heading, *cells in zip(self.headings, *self.cells, strict=True)]
+        return [max(cell_len(line) for text in texts for line in text.split("\n")) for texts in columns]
 
     @cached_property
     def _minimum_widths(self) -> list[int]:
@@ -112,26 +118,31 @@ class Sheet:
 
     @cached_property
     def _words(self) -> list[int]:
+        """Return the width of the longest word of each column; a number counts without its unit."""
         return [self._longest(column, BETWEEN_WORDS) for column in range(len(self.headings))]
 
     @cached_property
     def _readable(self) -> list[int]:
-        sizes = enumerate(zip(self._natural, self._minimum_widths, strict=True))
-        return [max(floor, min(natural, EASY_TO_READ)) if n in self.left else floor for n, (natural, floor) in sizes]
+        """Return the minimum width of each column at which text is easy to read."""
+        return [
+            max(minimum, min(natural, READABLE_WIDTH)) if column in self.text_columns else minimum
+            for column, (natural, minimum) in enumerate(zip(self._natural, self._minimum_widths, strict=True))
+        ]
 
     def _longest(self, column: int, breaks: re.Pattern[str]) -> int:
+        """Return the width of the longest piece of a column between break points."""
         words = [word for row in self.cells for word in breaks.split(row[column])]
         return max(map(cell_len, [*words, *BETWEEN_WORDS.split(self.headings[column])]))
 
 
 def _total(widths: Iterable[int], gap: int) -> int:
-    """Return the total width, with the gaps between columns, and a space at both ends."""
+    """Return the total width of columns, with ``gap`` characters between columns, and a space at both ends."""
     sizes = [*widths]
     return sum(sizes) + gap * (len(sizes) - 1) + 2
 
 
 def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
-    """Return blocks of neighbouring columns, each with as many as fit."""
+    """Return blocks of neighbouring columns, each with as many columns as fit into ``room`` characters."""
     blocks: list[list[int]] = []
     used = room + 1
     for column, width in widths.items():
@@ -144,7 +155,7 @@ def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
 
 
 def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
-    """Return text in lines of at most this width, broken at the break points; longer parts are broken in words."""
+    """Return text in lines of at most this width, broken at the break points, and inside of longer words."""
     if all(cell_len(line) <= width for line in text.split("\n")):
         return text
     lines: list[str] = []
@@ -153,8 +164,8 @@ def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
             lines[-1] += f" {part}"
         elif cell_len(part) <= width:
             lines.append(part)
+        elif breaks is BETWEEN_WORDS:
+            lines += chop_cells(part, width)
         else:
-            lines += (
-                chop_cells(part, width) if breaks is BETWEEN_WORDS else _folded(part, width, BETWEEN_WORDS).split("\n")
-            )
+            lines += _folded(part, width, BETWEEN_WORDS).split("\n")
     return "\n".join(lines)

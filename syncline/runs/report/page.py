@@ -175,7 +175,7 @@ def drawn_table(table: Group) -> dict[str, Any]:
             content |= {
                 "headings": [heading.replace("\n", " ") for heading in part.headings],
                 "rows": [list(row) for row in part.cells],
-                "left": tuple(part.left),
+                "left": tuple(part.text_columns),
             }
         elif isinstance(part, Constrain) and isinstance(part.renderable, Text):
             # A page has no options, so that notes about them are left out.

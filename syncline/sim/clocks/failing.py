@@ -18,7 +18,7 @@ from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
 from syncline.sim.program.timeline import Span, Timeline
 
-IDLE = "failures"
+FAILURES = "failures"
 """Name of a worker's stream that shows the effects of failures."""
 
 
@@ -31,7 +31,7 @@ def failing_clock(
     data.
 
     Args:
-        clock: clock without failures; each step takes as long as there, from the end of the step before.
+        clock: clock without failures; each step takes as long as in this clock, from the end of the step before.
         group: the workers, and the costs of a restart.
         saving: settings of checkpoints.
         outages: outages in the order of time.
@@ -42,22 +42,22 @@ def failing_clock(
         alone, except ``step_time_s`` and ``wall_s``, which include all costs of failures.
 
     Raises:
-        SynclineError: no progress is possible; says since when.
+        SynclineError: no progress is possible; the message says since when.
     """
     ends_s = np.concatenate([[0.0], clock.step_end_s])
     work = SavedSteps(len(clock.step_end_s), lambda step: float(ends_s[step]), saving)
     costs = RestartedTraining(group, work, outages).simulate()
     if costs.stuck is not None:
         raise SynclineError(f"failures: {costs.stuck}")
-    return placed_clock(clock, _final_step_ends(work, costs), costs, keep_steps)
+    return delayed_clock(clock, _final_step_ends(work, costs), costs, keep_steps)
 
 
-def placed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Clock:
-    """Return a clock whose steps are moved to their final execution.
+def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Clock:
+    """Return a clock whose steps are delayed to their final execution.
 
     Args:
         clock: clock without failures.
-        step_end_s: end of each step, ``(T,)``.
+        step_end_s: end of each step's final execution, ``(T,)`` seconds.
         costs: costs of failures, and the stretches between steps.
         keep_steps: number of steps to keep in the timeline.
     """
@@ -74,7 +74,7 @@ def placed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_ste
 
 
 def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
-    """Return the final end of each step, ``(T,)``; an earlier end of a step that was lost does not count."""
+    """Return the final end of each step, ``(T,)`` seconds; an earlier end of a step that was lost does not count."""
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":
@@ -84,37 +84,36 @@ def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
 
 
 def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Timeline:
-    """Return the spans of the final steps, and between them the stretches of failures and checkpoints."""
+    """Return the spans of the final steps, with the stretches of failures and checkpoints between these steps."""
     if not keep_steps:
         return clock.timeline
-    later_s = step_end_s - clock.step_end_s
+    step_delay_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
-    moved_s = later_s[np.clip(timeline.step, 0, len(later_s) - 1)]
+    span_delay_s = step_delay_s[np.clip(timeline.step, 0, len(step_delay_s) - 1)]
     columns = timeline.to_columns()
-    columns["start_s"], columns["end_s"] = timeline.start_s + moved_s, timeline.end_s + moved_s
-    last = keep_steps - 1
-    until_s = float(step_end_s[last])
-    shown = [stretch for stretch in costs.stretches if stretch.what != "steps" and stretch.start_s < until_s]
-    shown += _checkpoints(clock, step_end_s[:keep_steps], shown)
-    shown.sort(key=lambda stretch: stretch.start_s)
-    spans = [
-        Span(worker, IDLE, stretch.what, stretch.what, stretch.start_s, stretch.end_s, 0.0, min(stretch.first, last))
-        for worker in range(timeline.workers)
-        for stretch in shown
-    ]
-    added = Timeline.from_spans(spans, timeline.workers).to_columns()
-    joined = {name: np.concatenate([columns[name], added[name]]) for name in columns}
+    columns["start_s"], columns["end_s"] = timeline.start_s + span_delay_s, timeline.end_s + span_delay_s
+    last_step = keep_steps - 1
+    end_s = float(step_end_s[last_step])
+    stretches = [stretch for stretch in costs.stretches if stretch.what != "steps" and stretch.start_s < end_s]
+    stretches += _checkpoints(clock, step_end_s[:keep_steps], stretches)
+    stretches.sort(key=lambda stretch: stretch.start_s)
+    spans = []
+    for worker in range(timeline.workers):
+        for what, start_s, stop_s, step, *_ in stretches:
+            spans.append(Span(worker, FAILURES, what, what, start_s, stop_s, 0.0, min(step, last_step)))
+    failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
+    joined = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
     order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
     return Timeline.from_columns({name: column[order] for name, column in joined.items()}, timeline.workers)
 
 
 def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:
-    """Return the stretches in which all workers stand still between two steps for no other noted reason."""
-    stretches = []
-    for step, (end_s, next_s) in enumerate(pairwise(step_end_s.tolist())):
-        begins_s = next_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
-        starts = [stretch.start_s for stretch in others if end_s <= stretch.start_s < begins_s]
-        until_s = min([begins_s, *starts])
-        if until_s - end_s > 1e-9 * max(end_s, 1e-3):
-            stretches.append(Stretch("checkpoint", end_s, until_s, step))
-    return stretches
+    """Return a stretch for each checkpoint: from the end of a step to the next step, or to a stretch in ``others``."""
+    checkpoints = []
+    for step, (end_s, next_end_s) in enumerate(pairwise(step_end_s.tolist())):
+        next_start_s = next_end_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
+        other_starts_s = [stretch.start_s for stretch in others if end_s <= stretch.start_s < next_start_s]
+        resume_s = min([next_start_s, *other_starts_s])
+        if resume_s - end_s > 1e-9 * max(end_s, 1e-3):
+            checkpoints.append(Stretch("checkpoint", end_s, resume_s, step))
+    return checkpoints

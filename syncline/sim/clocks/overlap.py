@@ -1,9 +1,15 @@
 """Data-parallel training whose communication overlaps with computing, as programs and as recurrences.
 
-In each step a worker computes, and on the way starts the calls that are ready before the end. It decides whether to
-send, if that takes time. It waits for the calls that it started on the way. It starts the calls that are ready at the
-end, each after the one before it has finished. It waits for calls of earlier steps that this step needs. It updates the
-weights, if that takes time of its own. Encoding is computing, directly before the encoded call starts.
+A step of a worker, in which parts that take no time are left out:
+
+1. compute, and meanwhile start the calls that are ready before the end of the computing;
+2. decide whether to send (the trigger);
+3. wait for the calls that were started in part 1;
+4. start the calls that are ready at the end, each after the end of the call before;
+5. wait for calls of earlier steps that this step needs;
+6. update the weights.
+
+Encoding is computing, directly before the encoded call starts.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.table import first_on, knows_library
+from syncline.costmodel.collectives.table import default_algorithm, knows_library
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
@@ -42,7 +48,7 @@ T = TypeVar("T")
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Return the calls as they are sent: gradients in buckets, or every call awaited a step later.
+    """Return the calls as the overlap sends them: gradients in buckets, or every call awaited a step later.
 
     Args:
         calls: the collectives of the training.
@@ -79,7 +85,7 @@ class StepTimes:
         optimizer_s: ArrayLike = 0.0,
         encode_bytes_per_s: float | None = None,
     ) -> StepTimes:
-        """Return checked times; one trigger time stands for all steps, one optimizer time for all workers.
+        """Return the checked times; one trigger time stands for all steps, one optimizer time for all workers.
 
         Raises:
             SpecError: times of another shape, or a time that is negative or not finite.
@@ -102,66 +108,66 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     """
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
     steps, workers = times.compute_s.shape
-    of_worker: list[list[Instruction]] = [[] for _ in range(workers)]
-    due, needed = CallsByStep(calls, steps), dict[int, list[tuple[Members, Instruction]]]()
+    programs: list[list[Instruction]] = [[] for _ in range(workers)]
+    calls_by_step, later_waits = CallsByStep(calls, steps), dict[int, list[tuple[Members, Instruction]]]()
     triggers_s, optimizers_s = times.trigger_s.tolist(), times.optimizer_s.tolist()
-    for step, row in enumerate(times.compute_s.tolist()):
-        keyed = [((step, number), call) for number, call in enumerate(due[step])]
-        early: list[tuple[tuple[int, int], Call]] = []
-        line: list[tuple[Members, Instruction | float]] = []  # with workers; a number is a share of the computing
-        begin = 0.0
-        for until, waits, (key, call) in way_points(keyed, lambda keyed_call: keyed_call[1]):
-            line.append((None, until - begin))
-            begin = until
+    for step, step_compute_s in enumerate(times.compute_s.tolist()):
+        keyed_calls = [((step, number), call) for number, call in enumerate(calls_by_step[step])]
+        started_calls: list[tuple[tuple[int, int], Call]] = []
+        plan: list[tuple[Members, Instruction | float]] = []  # with workers; a number is a fraction of the computing
+        fraction_done = 0.0
+        for fraction, waits, (key, call) in way_points(keyed_calls, lambda keyed_call: keyed_call[1]):
+            plan.append((None, fraction - fraction_done))
+            fraction_done = fraction
             if waits:
-                line.append((members(call, workers), Wait(key)))
+                plan.append((members(call, workers), Wait(key)))
             else:
-                line += _start(key, call, needed, times, workers)
-                early += [] if is_awaited_in_step(call) else [(key, call)]
-        line.append((None, 1 - begin))
+                plan += _start(key, call, later_waits, times, workers)
+                started_calls += [] if is_awaited_in_step(call) else [(key, call)]
+        plan.append((None, 1 - fraction_done))
         if triggers_s[step]:
-            line.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
-        line += [(mine, Wait(key)) for key, mine in waits_by_call(early, workers)]
-        for key, call in keyed:
+            plan.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
+        plan += [(waiting, Wait(key)) for key, waiting in waits_by_call(started_calls, workers)]
+        for key, call in keyed_calls:
             if call.ready >= 1:
-                line += _start(key, call, needed, times, workers)
-                line += [] if call.wait_steps else [(members(call, workers), Wait(key))]
-        line += needed.pop(step, [])
-        _append(of_worker, line, row, step)
-        for program, optimizer_s in zip(of_worker, optimizers_s, strict=True):
+                plan += _start(key, call, later_waits, times, workers)
+                plan += [] if call.wait_steps else [(members(call, workers), Wait(key))]
+        plan += later_waits.pop(step, [])
+        _append(programs, plan, step_compute_s, step)
+        for program, optimizer_s in zip(programs, optimizers_s, strict=True):
             if optimizer_s:
                 program.append(Compute(optimizer_s, "optimizer", step, what="optimizer"))
-    return of_worker
+    return programs
 
 
 def _append(
-    of_worker: list[list[Instruction]],
-    line: Sequence[tuple[Members, Instruction | float]],
+    programs: list[list[Instruction]],
+    plan: Sequence[tuple[Members, Instruction | float]],
     compute_s: Sequence[float],
     step: int,
 ) -> None:
-    """Append a step's line to the programs of its workers; a number is a share of each worker's computing."""
-    for mine, instruction in line:
+    """Append the plan of a step to the programs of its workers; a number is a fraction of each worker's computing."""
+    for instruction_members, instruction in plan:
         if isinstance(instruction, float | int):
-            for program, seconds in zip(of_worker, compute_s, strict=True):
+            for program, seconds in zip(programs, compute_s, strict=True):
                 program.append(Compute(instruction * seconds, step=step))
         else:
-            for program in of_worker if mine is None else (of_worker[worker] for worker in mine):
-                program.append(instruction)
+            for worker in range(len(programs)) if instruction_members is None else instruction_members:
+                programs[worker].append(instruction)
 
 
 def _start(
     key: tuple[int, int],
     call: Call,
-    needed: dict[int, list[tuple[Members, Instruction]]],
+    later_waits: dict[int, list[tuple[Members, Instruction]]],
     times: StepTimes,
     workers: int,
 ) -> list[tuple[Members, Instruction]]:
-    """Return the instructions that start a call, with its workers, and note in ``needed`` a wait in a later step."""
+    """Return the instructions that start a call, with its workers; add a wait in a later step to ``later_waits``."""
     call_members, group = members(call, workers), group_ranks(call.group, workers)
     if call.wait_steps:
         last = call.step + call.wait_steps
-        needed.setdefault(last, []).append((call_members, Wait(key, step=last)))
+        later_waits.setdefault(last, []).append((call_members, Wait(key, step=last)))
     encode_s = times.encoding_s(call)
     instructions: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
     instructions.append(
@@ -171,19 +177,26 @@ def _start(
 
 
 def members(call: Call, workers: int) -> Members:
-    """Return the workers of a call; None if all take part."""
+    """Return the workers that take part in a call; None if all do."""
     group = group_ranks(call.group, workers)
     return None if group is None else frozenset(group)
 
 
 def waits_by_call(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple[T, Members]]:
-    """Return each call, in the order of start, with the workers that wait for it and for no later one."""
+    """Return the keys of calls, the last first, with the workers that wait for this call and for no later call.
+
+    A worker that waits for its last call need not wait for its earlier calls, which end before.
+
+    Args:
+        started: key of each call, and the call, in the order of start.
+        workers: number of workers.
+    """
     remaining, waits = frozenset(range(workers)), []
     for key, call in reversed(started):
-        mine = remaining & frozenset(remaining if call.group is None else call.group)
-        if mine and not call.wait_steps:
-            waits.append((key, None if len(mine) == workers else mine))
-            remaining -= mine
+        waiting = remaining & frozenset(remaining if call.group is None else call.group)
+        if waiting and not call.wait_steps:
+            waits.append((key, None if len(waiting) == workers else waiting))
+            remaining -= waiting
     return waits
 
 
@@ -193,7 +206,7 @@ def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
     Raises:
         SpecError: a wrong number of times, or one that is negative or not finite.
     """
-    return _of_each("clock.trigger_s", trigger_s, steps, "steps")
+    return _broadcast_times("clock.trigger_s", trigger_s, steps, "steps")
 
 
 def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
@@ -202,11 +215,11 @@ def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
     Raises:
         SpecError: a wrong number of times, or one that is negative or not finite.
     """
-    return _of_each("clock.optimizer_s", optimizer_s, workers, "workers")
+    return _broadcast_times("clock.optimizer_s", optimizer_s, workers, "workers")
 
 
-def _of_each(field: str, values_s: ArrayLike, count: int, noun: str) -> Floats:
-    """Return ``count`` times, from one time for all or one for each."""
+def _broadcast_times(field: str, values_s: ArrayLike, count: int, noun: str) -> Floats:
+    """Return ``(count,)`` seconds, from one time for all or one for each; ``field`` and ``noun`` are for errors."""
     try:
         times = np.broadcast_to(np.asarray(values_s, dtype=np.float64), (count,))
     except ValueError:
@@ -221,7 +234,7 @@ def run_lockstep(
     network: Network | Topology | Sequence[Link],
     starts_s: ArrayLike | None = None,
 ) -> Timeline:
-    """Return the timeline of data-parallel training: `run_events` of `data_parallel`, only faster.
+    """Return the timeline of data-parallel training, the same as `run_events` of `data_parallel`, but faster.
 
     Args:
         compute_s: seconds that each worker computes in each step, ``(T, P)``.
@@ -230,7 +243,7 @@ def run_lockstep(
         starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
 
     Raises:
-        Contention: transfers share a channel in a way that only the events can follow.
+        Contention: transfers share a channel in a way that only the event simulation can follow.
     """
     times = StepTimes.checked(compute_s)
     return timeline_of(lockstep_spans(times, calls, network, starts_s), times.compute_s.shape[1])
@@ -243,7 +256,7 @@ def lockstep_spans(
     starts_s: ArrayLike | None = None,
     rule: Rule = "eager",
 ) -> Iterator[Spans]:
-    """Yield the history of data-parallel training, in order of time on each stream, for trainings too long to keep.
+    """Yield the spans of data-parallel training, in order of time on each stream, for trainings too long to store.
 
     Args:
         times: times of the steps.
@@ -259,91 +272,95 @@ def lockstep_spans(
     joined = topology(network, workers)
     if knows_library(joined):
         calls = [
-            call if call.algorithm else call._replace(algorithm=first_on(call.collective, joined)) for call in calls
+            call if call.algorithm else call._replace(algorithm=default_algorithm(call.collective, joined))
+            for call in calls
         ]
-    due = CallsByStep(calls, steps)
-    streams = Streams(GroupedMaps(joined, due.calls, rule), start_times(starts_s, workers), times)
+    calls_by_step = CallsByStep(calls, steps)
+    streams = Streams(GroupedMaps(joined, calls_by_step.calls, rule), start_times(starts_s, workers), times)
     for step in range(steps):
-        yield from streams.step(step, due[step])
+        yield from streams.step(step, calls_by_step[step])
 
 
 class Streams:
-    """The compute and network streams of all workers, moved through the steps: the same as the programs, by maxima.
+    """The compute and network streams of all workers, step by step: the times of `data_parallel`, by sums and maxima.
 
     Args:
         maps: the collectives on the network.
-        starts_s: time at which each worker begins, ``(P,)``.
+        starts_s: time at which each worker begins, ``(P,)`` seconds.
         times: times of the steps.
 
     Attributes:
-        now_s: time up to which each worker's compute stream is known, ``(P,)``.
-        free_s: time from which each worker's network stream is free, ``(P,)``.
-        needed: calls that a later step waits for, by step, with the time at which each worker is done, ``(P,)``.
+        now_s: time up to which each worker's compute stream is known, ``(P,)`` seconds.
+        free_s: time from which each worker's network stream is free, ``(P,)`` seconds.
+        later_waits: by step, the calls that the step waits for, with the end of each, ``(P,)`` seconds.
     """
 
     def __init__(self, maps: GroupedMaps, starts_s: Floats, times: StepTimes) -> None:
         self.maps, self.times = maps, times
         self.now_s: Floats = starts_s
         self.free_s: Floats = starts_s
-        self.needed: dict[int, list[tuple[Floats, Call]]] = {}
-        updates = times.optimizer_s
-        self._updating: Members = None if updates.all() else frozenset(np.flatnonzero(updates).tolist())
-        self._nothing = np.zeros(len(starts_s))
+        self.later_waits: dict[int, list[tuple[Floats, Call]]] = {}
+        updates_s = times.optimizer_s
+        self._updating: Members = None if updates_s.all() else frozenset(np.flatnonzero(updates_s).tolist())
+        self._no_bytes = np.zeros(len(starts_s))
 
     def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
         """Yield the spans of one step with these calls."""
-        seconds, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
-        begin, early = 0.0, list[tuple[tuple[Floats, Call], Call]]()
-        done_s: dict[int, Floats] = {}
-        for until, waits, (place, call) in way_points(list(enumerate(calls)), lambda numbered_call: numbered_call[1]):
-            yield self._compute(number, (until - begin) * seconds)
-            begin = until
+        compute_s, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
+        fraction_done, started_calls = 0.0, list[tuple[tuple[Floats, Call], Call]]()
+        end_s: dict[int, Floats] = {}  # by the index of a call
+        for fraction, waits, (index, call) in way_points(list(enumerate(calls)), lambda indexed_call: indexed_call[1]):
+            yield self._compute(number, (fraction - fraction_done) * compute_s)
+            fraction_done = fraction
             if waits:
-                yield self._wait(number, done_s[place], call, members(call, len(self.now_s)))
+                yield self._wait(number, end_s[index], call, members(call, len(self.now_s)))
                 continue
             yield from self._start(call)
             if is_awaited_in_step(call):
-                done_s[place] = self.free_s
+                end_s[index] = self.free_s
             else:
-                early.append(((self.free_s, call), call))
-        yield self._compute(number, (1 - begin) * seconds if begin else seconds)
+                started_calls.append(((self.free_s, call), call))
+        yield self._compute(number, (1 - fraction_done) * compute_s if fraction_done else compute_s)
         if trigger_s:
             yield self._compute(number, trigger_s, "trigger")
-        for (until_s, call), waiting in waits_by_call(early, len(self.now_s)):
-            yield self._wait(number, until_s, call, waiting)
+        for (call_end_s, call), waiting in waits_by_call(started_calls, len(self.now_s)):
+            yield self._wait(number, call_end_s, call, waiting)
         for call in calls:
             if call.ready >= 1:
                 yield from self._start(call)
                 if not call.wait_steps:
                     yield self._wait(number, self.free_s, call, members(call, len(self.now_s)))
-        for until_s, call in self.needed.pop(number, ()):
-            yield self._wait(number, until_s, call, members(call, len(self.now_s)))
+        for call_end_s, call in self.later_waits.pop(number, ()):
+            yield self._wait(number, call_end_s, call, members(call, len(self.now_s)))
         if self.times.optimizer_s.any():
             yield self._compute(number, self.times.optimizer_s, "optimizer", self._updating)
 
     def _compute(
         self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
     ) -> Spans:
-        self.now_s, start = self._updated_times(participants, self.now_s + seconds, self.now_s), self.now_s
-        return Spans("compute", kind, kind, start, self.now_s, self._nothing, step, participants)
+        """Move the participants' compute streams on by some seconds; return the spans of this computing."""
+        self.now_s, start_s = self._updated_times(participants, self.now_s + seconds, self.now_s), self.now_s
+        return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, participants)
 
     def _start(self, call: Call) -> Iterator[Spans]:
+        """Run a call on the network streams of its workers; yield the spans of its encoding and of the call."""
         encode_s, call_members = self.times.encoding_s(call), members(call, len(self.now_s))
         if encode_s:
             yield self._compute(call.step, encode_s, "encode", call_members)
-        enter = np.maximum(self.now_s, self.free_s)
-        done_s, sent = self.maps.done_s(call, enter + self.maps.opening_s(call, enter - self.free_s))
-        self.free_s = self._updated_times(call_members, done_s, self.free_s)
-        yield Spans("network", call.collective, call.label, enter, done_s, sent, call.step, call_members)
+        start_s = np.maximum(self.now_s, self.free_s)
+        end_s, sent_bytes = self.maps.done_s(call, start_s + self.maps.opening_s(call, start_s - self.free_s))
+        self.free_s = self._updated_times(call_members, end_s, self.free_s)
+        yield Spans("network", call.collective, call.label, start_s, end_s, sent_bytes, call.step, call_members)
         if call.wait_steps:
-            self.needed.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
+            self.later_waits.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
-    def _wait(self, step: int, until_s: Floats, call: Call, waiting: Members) -> Spans:
-        self.now_s, start = self._updated_times(waiting, np.maximum(self.now_s, until_s), self.now_s), self.now_s
-        return Spans("compute", "wait", call.label, start, self.now_s, self._nothing, step, waiting)
+    def _wait(self, step: int, end_s: Floats, call: Call, waiting: Members) -> Spans:
+        """Move the compute streams of the waiting workers on to the end of a call; return the spans of the wait."""
+        self.now_s, start_s = self._updated_times(waiting, np.maximum(self.now_s, end_s), self.now_s), self.now_s
+        return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, waiting)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:
-        """Return the new times of some workers, and the old times of the others."""
+        """Return the new times of the ``changed`` workers and the old times of the others, ``(P,)`` seconds."""
         if changed is None:
             return new_s
         times_s = old_s.copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from syncline.sim.program.timeline import Timeline
 Bools = NDArray[np.bool_]
 
 TOTALS = ("step_time_s", "bytes_per_worker", "wall_s")
-"""Fields of a `Clock` that are no mean over steps and workers."""
+"""Fields of a `Clock` that are not means over steps and workers."""
 
 
 def phased_clock(
@@ -46,7 +46,7 @@ def phased_clock(
 
     Collectives are among the present workers. When the group changes, no call is under way: a call that would be
     awaited later is awaited at the end of the step before. Workers that stay go on, each in its own time. Workers that
-    join begin when the last of the others is through with the step before. Transfers to a joining worker are not
+    join begin when the last of the previous workers has ended the step before. Transfers to a joining worker are not
     counted.
 
     Args:
@@ -71,112 +71,103 @@ def phased_clock(
     """
     present = np.asarray(present)
     steps, workers = present.shape
-    empty = np.flatnonzero(~present.any(axis=1))
-    if len(empty):
-        raise SpecError("present", int(empty[0]), "somebody present in every step")
-    times = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
+    empty_steps = np.flatnonzero(~present.any(axis=1))
+    if len(empty_steps):
+        raise SpecError("present", int(empty_steps[0]), "somebody present in every step")
+    compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, full_network = list(calls), topology(network, workers)
     triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
-    travelling = overlapped(calls, overlap, buckets_on(full_network, buckets))
-    now, before, parts = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
-    for begin, end in _phases(present):
+    sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
+    end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
+    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first
+    for begin, end in itertools.pairwise([0, *changes.tolist(), steps]):
         is_present = present[begin]
-        members, joining = np.flatnonzero(is_present), is_present & ~before
+        members, joining = np.flatnonzero(is_present), is_present & ~was_present
         if joining.any():
-            now[joining] = np.maximum(now[joining], now[before].max())
-        part = clock(
-            _of_phase(travelling, begin, end, steps, members),
-            times[begin:end, members],
+            end_s[joining] = np.maximum(end_s[joining], end_s[was_present].max())
+        phase_clock = clock(
+            _phase_calls(sent_calls, begin, end, steps, members),
+            compute_s[begin:end, members],
             among(full_network, members),
             len(members),
             end - begin,
-            starts_s=now[members],
+            starts_s=end_s[members],
             trigger_s=triggers_s[begin:end],
             optimizer_s=optimizers_s[members],
             keep_steps=max(keep_steps - begin, 0),
-            delay=delay and _between(members, delay),
+            delay=delay and _delay_among(members, delay),
             **options,
         )
-        now[members], before = part.end_s, is_present
-        parts.append(_Part(begin, members, part))
-    return _joined(parts, present, sum(call.payload_bytes for call in calls), now)
+        end_s[members], was_present = phase_clock.end_s, is_present
+        phases.append(_Phase(begin, members, phase_clock))
+    return _joined_clock(phases, present, sum(call.payload_bytes for call in calls), end_s)
 
 
-def _of_phase(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
-    """Return the calls of one phase, counted from its first step, all awaited before the next phase.
+def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
+    """Return the calls of the phase from step ``begin`` to ``end - 1``, all awaited before the next phase.
+
+    Their steps count from the first step of the phase.
 
     Raises:
         SpecError: a call among other workers than the members of the phase.
     """
-    phase_calls, selected = [], [call for call in calls if begin <= call.step < end]
-    _check_groups(selected, members.tolist(), f"those present in steps {begin} to {end - 1}, or none, which means them")
-    for call in selected:
+    calls = [call for call in calls if begin <= call.step < end]
+    everybody = set(members.tolist())
+    for group in dict.fromkeys(call.group for call in calls):
+        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
+            expected = f"those present in steps {begin} to {end - 1}, or none, which means them"
+            raise SpecError("calls.group", group, expected)
+    phase_calls = []
+    for call in calls:
         wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
         phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
     return phase_calls
 
 
-def _check_groups(calls: Iterable[Call], members: Iterable[int], expected: str) -> None:
-    """Refuse a collective among other workers than these members.
-
-    Raises:
-        SpecError: names the first such group.
-    """
-    everybody = set(members)
-    for group in dict.fromkeys(call.group for call in calls):
-        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
-            raise SpecError("calls.group", group, expected)
-
-
-def _between(members: Ints, delay: Delay) -> Delay:
-    """Return the delay of messages between members, by their numbers within the group."""
-    number = members.tolist()
-    return lambda sender, receiver: delay(number[sender], number[receiver])
-
-
-def _phases(present: Bools) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of each run of steps with the same workers."""
-    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1
-    edges = [0, *changes.tolist(), len(present)]
-    yield from itertools.pairwise(edges)
+def _delay_among(members: Ints, delay: Delay) -> Delay:
+    """Return the delay of messages between members, as a function of their numbers within the group."""
+    workers = members.tolist()
+    return lambda sender, receiver: delay(workers[sender], workers[receiver])
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The clock of one phase: its first step, and its workers in their order."""
+class _Phase:
+    """The clock of one phase, with the phase's first step and its workers in order."""
 
-    begin: int
+    first_step: int
     members: Ints
     clock: Clock
 
 
-def _joined(parts: Sequence[_Part], present: Bools, nbytes: float, end_s: Floats) -> Clock:
-    """Return one clock of all phases."""
+def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s: Floats) -> Clock:
+    """Return one clock of all phases; ``nbytes`` are a worker's payload bytes in all steps."""
     steps, workers = present.shape
-    weight = np.array([len(part.clock.step_end_s) * len(part.members) for part in parts]) / present.sum()
+    weight = np.array([len(phase.clock.step_end_s) * len(phase.members) for phase in phases]) / present.sum()
 
     names = [field.name for field in dataclasses.fields(Clock) if field.type == "float" and field.name not in TOTALS]
-    means: dict[str, Any] = {name: float(weight @ [getattr(part.clock, name) for part in parts]) for name in names}
-    step_end_s = np.concatenate([part.clock.step_end_s for part in parts])
+    means: dict[str, Any] = {name: float(weight @ [getattr(phase.clock, name) for phase in phases]) for name in names}
+    step_end_s = np.concatenate([phase.clock.step_end_s for phase in phases])
     wall_s = float(step_end_s[-1])
     return dataclasses.replace(
-        parts[0].clock,
+        phases[0].clock,
         step_end_s=step_end_s,
         end_s=end_s,
         step_time_s=wall_s / steps,
         bytes_per_worker=nbytes / steps,
         wall_s=wall_s,
-        evaluator="events" if any(part.clock.evaluator == "events" for part in parts) else "lockstep",
-        timeline=_timeline(parts, workers),
+        evaluator="events" if any(phase.clock.evaluator == "events" for phase in phases) else "lockstep",
+        timeline=_joined_timeline(phases, workers),
         **means,
     )
 
 
-def _timeline(parts: Sequence[_Part], workers: int) -> Timeline:
-    columns = []
-    for part in parts:
-        of_part = part.clock.timeline.to_columns()
-        step = np.where(of_part["step"] >= 0, of_part["step"] + part.begin, of_part["step"])
-        columns.append(of_part | {"worker": part.members[of_part["worker"]], "step": step})
-    joined = {name: np.concatenate([of_part[name] for of_part in columns]) for name in columns[0]}
-    return Timeline.from_columns(joined, workers)
+def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
+    """Return one timeline of all phases, with the numbers of workers and steps of the whole training."""
+    tables = []
+    for phase in phases:
+        columns = phase.clock.timeline.to_columns()
+        step = np.where(columns["step"] >= 0, columns["step"] + phase.first_step, columns["step"])
+        tables.append(columns | {"worker": phase.members[columns["worker"]], "step": step})
+    return Timeline.from_columns(
+        {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}, workers
+    )

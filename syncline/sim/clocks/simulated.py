@@ -1,4 +1,4 @@
-"""Cost of a collective without a closed form on a network: a simulation of it alone, in lockstep or by events."""
+"""Cost of a collective without a closed form: a simulation of this collective alone, in lockstep or by events."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from syncline.sim.clocks.single_collective import collective_finish_s
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 
-MOST_PLAYED = {"lockstep": 4_000_000, "events": 300_000}
-"""Limit on the messages of one collective that each evaluator simulates: they take a second or two."""
+MAX_MESSAGES = {"lockstep": 4_000_000, "events": 300_000}
+"""Limit on the messages of one collective that each evaluator simulates: so many take a second or two."""
 
-MOST_AROUND = 64_000_000
-"""Limit on the messages of a ring in lockstep, because all of its rounds are the same."""
+MAX_RING_MESSAGES = 64_000_000
+"""Limit on the messages of a ring in lockstep, which is higher because all rounds of a ring are the same."""
 
 
 @lru_cache(maxsize=4096)
@@ -38,13 +38,13 @@ def simulated_s(
 
     Args:
         kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
-        workers: P, the number of workers.
-        nbytes: n, the bytes of the collective.
+        workers: number of workers.
+        nbytes: bytes of the collective.
         network: network that joins the workers.
         algorithm: algorithm of the collective.
-        rule: condition under which a message starts.
-        group: the first of the groups that call it at once, see `syncline.costmodel.traffic.call.groups_like`; None:
-            all workers.
+        rule: start rule of messages, ``eager`` or ``rendezvous``.
+        group: the first of several groups that each run the collective at the same time, see
+            `syncline.costmodel.traffic.call.groups_like`; if None, all workers run one collective.
 
     Raises:
         SpecError: a number of workers that the network cannot join.
@@ -53,34 +53,35 @@ def simulated_s(
         return _groups_s(kind, group, workers, nbytes, network, algorithm, rule)
     description = f"{kind} by {algorithm} among {workers:,}"
     messages = most_messages(kind, algorithm, workers, network, nbytes)
-    played = MOST_PLAYED | ({"lockstep": MOST_AROUND} if algorithm in ("ring", ORDERED_RING) else {})
-    if messages > max(played.values()):
+    limits = MAX_MESSAGES | ({"lockstep": MAX_RING_MESSAGES} if algorithm in ("ring", ORDERED_RING) else {})
+    if messages > max(limits.values()):
         return math.nan, f"{description} has no closed form here, and {messages:,} messages are too many to play"
-    for evaluator, limit in played.items():
+    for evaluator, limit in limits.items():
         if messages > limit:
-            return (
-                math.nan,
-                f"{description} has no closed form here; {messages:,} messages that meet are too many for events",
-            )
+            reason = f"{description} has no closed form here; {messages:,} messages that meet are too many for events"
+            return math.nan, reason
         try:
-            return float(
-                collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule).max()
-            ), evaluator
+            finish_s = collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule)
+            return float(finish_s.max()), evaluator
         except Contention:
             continue
-    raise AssertionError("the events play everything")
+    raise AssertionError("the events simulate every collective")
 
 
 def _groups_s(
-    kind: str, part: range, workers: int, nbytes: float, network: Network | Topology, algorithm: str, rule: Rule
+    kind: str, group: range, workers: int, nbytes: float, network: Network | Topology, algorithm: str, rule: Rule
 ) -> tuple[float, str]:
-    """Return the seconds of a collective of all parts like ``part`` at once, and the evaluator, or nan and a reason."""
-    parts = groups_like(part, workers)
-    messages = len(parts) * most_messages(kind, algorithm, len(part), network, nbytes)
-    if messages > MOST_PLAYED["events"]:
-        return math.nan, f"{kind} by {algorithm} among {len(parts):,} parts: {messages:,} messages are too many to play"
+    """Return the seconds of a collective in all groups like ``group`` at once, and the evaluator; or nan, and why."""
+    groups = groups_like(group, workers)
+    messages = len(groups) * most_messages(kind, algorithm, len(group), network, nbytes)
+    if messages > MAX_MESSAGES["events"]:
+        return (
+            math.nan,
+            f"{kind} by {algorithm} among {len(groups):,} parts: {messages:,} messages are too many to play",
+        )
     joined = topology(network, workers)
-    times, calls = StepTimes.checked(np.zeros((1, workers))), [Call(0, kind, nbytes, on, algorithm) for on in parts]
+    times = StepTimes.checked(np.zeros((1, workers)))
+    calls = [Call(0, kind, nbytes, members, algorithm) for members in groups]
     try:
         return max(float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, None, rule)), "lockstep"
     except Contention:

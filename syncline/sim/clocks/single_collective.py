@@ -1,4 +1,4 @@
-"""The time at which each worker is through with one collective by itself."""
+"""The time at which each worker finishes one collective that runs alone on the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Network, Topology, topology
@@ -19,7 +19,7 @@ from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.events.run import events_finish_s
 from syncline.sim.lockstep.maps import run_collective
 from syncline.sim.lockstep.recurrences import Ports, Rule
-from syncline.sim.lockstep.routed import Contention, RoutedRounds, routed_rounds
+from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds
 from syncline.sim.program.instructions import Collective, start_times
 
 EVALUATORS = ("auto", "lockstep", "events")
@@ -44,7 +44,7 @@ def collective_finish_s(
         network: the link that every worker has, one link per worker, or a larger network.
         algorithm: one of ``ALGORITHMS[kind]`` in `syncline.costmodel.collectives.table`; on a network of nodes or sites
             also one of ``HIERARCHICAL[kind]``; or an algorithm of gloo or NCCL, ``OF_GLOO[kind]`` or
-            ``OF_NCCL[kind]``, to which no rule applies. For None see ``first_on`` in the same module.
+            ``OF_NCCL[kind]``, to which no rule applies. For None see ``default_algorithm`` in the same module.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: ``events``, the event simulation; ``lockstep``, recurrences over rounds; or ``auto``, lockstep if it
             supports the collective, else the events.
@@ -61,13 +61,13 @@ def collective_finish_s(
     [108.0, 118.0, 128.0]
     """
     joined = topology(network, workers)
-    algorithm = first_on(kind, joined) if algorithm is None else algorithm
+    algorithm = default_algorithm(kind, joined) if algorithm is None else algorithm
     if algorithm in TIMED_AS_A_WHOLE:
         seconds = float(collective_s(kind, workers, nbytes, joined, algorithm))
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
-    routed = partial(routed_rounds, (kind, nbytes, algorithm), joined)
+    routed = partial(routed_rounds, Key(kind, nbytes, algorithm), joined)
     return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
 
 
@@ -79,11 +79,11 @@ def rounds_finish_s(
     evaluator: str = "auto",
     rule: Rule = "eager",
 ) -> Floats:
-    """Return the time at which each worker is done with a collective whose rounds are given.
+    """Return the time at which each worker is done with a collective that consists of these rounds.
 
     Args:
         rounds: rounds, with the senders and receivers of each.
-        workers: P, at least 1.
+        workers: P, number of workers, at least 1.
         network: the network of the workers.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: ``lockstep``, ``events``, or ``auto``.
@@ -107,12 +107,13 @@ def rounds_finish_s(
 def _finish_s(
     join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, routed: Callable[[], RoutedRounds]
 ) -> Floats:
+    """Return the time at which each worker is done with a collective, ``(P,)`` seconds, from the evaluator."""
     if evaluator not in EVALUATORS:
         raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
         try:
             ports = Ports.at_entry(starts_s, len(joined.bandwidth_bytes_per_s))
-            key = join.kind, join.nbytes, join.algorithm
+            key = Key(join.kind, join.nbytes, join.algorithm)
             run_collective(key, join.rounds or (), routed, joined, ports, rule)
             return ports.done_s
         except Contention:

@@ -1,4 +1,4 @@
-"""The clock of a training: the end of each step, and the shares of its time."""
+"""The clock of a training: the end of each step, and the seconds of computing, communication and waiting."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ COMPUTING = ("compute", "encode", "trigger", "optimizer")
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """The end of each step of a training, and the shares of its time.
+    """The end of each of T steps of a training by P workers, and the seconds of each kind of work.
 
     Args:
-        step_end_s: time at which the last worker is through with each step, ``(T,)`` seconds.
-        end_s: time at which each worker is through with the last step, ``(P,)`` seconds.
+        step_end_s: time at which the last worker ends each step, ``(T,)`` seconds.
+        end_s: time at which each worker ends the last step, ``(P,)`` seconds.
         step_time_s: mean seconds of a step, ``wall_s / T``.
         compute_s: seconds of computing without ``encode_s``, ``trigger_s`` and ``optimizer_s``, mean per step and
             worker.
@@ -51,7 +51,7 @@ class Clock:
         communication_s: seconds in a collective before the training ends, mean per step and worker.
         exposed_communication_s: seconds of waiting for the network with nothing to compute, mean per step and worker.
         bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
-        wall_s: time at which the last worker is through with the last step.
+        wall_s: time at which the last worker ends the last step.
         evaluator: the evaluator that was used, ``events`` or ``lockstep``.
         timeline: the spans of the first steps.
         failed: costs of failures, if machines may fail.
@@ -107,10 +107,10 @@ def clock(
             ``buckets``; ``async``: a call that is sent after a step is awaited one step later. The fields ``ready`` and
             ``wait_steps`` of a call hold in any case.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-        algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`; for
-            calls of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
-            `syncline.costmodel.collectives.vectorised.carried`; if no groups are like theirs, ``auto`` is the fastest
-            for their group alone on lines between places, and else the default.
+        algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`. For a
+            call of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
+            `syncline.costmodel.collectives.vectorised.collective_prices`. If no other groups are like the call's group,
+            ``auto`` is the fastest algorithm for this group alone on lines between places, and the default elsewhere.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
@@ -142,72 +142,79 @@ def clock(
         network = topology(network, workers)
     calls = list(calls)
     CallsByStep(calls, steps)  # checks the calls before they are split
-    sent = _carried(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
-    nbytes = sum(call.payload_bytes * (_size(call, workers) / workers) for call in calls)
+    sent_calls = _with_algorithms(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
+    num_members = [len(group_ranks(call.group, workers) or range(workers)) for call in calls]
+    nbytes = sum(call.payload_bytes * (count / workers) for call, count in zip(calls, num_members, strict=True))
     if evaluator != "events":
         try:
-            history = lockstep_spans(times, sent, network, starts_s, rule)
-            return _tally_spans(history, steps, workers, keep_steps).clock(nbytes, "lockstep")
+            spans = lockstep_spans(times, sent_calls, network, starts_s, rule)
+            return _tally_spans(spans, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise
-    timeline = run_events(data_parallel(times, sent), network, starts_s, rule, delay)
+    timeline = run_events(data_parallel(times, sent_calls), network, starts_s, rule, delay)
     return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
 
 
-def _carried(calls: Iterable[Call], algorithm: Algorithms, workers: int, network: Network | Topology) -> list[Call]:
-    """Return the calls with the algorithms that carry them."""
-    if algorithm is None:
+def _with_algorithms(
+    calls: Iterable[Call], algorithms: Algorithms, workers: int, network: Network | Topology
+) -> list[Call]:
+    """Return the calls, each with the name of its algorithm, where ``algorithms`` names or chooses one."""
+    if algorithms is None:
         return list(calls)
-    chosen: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}
-    carried = []
+    choices: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}
+    named_calls = []
     for call in calls:
-        key = call.collective, call.payload_bytes, group_ranks(call.group, workers)
-        if key not in chosen:
-            kind, nbytes, ranks = key
-            named = algorithm_of(algorithm, kind)
-            if ranks is not None and named in ("auto", "nccl") and not isinstance(network, Link):
-                name = None
-                if hasattr(network, "among"):  # a network, not a topology of different links
-                    joined = cast(Network, network)
-                    name = group_algorithm(kind, ranks, workers, nbytes, joined, named, simulated_s)
-                if name is None and named == "nccl":
-                    raise SpecError("algorithm", named, "an algorithm's name, for parts of workers whose links differ")
-                members = among(topology(network, workers), ranks)
-                chosen[key] = name if name or place_of(members, len(ranks)) is None else _fastest(kind, nbytes, members)
+        key = kind, nbytes, ranks = call.collective, call.payload_bytes, group_ranks(call.group, workers)
+        if key not in choices:
+            if ranks is not None and not isinstance(network, Link):
+                choices[key] = _group_algorithm(algorithms, kind, nbytes, ranks, workers, network)
             else:
-                chosen[key] = _algorithm(algorithm, kind, nbytes, len(ranks or range(workers)), network)
-        carried.append(call if call.algorithm else call._replace(algorithm=chosen[key]))
-    return carried
+                choices[key] = _algorithm(algorithms, kind, nbytes, len(ranks or range(workers)), network)
+        named_calls.append(call if call.algorithm else call._replace(algorithm=choices[key]))
+    return named_calls
 
 
-def _size(call: Call, workers: int) -> int:
-    """Return the number of workers in a call."""
-    return len(group_ranks(call.group, workers) or range(workers))
+def _group_algorithm(
+    algorithms: Algorithms, kind: str, nbytes: float, ranks: Sequence[int], workers: int, network: Network | Topology
+) -> str | None:
+    """Return the algorithm of a collective of some of the workers; None stands for the default."""
+    policy = algorithm_of(algorithms, kind)
+    if policy not in ("auto", "nccl"):
+        return _algorithm(algorithms, kind, nbytes, len(ranks), network)
+    name = None
+    if hasattr(network, "among"):  # a network, not a topology of different links
+        name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), policy, simulated_s)
+    if name is None and policy == "nccl":
+        raise SpecError("algorithm", policy, "an algorithm's name, for parts of workers whose links differ")
+    members = among(topology(network, workers), ranks)
+    return name if name or place_of(members, len(ranks)) is None else _fastest(kind, nbytes, members)
 
 
-def _algorithm(wanted: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology) -> str | None:
-    """Return the algorithm of one collective; ``auto`` takes the fastest, simulated if it has no closed form."""
-    named = algorithm_of(wanted, kind)
-    described = hasattr(network, "among")
-    if named == "nccl" and not described:
-        raise SpecError("algorithm", named, "another one where links differ, as its tables are of equal ones")
-    if named != "auto":
-        return algorithm_for(wanted, kind, workers, nbytes, network)
-    if described:
-        return group_algorithm(kind, range(workers), workers, nbytes, cast(Network, network), named, simulated_s)
+def _algorithm(
+    algorithms: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology
+) -> str | None:
+    """Return the algorithm of a collective of all workers; ``auto`` takes the fastest, which may need a simulation."""
+    policy = algorithm_of(algorithms, kind)
+    is_network = hasattr(network, "among")  # else a topology of different links
+    if policy == "nccl" and not is_network:
+        raise SpecError("algorithm", policy, "another one where links differ, as its tables are of equal ones")
+    if policy != "auto":
+        return algorithm_for(algorithms, kind, workers, nbytes, network)
+    if is_network:
+        return group_algorithm(kind, range(workers), workers, nbytes, cast(Network, network), policy, simulated_s)
     return _fastest(kind, nbytes, cast(Topology, network))
 
 
 def _fastest(kind: str, nbytes: float, network: Topology) -> str:
-    """Return the algorithm that is simulated to be the fastest on a topology of different links."""
+    """Return the algorithm that is fastest in a simulation on a topology of different links."""
     has_places = place_of(network, network.workers) is not None
     names = candidates_on(kind, network, network.workers) if has_places else ALGORITHMS[kind]
     return min(names, key=lambda name: float(collective_finish_s(kind, network.workers, nbytes, network, name).max()))
 
 
 class _Tally(NamedTuple):
-    """Sums of a history over steps and workers, from which a clock is made; ``seconds`` by the names of its means."""
+    """Sums over steps and workers, from which a clock is made; ``seconds`` has a sum for the name of each mean."""
 
     step_end_s: Floats
     end_s: Floats
@@ -232,7 +239,7 @@ class _Tally(NamedTuple):
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
-    """Return the sums of a timeline."""
+    """Return the sums of a timeline, with the timeline of the first ``keep_steps`` steps."""
     seconds = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in COMPUTING}
     step_end_s = timeline.step_end_s
     end_s = np.nanmax(step_end_s, axis=1)
@@ -242,7 +249,7 @@ def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
 
 
 def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
-    """Return the sums of a history of which only the first steps are kept."""
+    """Return the sums of a history of spans, with the timeline of the first ``keep_steps`` steps."""
     step_end_s, end_s, network_s = np.zeros(steps), np.zeros(workers), np.zeros(workers)
     seconds = dict.fromkeys((*COMPUTING, "communication", "exposed_communication"), 0.0)
     first_spans: list[Spans] = []

@@ -1,6 +1,7 @@
-"""The messages of a direct exchange: i to i + 1 + r in round r, first each owner's part, then its sum.
+"""The messages of a direct exchange: worker i to worker i + 1 + r in round r, first each owner's part, then its sum.
 
-All rounds of the first half leave at once, and an owner's of the second half once the first half has come to it.
+A worker's messages of the first half leave at once. An owner's messages of the second half leave once the owner has
+received all messages of the first half.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from syncline.costmodel.network.topology import Network, Topology
 
 
 def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | None = None) -> Sequence[Round]:
-    """Return the rounds of an all-reduce of n bytes by direct exchange.
+    """Return the rounds of an all-reduce by direct exchange.
 
     Args:
-        workers: P.
-        nbytes: n.
-        owners: the workers that sum a part each.
-        places: places of the workers; without them every worker is one, and the first is the server.
+        workers: number of workers.
+        nbytes: bytes of the tensor.
+        owners: the workers that sum one part of the tensor each: all, one of each place, or the server.
+        places: places of the workers; if None, every worker is a place, and the first worker is the server.
     """
     ranks: Sequence[int] = range(workers)
     if owners == "server":
@@ -33,19 +34,20 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
     worker, is_owner = np.arange(workers), np.zeros(workers, dtype=bool)
     is_owner[list(ranks)] = True
     first_half, second_half = [], []
-    for number in range(workers - 1):
-        others = (worker + 1 + number) % workers
-        first_half.append(Round(worker[is_owner[others]], others[is_owner[others]], nbytes / len(ranks)))
-        second_half.append(Round(worker[is_owner], others[is_owner], nbytes / len(ranks)))
+    for round_number in range(workers - 1):
+        receiver = (worker + 1 + round_number) % workers
+        to_owner = is_owner[receiver]
+        first_half.append(Round(worker[to_owner], receiver[to_owner], nbytes / len(ranks)))
+        second_half.append(Round(worker[is_owner], receiver[is_owner], nbytes / len(ranks)))
     return *first_half, *second_half
 
 
 def direct_rounds_ahead(workers: int) -> list[int]:
-    """Return how many rounds a rank may be ahead of its arrived messages, for each round of a direct exchange."""
+    """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
     return 2 * list(range(1, workers))
 
 
 def software_s(network: Network | Topology, workers: int, nbytes: float) -> float:
-    """Return the seconds of hivemind's software before the messages of an averaging; 0 on a network without them."""
+    """Return the seconds of hivemind's software before the messages of an averaging; 0 if the network has no costs."""
     costs: HivemindCosts | None = getattr(network, "hivemind", None)
     return 0.0 if costs is None else costs.before_s(workers, nbytes)

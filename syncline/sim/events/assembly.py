@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, first_on, knows_library
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm, knows_library
 from syncline.costmodel.network.topology import Floats, Ints, Topology, among
 from syncline.sim.events import codes
 from syncline.sim.events.engine import address, aligned, write_shared
@@ -368,7 +368,7 @@ class Assembly:
                 seconds = float(collective_s(kind, joined.workers, nbytes, joined, algorithm))
                 resolved = replace(collective, algorithm=None, takes_s=seconds)
             else:
-                resolved = replace(collective, algorithm=first_on(collective.kind, self.topology))
+                resolved = replace(collective, algorithm=default_algorithm(collective.kind, self.topology))
             cached = self._resolved[id(collective)] = collective, resolved
         return cached[1]
 

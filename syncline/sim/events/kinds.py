@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
-from syncline.costmodel.collectives.tcp_slow_start import opening_of
+from syncline.costmodel.collectives.tcp_slow_start import collective_opening
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.places import Places
-from syncline.costmodel.network.tcp import TOGETHER
+from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE
 from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
 from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
@@ -201,12 +201,12 @@ class CollectiveKinds:
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that connections take to open their windows after idling."""
         topology = self._topology if collective.group is None else among(self._topology, collective.group)
-        opening = opening_of(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
+        opening = collective_opening(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
         if opening is not None:
             record = self._state["plans"][kind]
             record["opening0"] = self._state.append("openings", opening.seconds)
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
-            record["near"] = TOGETHER  # as data: the cached core depends on its own sources alone
+            record["near"] = TIMEOUT_TOLERANCE  # as data: the cached core depends on its own sources alone
 
     def _plan_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import MOST_IN_VAIN, FailureCosts, Stretch, no_progress
+from syncline.sim.failures.outcome import MAX_FAILURES_IN_A_ROW, FailureCosts, Stretch, no_progress
 from syncline.sim.failures.roster import FailingGroup, Roster
 from syncline.sim.failures.work import SavedSteps
 
@@ -20,8 +20,16 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 StepsObserver: TypeAlias = Callable[[float, int, int, Mask, list[int]], None]
 """A function that is called with completed steps: their start time, first and last number, the present workers, and
-those that joined before the first. A later call replaces earlier ones.
+the workers that joined before the first step. A later call with the same steps replaces the earlier call.
 """
+
+
+class _Checkpoint(NamedTuple):
+    """The last checkpoint: its step, and the counted steps and useful worker seconds up to this step."""
+
+    step: int = 0
+    counted_steps: float = 0.0
+    useful_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -29,17 +37,17 @@ class ElasticTraining:
     """A training that goes on with the present workers.
 
     A failure costs the step under way, the time until the others notice, and the re-forming of the group. A returned
-    worker gets the state of the others, which pause after their step to let it in. If fewer than ``min_workers``
-    workers are present, they wait; if no worker is present, the state is that of the last checkpoint.
+    worker gets the state of the others, which pause after their step to let this worker join. If fewer than
+    ``min_workers`` workers are present, they wait; if no worker is present, the state is that of the last checkpoint.
 
     Args:
-        group: the workers that train, and the costs of going on.
-        steps: T; a step with n of P workers counts as n / P.
+        group: the workers that train, and the costs of a failure.
+        steps: number of steps of the training; a step of n of P workers counts as n / P steps.
         work_of: clock of the steps of the present workers, numbered by the steps made so far.
         outages: outages in the order of time.
         until_s: time at which the simulation stops.
         whole_steps: whether every step counts as one, with any number of workers.
-        period: number of steps between two exchanges; a failed worker loses its steps since the last.
+        period: number of steps between two exchanges; a failed worker loses its steps since the last exchange.
         on_steps: observer of completed steps.
     """
 
@@ -53,13 +61,14 @@ class ElasticTraining:
     on_steps: StepsObserver | None = None
 
     def __post_init__(self) -> None:
-        self._training = np.ones(self.group.workers, dtype=bool)  # the workers of the group, since it was last formed
-        self._work = self.work_of(self._training)
+        self._members = np.ones(self.group.workers, dtype=bool)  # workers of the group, since it was last formed
+        self._work = self.work_of(self._members)
         self._roster = Roster(self.group, self._work.saving.join_s, self.outages)
         self._costs = FailureCosts(self.group.workers)
-        self._joined: dict[int, int] = {}  # step with which each returned worker began
-        self._made, self._in_vain = 0, 0
-        self._saved = 0, 0.0, 0.0  # step, counted steps and useful time of the last checkpoint
+        self._first_steps: dict[int, int] = {}  # step with which each returned worker began
+        self._num_steps = 0  # made so far
+        self._failures_in_a_row = 0  # without a step between them
+        self._checkpoint = _Checkpoint()
 
     def simulate(self) -> FailureCosts:
         """Simulate the training to the end and return its costs."""
@@ -76,75 +85,78 @@ class ElasticTraining:
         return costs
 
     def _change(self, now_s: float) -> float:
-        """Process a change at the very instant at which the workers would go on; return the time."""
+        """Process a change at the same instant at which the workers would continue; return the time in seconds."""
         change = self._roster.change(self._costs)
-        self._joined |= dict.fromkeys(change.joined, self._made)
+        self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
         if change.left:
             return self._lose_workers(now_s, change.left)
         return self._form_group(now_s, now_s + self.group.reform_s) if change.joined else now_s
 
-    def _part(self, present: int) -> float:
-        """Return the part of a step for which a step of this number of workers counts."""
+    def _step_weight(self, present: int) -> float:
+        """Return the number of steps, at most 1, for which a step of this number of workers counts."""
         return 1.0 if self.whole_steps else present / self.group.workers
 
     def _train(self, start_s: float) -> float:
-        """Train until the group changes or the end; return the time."""
-        work, first_step, costs, roster = self._work, self._made, self._costs, self._roster
-        last = first_step + math.ceil((self.steps - costs.steps) / self._part(roster.count) - 1e-9)
-        end_s = start_s + work.end_s(last) - work.ready_s(first_step)
+        """Train until the group changes or the training ends; return the time in seconds."""
+        work, first_step, costs, roster = self._work, self._num_steps, self._costs, self._roster
+        last_step = first_step + math.ceil((self.steps - costs.steps) / self._step_weight(roster.count) - 1e-9)
+        end_s = start_s + work.end_s(last_step) - work.ready_s(first_step)
         while (change_s := min(roster.next_s(), self.until_s)) < end_s:
             done, present = work.done_by(first_step, change_s - start_s), roster.count
             if change_s == self.until_s:
-                self._count(start_s, change_s, first_step, done, present)
+                self._add_costs(start_s, change_s, first_step, done, present)
                 return change_s
             change = roster.change(costs)
             if change.left:
-                self._count(start_s, change_s, first_step, done, present)
+                self._add_costs(start_s, change_s, first_step, done, present)
                 return self._lose_workers(change_s, change.left)
             if change.joined:
-                boundary_s = start_s + work.end_s(done + 1) - work.ready_s(first_step)
-                costs.down_s += len(change.joined) * max(boundary_s - change_s, 0.0)
-                self._count(start_s, boundary_s, first_step, done + 1, present)
-                self._joined |= dict.fromkeys(change.joined, self._made)
-                return self._form_group(boundary_s, boundary_s + self.group.reform_s)
-        self._count(start_s, end_s, first_step, last, roster.count)
+                step_end_s = start_s + work.end_s(done + 1) - work.ready_s(first_step)
+                costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
+                self._add_costs(start_s, step_end_s, first_step, done + 1, present)
+                self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
+                return self._form_group(step_end_s, step_end_s + self.group.reform_s)
+        self._add_costs(start_s, end_s, first_step, last_step, roster.count)
         return end_s
 
-    def _count(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
-        """Count the time of the present workers from one instant to another, with steps up to ``done``."""
-        work, costs, part = self._work, self._costs, self._part(present)
+    def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
+        """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""
+        work, costs, weight = self._work, self._costs, self._step_weight(present)
         saved = work.saved_by(first_step, end_s - start_s)
-        kept_s = work.until_s(done) - work.until_s(first_step)
-        stops_s = min(work.ready_s(done) - work.ready_s(first_step) - kept_s, max(end_s - start_s - kept_s, 0.0))
+        useful_s = work.until_s(done) - work.until_s(first_step)
+        planned_checkpoint_s = work.ready_s(done) - work.ready_s(first_step) - useful_s
+        checkpoint_s = min(planned_checkpoint_s, max(end_s - start_s - useful_s, 0.0))
         if saved > first_step:
             saved_s = work.until_s(saved) - work.until_s(first_step)
-            self._saved = saved, costs.steps + part * (saved - first_step), costs.useful_s + present * saved_s
-            self._in_vain = 0
+            saved_steps = costs.steps + weight * (saved - first_step)
+            self._checkpoint = _Checkpoint(saved, saved_steps, costs.useful_s + present * saved_s)
+            self._failures_in_a_row = 0
         if done > first_step:
-            self._in_vain = 0
+            self._failures_in_a_row = 0
             if self.on_steps is not None:
-                joined = sorted(worker for worker, step in self._joined.items() if step == first_step)
-                joined = [worker for worker in joined if self._training[worker]]
-                self.on_steps(start_s, first_step, done, self._training, joined)
-            costs.stretches.append(Stretch("steps", start_s, start_s + kept_s + stops_s, first_step, done - first_step))
-        costs.steps += part * (done - first_step)
-        costs.useful_s += present * kept_s
-        costs.checkpoint_s += present * stops_s
-        lost_s = max(end_s - start_s - kept_s - stops_s, 0.0)
+                joined = sorted(worker for worker, step in self._first_steps.items() if step == first_step)
+                joined = [worker for worker in joined if self._members[worker]]
+                self.on_steps(start_s, first_step, done, self._members, joined)
+            steps_end_s = start_s + useful_s + checkpoint_s
+            costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, done - first_step))
+        costs.steps += weight * (done - first_step)
+        costs.useful_s += present * useful_s
+        costs.checkpoint_s += present * checkpoint_s
+        lost_s = max(end_s - start_s - useful_s - checkpoint_s, 0.0)
         costs.lost_s += present * lost_s
         if lost_s:
             costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, done))
-        self._made = done
+        self._num_steps = done
 
     def _lose_workers(self, now_s: float, failed: list[int]) -> float:
-        """Count the steps of failed workers since the last exchange as lost, and form a group without them."""
-        exchanged, costs = self._made - self._made % self.period, self._costs
+        """Count failed workers' steps since the last exchange as lost, and form a new group; return the time."""
+        last_exchange, costs = self._num_steps - self._num_steps % self.period, self._costs
         for worker in failed if self.period > 1 else ():
-            since = max(exchanged, self._joined.get(worker, 0))
-            lost_s = self._work.until_s(self._made) - self._work.until_s(since)
-            part = 0.0 if self.whole_steps else (self._made - since) / self.group.workers
+            first_lost = max(last_exchange, self._first_steps.get(worker, 0))
+            lost_s = self._work.until_s(self._num_steps) - self._work.until_s(first_lost)
+            lost_steps = 0.0 if self.whole_steps else (self._num_steps - first_lost) / self.group.workers
             costs.useful_s, costs.lost_s = costs.useful_s - lost_s, costs.lost_s + lost_s
-            costs.steps, costs.lost_steps = costs.steps - part, costs.lost_steps + part
+            costs.steps, costs.lost_steps = costs.steps - lost_steps, costs.lost_steps + lost_steps
         return self._form_group(now_s, now_s + self.group.timeout_s + self.group.reform_s)
 
     def _form_group(self, now_s: float, ready_s: float) -> float:
@@ -158,45 +170,45 @@ class ElasticTraining:
             The time at which the group trains again, or at which the simulation ends.
         """
         roster, costs, group, since_s = self._roster, self._costs, self.group, now_s
-        self._in_vain += 1
+        self._failures_in_a_row += 1
         while True:
             if roster.count < group.min_workers or not roster.count:
                 if not roster.count:
                     self._return_to_checkpoint()
                 most_workers = group.workers - len(roster.lost)
                 if math.isinf(roster.next_s()) or most_workers < max(group.min_workers, 1):
-                    why = f"{roster.count} workers are left, and {group.min_workers} are needed"
-                    costs.stuck = no_progress(since_s, why)
+                    reason = f"{roster.count} workers are left, and {group.min_workers} are needed"
+                    costs.stuck = no_progress(since_s, reason)
                     return now_s
                 ready_s = math.inf
-            if self._in_vain >= MOST_IN_VAIN:
-                why = f"{MOST_IN_VAIN:,} failures in a row left no time to form a group and make a step"
-                costs.stuck = no_progress(since_s, why)
+            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                reason = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time to form a group and make a step"
+                costs.stuck = no_progress(since_s, reason)
                 return now_s
             next_s = min(roster.next_s(), self.until_s, ready_s)
             if next_s > now_s:
                 costs.restart_s += roster.count * (next_s - now_s)
-                costs.stretches.append(Stretch("restart", now_s, next_s, self._made))
+                costs.stretches.append(Stretch("restart", now_s, next_s, self._num_steps))
             now_s = next_s
             if now_s == ready_s:
-                self._training = roster.present.copy()
-                self._work = self.work_of(self._training)
+                self._members = roster.present.copy()
+                self._work = self.work_of(self._members)
                 return now_s
             if now_s == self.until_s:
                 return now_s
             change = roster.change(costs)
             if change.left:
-                self._in_vain += 1
+                self._failures_in_a_row += 1
                 ready_s = now_s + group.timeout_s + group.reform_s
             elif change.joined:
-                self._joined |= dict.fromkeys(change.joined, self._made)
+                self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
                 formed_s = now_s + group.reform_s
                 ready_s = formed_s if math.isinf(ready_s) else max(ready_s, formed_s)
 
     def _return_to_checkpoint(self) -> None:
         """Return to the last checkpoint, because no worker has the state."""
-        costs, (step, steps, useful_s) = self._costs, self._saved
-        costs.lost_steps += costs.steps - steps
-        costs.lost_s += costs.useful_s - useful_s
-        costs.steps, costs.useful_s, self._made = steps, useful_s, step
-        self._joined.clear()
+        costs, checkpoint = self._costs, self._checkpoint
+        costs.lost_steps += costs.steps - checkpoint.counted_steps
+        costs.lost_s += costs.useful_s - checkpoint.useful_s
+        costs.steps, costs.useful_s, self._num_steps = checkpoint.counted_steps, checkpoint.useful_s, checkpoint.step
+        self._first_steps.clear()

@@ -23,12 +23,12 @@ def simulate_independent_workers(
 ) -> FailureCosts:
     """Return the costs of failures of workers that fetch a model, make ``period`` steps, and send their update.
 
-    Together they make P times ``steps`` steps; a worker with more time makes more of them. The server does not fail and
-    never makes a worker wait.
+    Together P workers make ``P steps`` steps; a worker with more time makes more of these steps. The server does not
+    fail and never makes a worker wait. A failed worker loses its steps since its last update.
 
     Args:
         group: the workers that train.
-        steps: T, mean number of steps per worker.
+        steps: mean number of steps per worker.
         step_s: seconds of a step.
         period: number of steps between two models.
         load_s: seconds to fetch a model after a failure.
@@ -36,31 +36,31 @@ def simulate_independent_workers(
         until_s: time at which the simulation stops.
     """
     costs, roster = FailureCosts(group.workers), Roster(group, load_s, outages)
-    since_s, round_s = np.zeros(group.workers), period * step_s
-    at_work, begun_s = group.workers, 0.0  # number of workers at work, and the sum of the times at which they began
-    kept_s, needed_s = 0.0, steps * group.workers * step_s
+    start_s, round_s = np.zeros(group.workers), period * step_s
+    active, start_sum_s = group.workers, 0.0  # number of workers that train, and the sum of their start times
+    sent_s, total_s = 0.0, steps * group.workers * step_s  # worker seconds: in updates of failed workers, and needed
     now_s = 0.0
     while True:
-        done_s = (needed_s - kept_s + begun_s) / at_work if at_work else math.inf
-        now_s = min(done_s, until_s)
+        end_s = (total_s - sent_s + start_sum_s) / active if active else math.inf
+        now_s = min(end_s, until_s)
         if roster.next_s() >= now_s:
             break
         change = roster.change(costs)
-        for place in change.left:
-            worked_s = change.at_s - float(since_s[place])
-            whole_s = math.floor(worked_s / round_s) * round_s
-            at_work, begun_s = at_work - 1, begun_s - float(since_s[place])
-            kept_s += whole_s
-            costs.lost_s += worked_s - whole_s
-        for place in change.joined:
-            since_s[place] = change.at_s
-            at_work, begun_s = at_work + 1, begun_s + change.at_s
-        if not at_work and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
+        for worker in change.left:
+            worked_s = change.at_s - float(start_s[worker])
+            rounds_s = math.floor(worked_s / round_s) * round_s
+            active, start_sum_s = active - 1, start_sum_s - float(start_s[worker])
+            sent_s += rounds_s
+            costs.lost_s += worked_s - rounds_s
+        for worker in change.joined:
+            start_s[worker] = change.at_s
+            active, start_sum_s = active + 1, start_sum_s + change.at_s
+        if not active and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
             costs.stuck = no_progress(change.at_s)
             now_s = change.at_s
             break
     costs.wall_s = now_s
-    costs.useful_s = kept_s + at_work * now_s - begun_s
+    costs.useful_s = sent_s + active * now_s - start_sum_s
     costs.steps = costs.useful_s / (step_s * group.workers)
     costs.lost_steps = costs.lost_s / (step_s * group.workers)
     roster.end(now_s, costs)

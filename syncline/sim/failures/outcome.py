@@ -10,7 +10,7 @@ from syncline.units import format_seconds
 
 
 class Stretch(NamedTuple):
-    """A period in which all workers of a training do the same.
+    """A period in which all workers of a training do the same thing.
 
     Attributes:
         what: ``steps``, ``checkpoint``, ``lost`` (steps that were repeated), ``down`` (until the failure is noticed and
@@ -30,7 +30,7 @@ class Stretch(NamedTuple):
 
 @dataclass
 class FailureCosts:
-    """The shares of the time of a training. The seconds of all P workers below add up to ``wall_s`` times P.
+    """The costs of failures: on what P workers spend their time. All worker seconds add up to ``wall_s`` times P.
 
     Attributes:
         workers: P, number of workers.
@@ -40,7 +40,7 @@ class FailureCosts:
         lost_s: worker seconds in lost steps, and in checkpoints to which no restart returned.
         checkpoint_s: worker seconds in which a checkpoint stops the workers.
         restart_s: worker seconds in restarts, loading of checkpoints, and re-forming of groups.
-        down_s: worker seconds until a failure is noticed, and while a place, their own or another, is empty.
+        down_s: worker seconds until a failure is noticed, and while the worker's place, or another, has no machine.
         interruptions: number of failures that required an action.
         lost_steps: lost steps, as of all P workers.
         stuck: reason why the training did not end; None if it did.
@@ -72,16 +72,16 @@ class FailureCosts:
         return float(getattr(self, name)) / all_s if all_s else 0.0
 
 
-def no_progress(since_s: float, why: str = "nobody comes back") -> str:
-    """Return the message about a training that stands still for good.
+def no_progress(since_s: float, reason: str = "nobody comes back") -> str:
+    """Return the message about a training that makes no more progress since ``since_s`` seconds.
 
     >>> no_progress(90)
     'no progress possible since 1.5 min: nobody comes back'
     """
-    return f"no progress possible since {format_seconds(since_s)}: {why}"
+    return f"no progress possible since {format_seconds(since_s)}: {reason}"
 
 
-MOST_IN_VAIN = 1000
+MAX_FAILURES_IN_A_ROW = 1000
 """Number of interruptions in a row without a saved step, after which the simulation reports that there is no
 progress.
 """

@@ -15,6 +15,7 @@ from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.outcome import FailureCosts
 
 NEVER = Outage(math.inf, 0, 0)
+"""The outage after the last one."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class FailingGroup:
     Args:
         workers: P, number of workers.
         spares: number of spare machines.
-        timeout_s: seconds from a failure until the others notice.
+        timeout_s: seconds from a failure until the other workers notice.
         restart_s: seconds to start processes on a machine, without loading a checkpoint or a model.
         reform_s: seconds in which the remaining workers re-form their group.
-        min_workers: number of workers without which the others wait.
+        min_workers: number of present workers below which these wait.
     """
 
     workers: int
@@ -38,11 +39,18 @@ class FailingGroup:
     min_workers: int = 1
 
 
+class _Repair(NamedTuple):
+    """The end of a machine's repair, and the place at which the machine failed."""
+
+    at_s: float
+    place: int
+
+
 class FilledPlaces:
-    """A set of P places and S spare machines.
+    """The places of P workers, each with a machine or empty, and S spare machines.
 
     A spare takes the place of any broken machine at once. A repaired machine takes its own place if that is empty, else
-    the first empty one, or becomes a spare.
+    the first empty place, or becomes a spare if no place is empty.
 
     Args:
         workers: P, number of workers.
@@ -53,18 +61,18 @@ class FilledPlaces:
         self.filled = np.ones(workers, dtype=bool)
         self.spares = spares
         self._empty: set[int] = set()
-        self._repairs: list[tuple[float, int]] = []
+        self._repairs: list[_Repair] = []  # a heap
 
     @property
     def empty(self) -> int:
         """Return the number of places without a machine."""
         return len(self._empty)
 
-    def settle(self, now_s: float) -> list[int]:
-        """Bring back the machines repaired by now, and return the places that are filled again."""
+    def repair(self, now_s: float) -> list[int]:
+        """Use the machines whose repair has ended by now; return the places that have a machine again."""
         refilled = []
-        while self._repairs and self._repairs[0][0] <= now_s:
-            _, place = heapq.heappop(self._repairs)
+        while self._repairs and self._repairs[0].at_s <= now_s:
+            place = heapq.heappop(self._repairs).place
             if not self._empty:
                 self.spares += 1
                 continue
@@ -74,30 +82,40 @@ class FilledPlaces:
         return refilled
 
     def fail(self, outage: Outage) -> list[int]:
-        """Return the places whose machines fail, also those that spares fill at once; call `settle` before."""
-        hit = np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first
-        spares_used = min(self.spares, len(hit))
+        """Return the places whose machines fail, also the places that spares fill at once; call `repair` before."""
+        places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
+        spares_used = min(self.spares, len(places))
         self.spares -= spares_used
-        for place in hit[spares_used:].tolist():
+        for place in places[spares_used:]:
             self.filled[place] = False
             self._empty.add(place)
-        places: list[int] = hit.tolist()
         if math.isfinite(outage.back_s):
             for place in places:
-                heapq.heappush(self._repairs, (outage.back_s, place))
+                heapq.heappush(self._repairs, _Repair(outage.back_s, place))
         return places
 
     def next_s(self) -> float:
-        """Return the time at which the next machine is repaired; infinite if none."""
-        return self._repairs[0][0] if self._repairs else math.inf
+        """Return the time in seconds at which the next machine is repaired; infinite if none."""
+        return self._repairs[0].at_s if self._repairs else math.inf
 
     def when_filled_s(self, count: int) -> float:
-        """Return the time at which ``count`` places are filled, if nothing else fails; infinite if never."""
+        """Return the time in seconds at which ``count`` places have a machine if nothing else fails.
+
+        The time is infinite if this never happens, and minus infinity if so many places have a machine now.
+        """
         missing = count - (len(self.filled) - len(self._empty))
         if missing <= 0:
             return -math.inf
         soonest = heapq.nsmallest(missing, self._repairs)
-        return soonest[-1][0] if len(soonest) == missing else math.inf
+        return soonest[-1].at_s if len(soonest) == missing else math.inf
+
+
+class _Return(NamedTuple):
+    """The return of a worker: its time, the worker's place, and the number of failures of this place before."""
+
+    at_s: float
+    place: int
+    failures: int
 
 
 class Change(NamedTuple):
@@ -127,21 +145,21 @@ class Roster:
         self._places = FilledPlaces(group.workers, group.spares)
         self._outages = iter(outages)
         self._next = next(self._outages, NEVER)
-        self._joins: list[tuple[float, int, int]] = []
-        self._failed_s: dict[int, float] = {}  # time of the last failure of each place that is away
+        self._returns: list[_Return] = []  # a heap
+        self._failed_s: dict[int, float] = {}  # time of the last failure of each place whose worker is away
         self.lost: set[int] = set()  # places whose machines never come back, without spares that replace them
-        self._failures = [0] * group.workers  # of each place; a join from before the last failure does not count
+        self._failures = [0] * group.workers  # of each place; a return that was planned before the last does not count
 
     def next_s(self) -> float:
-        """Return the time of the next change; infinite if there is none."""
-        return min(self._next.at_s, self._places.next_s(), self._joins[0][0] if self._joins else math.inf)
+        """Return the time of the next change in seconds; infinite if there is none."""
+        return min(self._next.at_s, self._places.next_s(), self._returns[0].at_s if self._returns else math.inf)
 
     def change(self, costs: FailureCosts) -> Change:
-        """Return the next change, and add the costs of returning workers to ``costs``."""
+        """Return the next change, and add the seconds of returning workers to ``costs``."""
         now_s, leaving, joined = self.next_s(), list[int](), list[int]()
         self._refill(now_s)
-        while self._joins and self._joins[0][0] <= now_s:
-            _, place, failures = heapq.heappop(self._joins)
+        while self._returns and self._returns[0].at_s <= now_s:
+            _, place, failures = heapq.heappop(self._returns)
             if failures == self._failures[place]:
                 joined.append(place)
                 away_s = now_s - self._failed_s.pop(place)
@@ -158,7 +176,7 @@ class Roster:
                 if math.isinf(self._next.back_s) and not self.group.spares:
                     self.lost.add(place)
                 if self._places.filled[place]:  # filled by a spare
-                    self._start(place, now_s + self.group.timeout_s)
+                    self._plan_return(place, now_s + self.group.timeout_s)
             self._next = next(self._outages, NEVER)
             self._refill(now_s)
         self.present[joined] = True
@@ -168,26 +186,28 @@ class Roster:
         return Change(now_s, leaving, joined)
 
     def end(self, now_s: float, costs: FailureCosts) -> None:
-        """Add the costs of workers that are still away."""
-        costs.down_s += sum(now_s - away_s for away_s in self._failed_s.values())
+        """Add the seconds of workers that are still away at the end of the training."""
+        costs.down_s += sum(now_s - failed_s for failed_s in self._failed_s.values())
 
     def _refill(self, now_s: float) -> None:
-        for place in self._places.settle(now_s):
-            self._start(place, max(now_s, self._failed_s[place] + self.group.timeout_s))
+        """Plan the returns of workers whose places have a repaired machine."""
+        for place in self._places.repair(now_s):
+            self._plan_return(place, max(now_s, self._failed_s[place] + self.group.timeout_s))
 
-    def _start(self, place: int, at_s: float) -> None:
-        heapq.heappush(self._joins, (at_s + self.return_s, place, self._failures[place]))
+    def _plan_return(self, place: int, start_s: float) -> None:
+        """Plan the return of a worker whose processes start at ``start_s``."""
+        heapq.heappush(self._returns, _Return(start_s + self.return_s, place, self._failures[place]))
 
 
 class AbsencePeriod(NamedTuple):
-    """One absence of a worker; ``back_s`` is infinite if it does not come back."""
+    """One absence of a worker, in seconds; ``back_s`` is infinite if the worker does not come back."""
 
     from_s: float
     back_s: float
 
 
 class Absences:
-    """The absences of all workers, read from the outages as far as a caller asks.
+    """The absences of all workers; outages are read only up to the time that a caller asks for.
 
     Args:
         group: the workers that train.
@@ -196,25 +216,24 @@ class Absences:
 
     def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
         self._roster, self._costs = Roster(group, 0.0, outages), FailureCosts(group.workers)
-        self._of: list[list[AbsencePeriod]] = [[] for _ in range(group.workers)]
+        self._periods: list[list[AbsencePeriod]] = [[] for _ in range(group.workers)]
 
     def next_of(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
         """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
         while self._roster.next_s() < until_s:
             self._read()
-        match = next((away for away in self._of[worker] if away.back_s > now_s), None)
+        periods, roster = self._periods[worker], self._roster
+        match = next((period for period in periods if period.back_s > now_s), None)
         if match is None or match.from_s >= until_s:
             return None
-        while math.isinf(self._of[worker][-1].back_s) and self._may_return(worker):
+        while math.isinf(periods[-1].back_s) and worker not in roster.lost and math.isfinite(roster.next_s()):
             self._read()  # until the time of the worker's return is known
-        return next(away for away in self._of[worker] if away.back_s > now_s)
-
-    def _may_return(self, worker: int) -> bool:
-        return worker not in self._roster.lost and math.isfinite(self._roster.next_s())
+        return next(period for period in periods if period.back_s > now_s)
 
     def _read(self) -> None:
+        """Read the next change of the roster into the absences of its workers."""
         change = self._roster.change(self._costs)
         for worker in change.left:
-            self._of[worker].append(AbsencePeriod(change.at_s, math.inf))
+            self._periods[worker].append(AbsencePeriod(change.at_s, math.inf))
         for worker in change.joined:
-            self._of[worker][-1] = self._of[worker][-1]._replace(back_s=change.at_s)
+            self._periods[worker][-1] = self._periods[worker][-1]._replace(back_s=change.at_s)

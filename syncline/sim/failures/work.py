@@ -1,4 +1,4 @@
-"""The clock of a training without failures, with its checkpoints: the work that failures interrupt."""
+"""The times of steps and checkpoints of a training without failures: the work that failures interrupt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class CheckpointTimes:
         stop_s: seconds in which a checkpoint stops all workers.
         lag_s: further seconds until a restart can return to the checkpoint.
         load_s: seconds to load a checkpoint.
-        peers: whether it is in the memory of the worker half-way round, and lost if both fail at once.
+        peers: whether a worker's checkpoint is in the memory of its peer, worker i + P / 2 of P; if both fail at once,
+            the checkpoint is lost.
         rejoin_s: seconds in which a returning worker fetches its state over the network; None if no network is known.
 
     Raises:
@@ -35,12 +36,12 @@ class CheckpointTimes:
 
     @property
     def join_s(self) -> float:
-        """Return the seconds in which a worker that joins others gets its state: from them, or from a checkpoint."""
+        """Return the seconds in which a worker that joins others gets its state: from the others or a checkpoint."""
         return self.load_s if self.rejoin_s is None else self.rejoin_s
 
     @property
     def reload_s(self) -> float:
-        """Return the seconds in which all workers load a checkpoint, the replaced ones over their link."""
+        """Return the seconds in which all workers load a checkpoint; new workers load over their link."""
         return max(self.load_s, self.join_s)
 
     def __post_init__(self) -> None:
@@ -52,10 +53,10 @@ class CheckpointTimes:
 
 
 class SavedSteps:
-    """The end times of steps and checkpoints, counted from the end of the checkpoint from which training goes on.
+    """The times of steps and checkpoints of a training without failures, in seconds from its beginning.
 
     Args:
-        steps: T, number of steps.
+        steps: number of steps.
         until_s: seconds of the first n steps without checkpoints, as an increasing function of n.
         saving: settings of the checkpoints; the end is always saved.
     """
@@ -66,36 +67,36 @@ class SavedSteps:
 
     def ready_s(self, step: int) -> float:
         """Return the time at which the next step can begin after ``step`` steps, with all checkpoints."""
-        saved = step // self.every + (step == self.steps and step % self.every > 0)
-        return self.until_s(step) + self.saving.stop_s * saved
+        checkpoints = step // self.every + (step == self.steps and step % self.every > 0)
+        return self.until_s(step) + self.saving.stop_s * checkpoints
 
     def end_s(self, step: int) -> float:
-        """Return the time at which the first ``step`` steps end, before the checkpoint after the last of them."""
-        before = max(step - 1, 0) // self.every
-        return self.until_s(step) + self.saving.stop_s * before
+        """Return the time at which the first ``step`` steps end, before the checkpoint that may follow."""
+        checkpoints = max(step - 1, 0) // self.every
+        return self.until_s(step) + self.saving.stop_s * checkpoints
 
     def saved_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``saved_step``."""
-        left_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
+        time_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
         first = saved_step // self.every
         numbers = range(first + 1, self.steps // self.every + 1)
-        number = first + bisect_right(numbers, left_s, key=lambda n: self.ready_s(n * self.every))
+        number = first + bisect_right(numbers, time_s, key=lambda number: self.ready_s(number * self.every))
         return max(saved_step, number * self.every)
 
     def done_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the number of steps that are completed ``elapsed_s`` seconds after ``saved_step``."""
-        left_s = elapsed_s + self.ready_s(saved_step)
-        return saved_step + bisect_right(range(saved_step + 1, self.steps + 1), left_s, key=self.end_s)
+        time_s = elapsed_s + self.ready_s(saved_step)
+        return saved_step + bisect_right(range(saved_step + 1, self.steps + 1), time_s, key=self.end_s)
 
 
 def equal_step_ends(step_s: float) -> Callable[[int], float]:
-    """Return the end times of steps of equal length, as a function of their number."""
+    """Return the function of n that returns the seconds of the first n steps, of ``step_s`` seconds each."""
     return lambda step: step * step_s
 
 
 def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> int | None:
-    """Return the number of steps between checkpoints nearest to an interval, and no fewer than ``lag_s`` takes."""
+    """Return the number of steps nearest to a checkpoint interval, at least as long as ``lag_s``; None if infinite."""
     if math.isinf(interval_s):
         return None
-    at_least = math.ceil(lag_s / step_s) if step_s else 1
-    return max(1, at_least, round(interval_s / step_s) if step_s else 1)
+    lag_steps = math.ceil(lag_s / step_s) if step_s else 1
+    return max(1, lag_steps, round(interval_s / step_s) if step_s else 1)

@@ -1,4 +1,4 @@
-"""The same history by recurrences over all workers at once, if no channel is shared out of step.
+"""The times of the event simulation by recurrences over all workers at once, if no channel is shared out of step.
 
 Read in this order: ``maps`` (the entry), ``routed`` (rounds routed on a topology), ``recurrences`` (the effect of a
 round), ``rings`` (many rounds at once), ``compiled`` (the same, compiled), ``shares`` (channels shared in step),

@@ -1,8 +1,8 @@
 """The rounds of rings, compiled; importing this module imports numba and loads the kernels.
 
-A message is one step of an inner loop over neighbours in memory. Each block of workers makes ``deep`` rounds at once
-while its times are in the first-level cache, and recomputes at its borders the times that belong to the next block. The
-sums and maxima of a message are the same ones in the same order as in `syncline.sim.lockstep.rings`, to the last bit.
+A message is one step of an inner loop over neighbours in memory. Each block of workers makes several rounds at once
+while its times are in the first-level cache, and recomputes at its borders the times that belong to the next block (its
+halo). The sums and maxima of a message, and their order, are as in `syncline.sim.lockstep.rings`, to the last bit.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 from syncline.kernels import compiled
 
 BLOCK = 1024
-"""Number of times that a block carries on: with their costs 32 KB."""
+"""Number of workers' times in a block: 32 KB with the costs of their messages."""
 
-DEEP = 64
+BLOCK_ROUNDS = 64
 """Number of rounds that a block makes at once."""
 
 
 @compiled
 def _eager_round(local: Any, previous: Any, stay: Any, go: Any, result: Any) -> None:
+    """Set ``result_i = max(local_i + stay_i, previous_i + go_i)``."""
     for i in range(len(result)):
         stayed, sent = local[i] + stay[i], previous[i] + go[i]
         result[i] = stayed if stayed > sent else sent
@@ -29,6 +30,7 @@ def _eager_round(local: Any, previous: Any, stay: Any, go: Any, result: Any) -> 
 
 @compiled
 def _rendezvous_round(before: Any, local: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
+    """Set ``result_i`` to the later end of worker i's two messages: to the worker after, and from the worker before."""
     for i in range(len(result)):
         sent = (after[i] if after[i] > local[i] else local[i]) + cost[i]
         received = (before[i] if before[i] > local[i] else local[i]) + cost_before[i]
@@ -37,7 +39,7 @@ def _rendezvous_round(before: Any, local: Any, after: Any, cost_before: Any, cos
 
 @compiled
 def _padded(x: Any, before: int, after: int) -> Any:
-    """Return the array with ``before`` elements more in front and ``after`` behind, around the ring."""
+    """Return the array with ``before`` more elements in front and ``after`` more behind, continued around the ring."""
     result, source = np.empty(before + len(x) + after), -before % len(x)
     for i in range(len(result)):
         result[i] = x[source]
@@ -46,58 +48,59 @@ def _padded(x: Any, before: int, after: int) -> Any:
 
 
 @compiled
-def eager_ring(x: Any, stay: Any, go: Any, next_to: int, times: int) -> Any:
-    """Apply ``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring ``times`` times; ``next_to`` is s."""
-    deep = max(1, DEEP // next_to)
-    reach = deep * next_to
-    stay, go, x = _padded(stay, reach, 0), _padded(go, reach, 0), x.copy()
-    now, then = np.empty(BLOCK + reach), np.empty(BLOCK + reach)
-    for done in range(0, times, deep):
-        count = min(deep, times - done)
-        halo = count * next_to
-        wide = _padded(x, halo, 0)
+def eager_ring(x: Any, stay: Any, go: Any, stride: int, rounds: int) -> Any:
+    """Return x after ``rounds`` times ``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring, s the stride."""
+    block_rounds = max(1, BLOCK_ROUNDS // stride)
+    max_halo = block_rounds * stride
+    stay, go, x = _padded(stay, max_halo, 0), _padded(go, max_halo, 0), x.copy()
+    times, next_times = np.empty(BLOCK + max_halo), np.empty(BLOCK + max_halo)
+    for done in range(0, rounds, block_rounds):
+        halo = min(block_rounds, rounds - done) * stride
+        padded = _padded(x, halo, 0)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + halo
-            now[:end] = wide[first : first + end]
-            cost_first = first + reach - halo  # index at which the costs of these workers begin
-            for low in range(next_to, halo + next_to, next_to):
+            times[:end] = padded[first : first + end]
+            cost_first = first + max_halo - halo  # index at which the costs of these workers begin
+            for low in range(stride, halo + stride, stride):
                 _eager_round(
-                    now[low:end],
-                    now[low - next_to : end - next_to],
+                    times[low:end],
+                    times[low - stride : end - stride],
                     stay[cost_first + low : cost_first + end],
-                    go[cost_first + low - next_to : cost_first + end - next_to],
-                    then[low:end],
+                    go[cost_first + low - stride : cost_first + end - stride],
+                    next_times[low:end],
                 )
-                now, then = then, now
-            x[first : first + end - halo] = now[halo:end]
+                times, next_times = next_times, times
+            x[first : first + end - halo] = times[halo:end]
     return x
 
 
 @compiled
-def rendezvous_ring(x: Any, cost: Any, next_to: int, times: int) -> Any:
-    """Apply ``x_i <- max(e_i, e_(i-s))``, ``e_i = max(x_i, x_(i+s)) + cost_i`` around a ring ``times`` times."""
-    deep = max(1, DEEP // next_to)
-    reach = deep * next_to
-    cost, x = _padded(cost, reach, reach), x.copy()
-    now, then = np.empty(BLOCK + 2 * reach), np.empty(BLOCK + 2 * reach)
-    for done in range(0, times, deep):
-        count = min(deep, times - done)
-        halo = count * next_to
-        wide = _padded(x, halo, halo)
+def rendezvous_ring(x: Any, cost: Any, stride: int, rounds: int) -> Any:
+    """Return x after ``rounds`` times ``x_i <- max(e_i, e_(i-s))`` around a ring, s the stride.
+
+    ``e_i = max(x_i, x_(i+s)) + cost_i`` is the end of the message between workers i and i + s.
+    """
+    block_rounds = max(1, BLOCK_ROUNDS // stride)
+    max_halo = block_rounds * stride
+    cost, x = _padded(cost, max_halo, max_halo), x.copy()
+    times, next_times = np.empty(BLOCK + 2 * max_halo), np.empty(BLOCK + 2 * max_halo)
+    for done in range(0, rounds, block_rounds):
+        halo = min(block_rounds, rounds - done) * stride
+        padded = _padded(x, halo, halo)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + 2 * halo
-            now[:end] = wide[first : first + end]
-            cost_first = first + reach - halo
-            for low in range(next_to, halo + next_to, next_to):
+            times[:end] = padded[first : first + end]
+            cost_first = first + max_halo - halo
+            for low in range(stride, halo + stride, stride):
                 high = end - low
                 _rendezvous_round(
-                    now[low - next_to : high - next_to],
-                    now[low:high],
-                    now[low + next_to : high + next_to],
-                    cost[cost_first + low - next_to : cost_first + high - next_to],
+                    times[low - stride : high - stride],
+                    times[low:high],
+                    times[low + stride : high + stride],
+                    cost[cost_first + low - stride : cost_first + high - stride],
                     cost[cost_first + low : cost_first + high],
-                    then[low:high],
+                    next_times[low:high],
                 )
-                now, then = then, now
-            x[first : first + end - 2 * halo] = now[halo : end - halo]
+                times, next_times = next_times, times
+            x[first : first + end - 2 * halo] = times[halo : end - halo]
     return x

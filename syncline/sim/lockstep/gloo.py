@@ -1,16 +1,17 @@
-"""The rings of gloo in lockstep: the history of `syncline.sim.events.gloo` by a recurrence over all workers at once.
+"""The rings of gloo in lockstep: the times of the event simulation by a recurrence over all workers at once.
 
-For the message of round i from s to r, with ``ready_i`` the time at which a worker comes to round i,
+For the message of round i from sender s to receiver r, with ``ready_i`` the time at which a worker comes to round i,
 
-    start = max(ready_i of s, clear + alpha, end of the message before on this connection),   end = start + n / R
-    clear = ready_i of r, or if r's message to s is leaving then (two workers, in step), its end
+    start = max(ready_i of s, clear + alpha, end of the previous message on this connection),   end = start + n / R
+    clear = ready_i of r, or if r's message to s is leaving then (two workers, in step), the end of that message
 
-and it arrives alpha after its end.
+and the message arrives at end + alpha: n are its bytes, R the bandwidth of its route and alpha the latency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,13 @@ from syncline.sim.lockstep.routed import Contention, narrowest, shared_channels
 
 SAME = 1e-12
 """Relative difference up to which two times are the same instant."""
+
+
+class _LastMessages(NamedTuple):
+    """Start and end of a message of each worker, both ``(P,)`` seconds."""
+
+    start_s: Floats
+    end_s: Floats
 
 
 def run_gloo(
@@ -60,37 +68,37 @@ def run_gloo(
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
     in_ring = waits_for_sends(kind)
     entry_s = entry_s + call_s if rounds else entry_s
-    complete = [entry_s]  # when a worker has all messages that each round needs; the first entry is before any round
-    received, sent = entry_s.copy(), entry_s.copy()
-    idle = np.full(workers, -np.inf)
-    recent: list[tuple[Floats, Floats]] = [(idle, idle), (idle, idle)]  # start and end of each worker's last messages
+    complete_s = [entry_s]  # times at which a worker has all messages up to each round; the first is before any round
+    received_s, sent_s = entry_s.copy(), entry_s.copy()
+    never_s = np.full(workers, -np.inf)
+    recent = [_LastMessages(never_s, never_s)] * 2  # of each worker, the last one at the end
     round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
-    slower, message_s = 1 + costs.latency_part, costs.message_s
+    latency_factor, message_s = 1 + costs.latency_part, costs.message_s
     for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
         senders, receivers, nbytes = round_
         if id(round_) not in round_costs:
             forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
             round_costs[id(round_)] = (
                 np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
-                slower * forward.latency_s + forward.overhead_s + message_s,
-                slower * backward.latency_s + backward.overhead_s + message_s,
+                latency_factor * forward.latency_s + forward.overhead_s + message_s,
+                latency_factor * backward.latency_s + backward.overhead_s + message_s,
             )
         flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
             raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
-        ready = complete[max(round_number + 1 - ahead, 0)]
-        clear_s = ready[receivers]
-        if workers == 2:  # one connection: behind the message that leaves now
-            for starts, ends in recent:
-                leaving = starts[receivers] <= ready[receivers] * (1 + SAME)
-                clear_s = np.where(leaving, np.maximum(clear_s, ends[receivers]), clear_s)
-        start = np.maximum(ready[senders], clear_s + alpha_back_s)
-        start = np.maximum(start, recent[-1][1][senders])
-        end = start + flow_s
-        latest_start, latest_end = recent[-1][0].copy(), recent[-1][1].copy()
-        latest_start[senders], latest_end[senders] = start, end
-        recent = [recent[-1], (latest_start, latest_end)]
-        received[receivers] = np.maximum(received[receivers], end + alpha_s)
-        sent[senders] = np.maximum(sent[senders], end)
-        complete.append(np.maximum(received, sent) if in_ring else received.copy())
-    return received, sent
+        ready_s = complete_s[max(round_number + 1 - ahead, 0)]
+        clear_s = ready_s[receivers]
+        if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
+            for messages in recent:
+                is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + SAME)
+                clear_s = np.where(is_leaving, np.maximum(clear_s, messages.end_s[receivers]), clear_s)
+        start_s = np.maximum(ready_s[senders], clear_s + alpha_back_s)
+        start_s = np.maximum(start_s, recent[-1].end_s[senders])
+        end_s = start_s + flow_s
+        latest = _LastMessages(recent[-1].start_s.copy(), recent[-1].end_s.copy())
+        latest.start_s[senders], latest.end_s[senders] = start_s, end_s
+        recent = [recent[-1], latest]
+        received_s[receivers] = np.maximum(received_s[receivers], end_s + alpha_s)
+        sent_s[senders] = np.maximum(sent_s[senders], end_s)
+        complete_s.append(np.maximum(received_s, sent_s) if in_ring else received_s.copy())
+    return received_s, sent_s

@@ -1,15 +1,15 @@
-"""Lockstep: the same history as the events, by recurrences over all workers at once.
+"""Lockstep: the same times as the event simulation, by recurrences over all workers at once.
 
 If every message has its route for itself, all times follow from maxima and sums: in the max-plus algebra a collective
-is a linear map from the times at which workers enter it to the times at which they are done. There are three equivalent
+is a linear map from the times at which workers enter to the times at which they are done. There are three equivalent
 ways to apply the map:
 
 - round by round, as the algorithm runs (a ring's rounds many at once, `syncline.sim.lockstep.rings`);
 - as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, computed once;
 - as a vector, if all workers enter together: adding a constant commutes with the map.
 
-If transfers share a channel, lockstep follows those that begin and end together (`syncline.sim.lockstep.shares`), which
-is no linear map; for all others it raises `Contention`.
+If transfers share a channel, lockstep follows transfers that begin and end together (`syncline.sim.lockstep.shares`),
+which is no linear map; for all other transfers lockstep raises `Contention`.
 
 Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity" (1992), chapter 3.
 """
@@ -25,7 +25,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is_gloo, is_nccl
-from syncline.costmodel.collectives.tcp_slow_start import Opening, opening_of
+from syncline.costmodel.collectives.tcp_slow_start import Opening, collective_opening
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.topology import Star, Topology, among
@@ -58,31 +58,29 @@ class Spans(NamedTuple):
 
 
 def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
-    """Return the timeline of these spans."""
+    """Return the timeline of these spans of ``workers`` workers."""
     spans_list, all_workers = list(history), np.arange(workers)
-    worker = [all_workers if spans.members is None else np.array(sorted(spans.members)) for spans in spans_list]
-    columns: dict[str, Any] = {
-        name: [
-            np.broadcast_to(getattr(spans, name), workers)[members]
-            for spans, members in zip(spans_list, worker, strict=True)
-        ]
-        for name in ("start_s", "end_s", "nbytes", "step")
-    } | {"worker": worker}
-    counts = [len(members) for members in worker]
-    words = {name: Words.repeated([getattr(spans, name) for spans in spans_list], counts) for name in Spans._fields[:3]}
+    members = [all_workers if spans.members is None else np.array(sorted(spans.members)) for spans in spans_list]
+    counts = [len(workers_of_spans) for workers_of_spans in members]
+    columns: dict[str, Any] = {"worker": members}
+    for name in ("start_s", "end_s", "nbytes", "step"):
+        pairs = zip(spans_list, members, strict=True)
+        columns[name] = [np.broadcast_to(getattr(spans, name), workers)[present] for spans, present in pairs]
     joined: dict[str, Any] = {name: np.concatenate(arrays) if arrays else [] for name, arrays in columns.items()}
-    return Timeline.from_columns(joined | words, workers)
+    for name in ("stream", "what", "label"):
+        joined[name] = Words.repeated([getattr(spans, name) for spans in spans_list], counts)
+    return Timeline.from_columns(joined, workers)
 
 
 def run_collective(
     key: Key, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports, rule: Rule
 ) -> None:
-    """Move the ports on to the end of a collective, which the start rule governs unless it is a library's or direct.
+    """Move the ports on to the end of a collective, by the rules of its library or else by the start rule.
 
     Args:
         key: the collective.
-        rounds: its rounds.
-        routed: returns these rounds on the topology; gloo's need no routes.
+        rounds: rounds of the collective.
+        routed: function that returns these rounds on the topology; not called for gloo and direct exchanges.
         topology: the network of the workers.
         ports: ports of the workers that enter, see `Ports.at_entry`; changed in place.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
@@ -107,25 +105,24 @@ def run_collective(
 
 def key_of(call: Call) -> Key:
     """Return the key that identifies a call's collective."""
-    return call.collective, call.payload_bytes, call.algorithm
+    return Key(call.collective, call.payload_bytes, call.algorithm)
 
 
 def _has_connections(key: Key) -> bool:
     """Return whether the messages of a collective share links as connections do, instead of taking turns at ports."""
-    return is_gloo(key[0], key[2]) or is_direct(key[0], key[2])
+    return is_gloo(key.kind, key.algorithm) or is_direct(key.kind, key.algorithm)
 
 
 class CollectiveMaps:
     """Maps from the times at which workers enter a collective to the times at which they are done, for one training.
 
     Collectives follow each other on the same ports. A worker that is done early sends its first message of the next
-    collective as soon as the receiver's port in is free, even if the receiver still takes part in the last one.
+    collective as soon as the receiver's port in is free, even if the receiver still takes part in the last collective.
 
     Args:
-        topology: the network of the workers.
-        uses: number of uses of each (kind, bytes, algorithm). The matrix of a collective costs as many operations as
-            running its rounds P times, so it is computed only for collectives with more than P uses, and only when
-            needed.
+        topology: the network of the P workers.
+        uses: number of uses of each collective. The matrix of a collective costs as many operations as running its
+            rounds P times, so the matrix is computed only for collectives with more than P uses, and only when needed.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Raises:
@@ -134,14 +131,14 @@ class CollectiveMaps:
 
     def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
         self._topology, self._uses, self._rule = topology, uses, rule
-        if any(key[2] in TIMED_AS_A_WHOLE for key in uses):
+        if any(key.algorithm in TIMED_AS_A_WHOLE for key in uses):
             raise Contention("collectives that are timed as a whole, which only the events can follow")
-        self._rounds = {key: rounds_on(key[0], topology.workers, key[1], topology, key[2]) for key in uses}
+        self._rounds = {key: rounds_on(key.kind, topology.workers, key.nbytes, topology, key.algorithm) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
         self._routed_rounds: dict[Key, RoutedRounds] = {}
         self._vectors: dict[Key, Ports] = {}
         self._matrices: dict[Key, Ports] = {}
-        self._sent: dict[Key, Floats] = {}
+        self._sent_bytes: dict[Key, Floats] = {}
         self._openings: dict[Key, Opening | None] = {}
         self._ports: Ports | None = None
 
@@ -152,7 +149,7 @@ class CollectiveMaps:
 
     @in_s.setter
     def in_s(self, in_s: Floats) -> None:
-        self._ports = Ports(in_s, in_s, in_s, self._idle_channels())  # the next collective depends on these alone
+        self._ports = Ports(in_s, in_s, in_s, self._idle_channels_s())  # the next collective depends on ``in_s`` alone
 
     def done_s(self, key: Key, entry_s: Floats) -> Floats:
         """Return the time at which each worker is done with the next collective, ``(P,)`` seconds.
@@ -161,18 +158,18 @@ class CollectiveMaps:
             Contention: transfers that share a channel, and do not begin and end together.
         """
         before, workers = self._ports, self._topology.workers
-        idle = before is None or bool(before.in_s.max() <= entry_s.min() and before.busy_s.max() <= entry_s.min())
-        if idle and np.all(entry_s == entry_s[0]):
+        is_idle = before is None or bool(before.in_s.max() <= entry_s.min() and before.busy_s.max() <= entry_s.min())
+        if is_idle and np.all(entry_s == entry_s[0]):
             if key not in self._vectors:
                 self._vectors[key] = self._run(key, np.zeros(workers))
-            zero = self._vectors[key]
-            self._ports = Ports(*(times_s + entry_s[0] for times_s in zero.times_s))
-        elif idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
+            from_zero = self._vectors[key]
+            self._ports = Ports(*(times_s + entry_s[0] for times_s in from_zero.times_s))
+        elif is_idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             matrix = self._matrices[key]
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
-            self._ports = Ports(received_s, out_s, in_s, self._idle_channels())
+            self._ports = Ports(received_s, out_s, in_s, self._idle_channels_s())
         else:
             self._ports = self._run(key, entry_s, before)
         return self._ports.done_s
@@ -181,17 +178,18 @@ class CollectiveMaps:
         """Return the seconds that the next collective waits for TCP windows after idling, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
-            self._openings[key] = opening_of(kind, self._topology.workers, nbytes, self._topology, algorithm)
+            self._openings[key] = collective_opening(kind, self._topology.workers, nbytes, self._topology, algorithm)
         opening = self._openings[key]
         return 0.0 if opening is None else opening.after_s(idle_s)
 
     def sent_bytes(self, key: Key) -> Floats:
         """Return the bytes that each worker puts on the wire, ``(P,)``."""
-        if key not in self._sent:
-            self._sent[key] = sent_bytes(self._rounds[key], self._topology.workers)
-        return self._sent[key]
+        if key not in self._sent_bytes:
+            self._sent_bytes[key] = sent_bytes(self._rounds[key], self._topology.workers)
+        return self._sent_bytes[key]
 
-    def _idle_channels(self) -> Floats:
+    def _idle_channels_s(self) -> Floats:
+        """Return the times until which channels carry bytes, ``(C + 1,)`` seconds, before any message."""
         return np.full(len(self._shared) + 1, -np.inf)
 
     def _routed(self, key: Key) -> RoutedRounds:
@@ -200,6 +198,7 @@ class CollectiveMaps:
         return self._routed_rounds[key]
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
+        """Return the ports after a collective, round by round, that workers enter at ``entry_s``."""
         ports = Ports.at_entry(entry_s, len(self._shared), before)
         run_collective(key, self._rounds[key], partial(self._routed, key), self._topology, ports, self._rule)
         return ports
@@ -208,8 +207,8 @@ class CollectiveMaps:
 class GroupedMaps:
     """The maps of all collectives of a training, from the times at which workers enter to the times they are done.
 
-    Each group of workers that communicates has one `CollectiveMaps`. A worker in several groups has the same ports in
-    all of them, so that a collective of one group waits for the port that another group has used.
+    Each group of workers that communicates has one `CollectiveMaps`. A worker has the same ports in all its groups, so
+    that a collective of one group waits for the port that another group has used.
 
     Args:
         topology: the network of all workers.
@@ -227,12 +226,11 @@ class GroupedMaps:
         for call in calls:
             uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
-        if set(uses) - {None} and (
-            not has_own_links or any(_has_connections(key) for counts in uses.values() for key in counts)
-        ):
+        has_connections = any(_has_connections(key) for counts in uses.values() for key in counts)
+        if set(uses) - {None} and (not has_own_links or has_connections):
             raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
         self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)
-        self._of = {
+        self._maps = {
             group: CollectiveMaps(topology if group is None else among(topology, group), counts, rule)
             for group, counts in uses.items()
         }
@@ -241,9 +239,9 @@ class GroupedMaps:
         """Return `CollectiveMaps.opening_s` of the group's workers; 0 for workers that take no part."""
         group, key = group_ranks(call.group, self._workers), key_of(call)
         if group is None:
-            return self._of[None].opening_s(key, idle_s)
+            return self._maps[None].opening_s(key, idle_s)
         opening_s, members = np.zeros(self._workers), list(group)
-        opening_s[members] = self._of[group].opening_s(key, idle_s[members])
+        opening_s[members] = self._maps[group].opening_s(key, idle_s[members])
         return opening_s
 
     def done_s(self, call: Call, entry_s: Floats) -> tuple[Floats, Floats]:
@@ -255,8 +253,8 @@ class GroupedMaps:
             Contention: transfers that share a channel, and do not begin and end together.
         """
         group = group_ranks(call.group, self._workers)
-        maps, key = self._of[group], key_of(call)
-        if len(self._of) == 1 and group is None:
+        maps, key = self._maps[group], key_of(call)
+        if len(self._maps) == 1 and group is None:
             return maps.done_s(key, entry_s), maps.sent_bytes(key)
         members = list(range(self._workers) if group is None else group)
         done_s, sent = entry_s.copy(), np.zeros(self._workers)

@@ -3,8 +3,9 @@
     eager:       start = max(received_s, port out_s, port in_r);     end = start + o + n / R
     rendezvous:  start = max(through_s, through_r);                  end = start + alpha + o + n / R
 
-of a message from s to r. By the eager rule both ports are free at the end, and it has arrived alpha later; by the
-rendezvous rule both ends are through with it at the end.
+for a message of n bytes from sender s to receiver r, with its overhead o, the latency alpha and the bandwidth R of its
+route. By the eager rule both ports are free at the end, and the message arrives alpha later. By the rendezvous rule
+``through`` is the time at which a worker is done with its last message; both workers are done with this one at the end.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class Ports:
 
     Args:
         received_s: time at which all messages so far have arrived at a worker.
-        out_s: time at which its port out is free.
-        in_s: time at which its port in is free.
-        busy_s: ``(C + 1,)``, time until which each channel carries bytes; kept for shared channels only.
+        out_s: time at which the worker's port out is free.
+        in_s: time at which the worker's port in is free.
+        busy_s: time until which each channel carries bytes, ``(C + 1,)``; valid for shared channels only.
     """
 
     received_s: Floats
@@ -45,12 +46,12 @@ class Ports:
 
     @classmethod
     def at_entry(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
-        """Return the ports of workers that enter a collective at these times, ``(..., P)``, after another."""
+        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)``, from the ports before."""
         if before is None:
-            ports_in, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
+            in_s, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
         else:
-            ports_in, busy_s = before.in_s.copy(), before.busy_s.copy()
-        return cls(entry_s.copy(), entry_s.copy(), ports_in, busy_s)
+            in_s, busy_s = before.in_s.copy(), before.busy_s.copy()
+        return cls(entry_s.copy(), entry_s.copy(), in_s, busy_s)
 
     @property
     def times_s(self) -> tuple[Floats, Floats, Floats, Floats]:
@@ -61,26 +62,26 @@ class Ports:
         """Return a copy of the times."""
         return Ports(*(times_s.copy() for times_s in self.times_s))
 
-    def moved_s(self, before: Ports) -> float | None:
-        """Return the shift by which all times are later than before, or None if the shifts differ."""
+    def shift_from(self, before: Ports) -> float | None:
+        """Return the seconds by which all times are later than before, or None if they differ."""
         shift_s = float(self.out_s[0] - before.out_s[0])
-        for now, then in zip(self.times_s, before.times_s, strict=True):
-            used = np.isfinite(now)
-            if now is self.busy_s:
-                used &= now != then
-            difference_s = now[used] - then[used] - shift_s
-            if not np.all(np.abs(difference_s) <= np.spacing(np.abs(now[used]))):
+        for times_s, before_s in zip(self.times_s, before.times_s, strict=True):
+            is_used = np.isfinite(times_s)
+            if times_s is self.busy_s:
+                is_used &= times_s != before_s
+            difference_s = times_s[is_used] - before_s[is_used] - shift_s
+            if not np.all(np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))):
                 return None
         return shift_s
 
-    def move(self, by_s: float) -> None:
-        """Make all times later by ``by_s`` seconds."""
+    def shift(self, seconds: float) -> None:
+        """Make all times later by some seconds."""
         for times_s in self.times_s:
-            times_s += by_s  # noqa: PLW2901 - in place
+            times_s += seconds  # noqa: PLW2901 - in place
 
     @property
     def done_s(self) -> Floats:
-        """Return the time at which each worker's last message has arrived and its own last message has left."""
+        """Return the time at which a worker's last message has arrived and has left, ``(..., P)`` seconds."""
         return np.maximum(self.received_s, self.out_s)
 
 
@@ -93,7 +94,7 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
     """
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
-    round_, run_rings = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
+    run_round, run_rings = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
     if rule == "rendezvous":
         ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state
     for routed_round, times in rounds.runs:
@@ -105,43 +106,45 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
             continue
         for remaining in reversed(range(times)):
             before = ports.copy() if remaining and routed_round.shared else None
-            round_(routed_round, ports, rounds)
-            shift_s = None if before is None else ports.moved_s(before)
-            if shift_s is not None:  # every later round moves all times by the same shift
-                ports.move(remaining * shift_s)
+            run_round(routed_round, ports, rounds)
+            shift_s = None if before is None else ports.shift_from(before)
+            if shift_s is not None:  # every later round makes all times later by as much
+                ports.shift(remaining * shift_s)
                 break
     if rule == "rendezvous":
         ports.received_s = ports.out_s.copy()
 
 
 def _one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
-    """Run rounds of one message each on numbers, which is faster than on arrays of one number.
+    """Run rounds of one message each on Python's numbers, which is faster than on arrays of one number.
 
-    If the ports have leading axes, each of their places is a separate run.
+    If the ports have leading axes, each position in these axes is a separate run.
     """
     shape = ports.out_s.shape
     columns = (*sequence.of[:2], sequence.overhead_s, sequence.flow_s, sequence.latency_s)
     messages = [*zip(*(column.tolist() for column in columns), strict=True)]
-    every_s = [times_s.reshape(-1, shape[-1]) for times_s in (ports.received_s, ports.out_s, ports.in_s)]
-    for place in range(len(every_s[0])):
-        times_s = [of_all_s[place].tolist() for of_all_s in every_s]
+    received_rows, out_rows, in_rows = (
+        times_s.reshape(-1, shape[-1]) for times_s in (ports.received_s, ports.out_s, ports.in_s)
+    )
+    for run in range(len(out_rows)):
+        received_s, out_s, in_s = received_rows[run].tolist(), out_rows[run].tolist(), in_rows[run].tolist()
         if rule == "eager":
-            _eager_one_by_one(messages, *times_s)
+            _eager_one_by_one(messages, received_s, out_s, in_s)
         else:
-            _rendezvous_one_by_one(messages, times_s[1])
-        for of_all_s, of_place_s in zip(every_s, times_s, strict=True):
-            of_all_s[place] = of_place_s
-    for name, of_all_s in zip(("received_s", "out_s", "in_s"), every_s, strict=True):
-        setattr(ports, name, of_all_s.reshape(shape))
+            _rendezvous_one_by_one(messages, out_s)
+        received_rows[run], out_rows[run], in_rows[run] = received_s, out_s, in_s
+    ports.received_s, ports.out_s = received_rows.reshape(shape), out_rows.reshape(shape)
+    ports.in_s = in_rows.reshape(shape)
 
 
 Message: TypeAlias = tuple[int, int, float, float, float]
-"""Sender, receiver, overhead, flow and latency of a message, in seconds."""
+"""Sender, receiver, and the seconds of overhead, flow and latency of a message."""
 
 
 def _eager_one_by_one(
     messages: Sequence[Message], received_s: list[float], out_s: list[float], in_s: list[float]
 ) -> None:
+    """Move the times of workers on by the eager rule, message after message, in place."""
     for sender, receiver, overhead_s, flow_s, latency_s in messages:
         start_s = max(received_s[sender], out_s[sender], in_s[receiver])
         end_s = start_s + overhead_s + flow_s
@@ -150,12 +153,14 @@ def _eager_one_by_one(
 
 
 def _rendezvous_one_by_one(messages: Sequence[Message], through_s: list[float]) -> None:
+    """Move the times of workers on by the rendezvous rule, message after message, in place."""
     for sender, receiver, overhead_s, flow_s, latency_s in messages:
         start_s = max(through_s[sender], through_s[receiver])
         through_s[sender] = through_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, begin_s: Floats) -> Floats:
+    """Return the time at which each message's bytes end that begin to flow at ``begin_s``, ``(..., M)`` seconds."""
     if not routed_round.shared:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
@@ -172,6 +177,7 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, b
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
+    """Move the ports on by one round of the eager rule."""
     senders, receivers, _ = routed_round.of
     if routed_round.source is not None:  # all workers at once, in their order
         start_s = np.maximum(ports.received_s, ports.out_s)
@@ -179,9 +185,8 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
         end_s = _flow_end_s(routed_round, ports, rounds, start_s + routed_round.overhead_s)
         ports.out_s[...] = end_s
         end_s.take(routed_round.source, axis=-1, out=ports.in_s)
-        np.maximum(
-            ports.received_s, (end_s + routed_round.latency_s).take(routed_round.source, axis=-1), out=ports.received_s
-        )
+        arrival_s = (end_s + routed_round.latency_s).take(routed_round.source, axis=-1)
+        np.maximum(ports.received_s, arrival_s, out=ports.received_s)
         return
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
     np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
@@ -192,22 +197,21 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
 
 
 def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
-    """Run the first and the last round alone, and all others at once.
+    """Move the ports on by ``times`` rounds: the first and the last round alone, and all others at once.
 
-    After the first round a worker's port in is free when its sender's port out is.
+    After the first round a worker's port in is free when its sender's port out is free.
     """
     _eager(routed_round, ports, rounds)
-    occupied_s, latency_s = (
-        _along(routed_round, order, values)
-        for values in (routed_round.overhead_s + routed_round.flow_s, routed_round.latency_s)
-    )
-    x = eager_rounds(_columns(ports.done_s, order), occupied_s, latency_s, times - 2)
-    ports.out_s = _back(x, order, ports.out_s.shape)
+    occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
+    latency_s = _along_rings(routed_round, order, routed_round.latency_s)
+    times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, times - 2)
+    ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
     _eager(routed_round, ports, rounds)
 
 
 def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
+    """Move the ports on by one round of the rendezvous rule; ``out_s`` alone has the state."""
     senders, receivers, _ = routed_round.of
     through_s = ports.out_s
     if routed_round.source is not None:
@@ -222,25 +226,28 @@ def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -
 
 
 def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
-    cost_s = _along(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
-    ports.out_s = _back(rendezvous_rounds(_columns(ports.out_s, order), cost_s, times), order, ports.out_s.shape)
+    """Move the ports on by ``times`` rounds of the rendezvous rule, all at once."""
+    cost_s = _along_rings(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
+    times_s = rendezvous_rounds(_to_rings(ports.out_s, order), cost_s, times)
+    ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
 
 
-def _columns(times_s: Floats, order: Ints) -> Floats:
-    """Return ``(..., P)`` as ``(G, M, N)``: N times along each of M rings of G workers."""
+def _to_rings(times_s: Floats, order: Ints) -> Floats:
+    """Return times ``(..., P)`` as ``(G, M, N)``: N times along each of M rings of G workers, in this order."""
     return np.ascontiguousarray(np.moveaxis(times_s.reshape(-1, times_s.shape[-1])[:, order], 0, -1))
 
 
-def _back(x: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
+def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
+    """Return times along rings, ``(G, M, N)``, as times of workers with this shape ``(..., P)``."""
     times_s = np.empty(shape)
-    times_s.reshape(-1, shape[-1])[:, order] = np.moveaxis(x, -1, 0)
+    times_s.reshape(-1, shape[-1])[:, order] = np.moveaxis(ring_times_s, -1, 0)
     return times_s
 
 
-def _along(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
+def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
     """Return the values of the workers' messages along the rings: one number, or ``(G, M, 1)``."""
     if isinstance(values, float):
         return values
-    of_worker = np.empty(order.size)
-    of_worker[routed_round.of.senders] = values
-    return of_worker[order][..., None]
+    worker_values = np.empty(order.size)
+    worker_values[routed_round.of.senders] = values
+    return worker_values[order][..., None]

@@ -1,15 +1,15 @@
 """Rings, many rounds at once: the same permutation of the workers in every round.
 
-If every round is the same permutation, each worker receives from one other worker only, so ports need no care and one
-time per worker is the whole state: x, when it can begin its next round. Along a ring, with c the time that a message
-occupies its ends and alpha its latency, one round is
+If every round is the same permutation, each worker receives from one other worker only, so that one time per worker is
+the whole state: x_i, at which worker i can begin its next round. Along a ring, with c_i the time for which the message
+of worker i occupies its sender and receiver, and alpha_i its latency, one round is
 
     eager:       x_i <- max(x_i + c_i, x_(i-1) + c_(i-1) + alpha_(i-1))
     rendezvous:  x_i <- max(e_i, e_(i-1)),  e_i = max(x_i, x_(i+1)) + c_i + alpha_i
 
-Workers are put in the order of the ring, so that neighbours are neighbours in memory and a round is three sums and
-maxima of slices; for many messages compiled loops take the same sums and maxima. If all messages cost the same, K
-rounds are the maximum over a window of K neighbours, which doubles in each step: log2 K steps for all of them.
+Workers are in the order of the ring, so that neighbours are neighbours in memory and a round is three sums and maxima
+of slices; for many messages compiled loops take the same sums and maxima. If all messages cost the same, K rounds are
+the maximum over a window of K neighbours, which doubles in each step: log2 K steps for K rounds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from syncline.costmodel.network.paths import Floats, Ints
 from syncline.kernels import Kernels
 
 KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
-"""The loops over many messages, compiled; work counts in messages."""
+"""The compiled loops over many messages; the unit of their work is a message."""
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
-    """Return the workers ``(G, M)`` along the M rings of G workers that these messages make, or None.
+    """Return the workers along the M rings of G workers that these messages form, ``(G, M)``, or None if they do not.
 
-    All workers must take part.
+    All workers must take part, and all rings must be of equal length.
     """
     if len(senders) != workers or workers < 2:
         return None
@@ -41,14 +41,14 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
     if sorted(receiver_of) != list(range(workers)):
         return None
     order: list[int] = []
-    length, seen = 0, [False] * workers
+    length, visited = 0, [False] * workers
     for first in range(workers):
-        before, worker = len(order), first
-        while not seen[worker]:
-            seen[worker] = True
+        ring_start, worker = len(order), first
+        while not visited[worker]:
+            visited[worker] = True
             order.append(worker)
             worker = receiver_of[worker]
-        ring_length = len(order) - before
+        ring_length = len(order) - ring_start
         if ring_length and length not in (0, ring_length):
             return None
         length = max(length, ring_length)
@@ -59,26 +59,26 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
     """Return the times after ``times`` rounds by the eager rule.
 
     Args:
-        x: ``(G, M, N)`` seconds along each of M rings of G, N times.
+        x: times of G workers along each of M rings, for N separate runs, ``(G, M, N)`` seconds.
         occupied_s: c, seconds that the message to the next worker in the ring occupies a port, one number for all or
             ``(G, M, 1)``.
         latency_s: alpha, seconds of latency to the next worker, one number for all or ``(G, M, 1)``.
         times: K, number of rounds.
     """
     if isinstance(occupied_s, float) and isinstance(latency_s, float):
-        reach = 0
-        while reach < times:
-            step = min(reach + 1, times - reach)
+        window = 0  # number of neighbours over which x is the maximum
+        while window < times:
+            step = min(window + 1, times - window)
             x = np.maximum(x, np.roll(x, step, axis=0) + step * latency_s)
-            reach += step
+            window += step
         return x + times * occupied_s
     stay = np.broadcast_to(occupied_s, x.shape)
     kernels = KERNELS.for_work(x.size * times)
     if kernels is not None:
         flat = (np.ascontiguousarray(array).ravel() for array in (x, stay, np.broadcast_to(stay + latency_s, x.shape)))
         return kernels.eager_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
-    go = _after_last(np.broadcast_to(stay + latency_s, x.shape))[:-1]
-    padded = _after_last(x)
+    go = _with_last_in_front(np.broadcast_to(stay + latency_s, x.shape))[:-1]
+    padded = _with_last_in_front(x)
     local, previous, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
     moved = np.empty_like(x)
     for _ in range(times):
@@ -90,32 +90,32 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
 
 
 def rendezvous_rounds(x: Floats, cost_s: float | Floats, times: int) -> Floats:
-    """Return the times after ``times`` rounds by the rendezvous rule.
+    """Return the times after ``times`` rounds by the rendezvous rule, as `eager_rounds`.
 
-    ``cost_s`` is c + alpha, one for all or ``(G, M, 1)``.
+    ``cost_s`` is c + alpha, the seconds of a message, one number for all or ``(G, M, 1)``.
     """
     if isinstance(cost_s, float):
-        reach = 0
-        while reach < times:
-            step = min(2 * reach + 1, times - reach)
+        window = 0  # number of neighbours on each side over which x is the maximum
+        while window < times:
+            step = min(2 * window + 1, times - window)
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
-            reach += step
+            window += step
         return x + times * cost_s
     kernels = KERNELS.for_work(x.size * times)
     if kernels is not None:
         flat = (np.ascontiguousarray(array).ravel() for array in (x, np.broadcast_to(cost_s, x.shape)))
         return kernels.rendezvous_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
-    edge_cost = _after_last(np.broadcast_to(cost_s, x.shape))  # costs of the messages from -1, 0, ..., G - 1
+    message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))  # of the messages from -1, 0, ..., G - 1
     padded = np.concatenate([x[-1:], x, x[:1]])
-    edge = np.empty_like(edge_cost)
+    message_end_s = np.empty_like(message_cost_s)
     for _ in range(times):
-        np.maximum(padded[:-1], padded[1:], out=edge)
-        np.add(edge, edge_cost, out=edge)
-        np.maximum(edge[:-1], edge[1:], out=padded[1:-1])
+        np.maximum(padded[:-1], padded[1:], out=message_end_s)
+        np.add(message_end_s, message_cost_s, out=message_end_s)
+        np.maximum(message_end_s[:-1], message_end_s[1:], out=padded[1:-1])
         padded[0], padded[-1] = padded[-2], padded[1]
     return padded[1:-1].copy()
 
 
-def _after_last(x: Floats) -> Floats:
+def _with_last_in_front(x: Floats) -> Floats:
     """Return the array with its last row repeated before the first."""
     return np.concatenate([x[-1:], x])

@@ -2,5 +2,5 @@
 
 Read `server_interface` (settings, observer and results), `server_channels` (places of servers on the network),
 `server_policy` (decisions of a server), `gates` (instructions that wait for a release), `worker_failures`, then
-`async_workers`, which simulates them, and `hierarchy` for local servers with a server above.
+`async_workers`, which simulates workers and servers, and `hierarchy` for local servers below an upper server.
 """

@@ -21,10 +21,10 @@ from syncline.sim.program.instructions import Compute, Delay, First, Instruction
 from syncline.sim.program.timeline import Timeline, Words
 
 ARRIVALS = EventPriority(10)
-"""Priority of arrivals: servers take them after all of one instant have come, and before replies."""
+"""Priority of arrivals: servers take arrivals after all other events of an instant, and before replies."""
 
 StepSeconds = Callable[[int, int], float]
-"""A function of a worker and a step number, from 0, that returns the seconds of that local step."""
+"""A function of a worker and a step number, from 0, that returns the seconds of this local step."""
 
 
 def simulate_async_workers(
@@ -38,10 +38,10 @@ def simulate_async_workers(
     keep_steps: int | None = None,
     absences: Absences | None = None,
 ) -> AsyncResult:
-    """Simulate workers and their servers message by message, and report the events to an observer in their order.
+    """Return the result of workers and their servers, simulated message by message; the observer does the math.
 
-    Updates and models are eager messages, as those of `syncline.sim.run_events`: they share channels max-min fairly.
-    Within one instant the steps come first, in one fixed order; then the arrivals, by worker; then the replies.
+    Updates and models are eager messages, as the messages of `syncline.sim.run_events`: they share channels max-min
+    fairly. Within one instant the steps come first, in one fixed order; then the arrivals, by worker; then the replies.
 
     Args:
         settings: settings of the workers and servers.
@@ -51,16 +51,19 @@ def simulate_async_workers(
         starts_s: beginning of each worker, ``(P,)`` seconds; 0 by default.
         delay: lateness of a message between places, as in `syncline.sim.run_events`.
         keep_steps: number of each worker's steps to keep in the timeline; None: all.
-        absences: absences of workers whose machines fail. Such a worker loses all that it has not sent, and the servers
-            hand out its steps again; after its return it asks for a model. A machine that fails while an update or a
-            model is on its way is away from the arrival of the model.
+        absences: absences of workers whose machines fail. Such a worker loses its unsent steps, which the servers
+            assign again; after its return the worker asks for a model. A machine that fails while an update or a model
+            is on its way is absent from the arrival of the model.
     """
     simulation = _AsyncSimulation(settings, pace, observer or EventObserver(), absences)
     return simulation.run(topology, starts_s, delay, keep_steps)
 
 
 class _AsyncSimulation:
-    """The programs of workers and of the server's lane of each, and the clock of the servers."""
+    """The programs of workers, the programs of servers, and the clock of the servers.
+
+    A server has a *lane* for each worker: a program that takes the worker's updates and sends models to the worker.
+    """
 
     def __init__(
         self, settings: ServerSettings, pace: StepSeconds, observer: EventObserver, absences: Absences | None
@@ -69,10 +72,10 @@ class _AsyncSimulation:
         workers = settings.workers
         self.failures = WorkerFailures(workers, pace, absences)
         self.policy = ServerPolicy(settings, observer, self)
-        self.made, self.round = [0] * workers, [0] * workers
-        self.arrived: list[int] = []  # workers whose updates arrived at this instant
-        above = settings.hierarchy
-        self.above = None if above is None else UpperServerPrograms(settings, above, observer, self.policy)
+        self.num_steps, self.num_updates = [0] * workers, [0] * workers  # of each worker, in its program so far
+        self.arrivals: list[int] = []  # workers whose updates arrived at this instant
+        upper = settings.hierarchy
+        self.upper = None if upper is None else UpperServerPrograms(settings, upper, observer, self.policy)
         self.step_end_s: list[float] = []
         self.step_worker: list[int] = []
 
@@ -83,21 +86,24 @@ class _AsyncSimulation:
         workers, policy = self.settings.workers, self.policy
         first_workers = policy.begin()
         lateness = None if delay is None else lambda a, b: delay(topology.place_of(a), topology.place_of(b))
-        begins = None if starts_s is None else [*starts_s, *[0.0] * len(topology.places)]
+        program_starts_s = None if starts_s is None else [*starts_s, *[0.0] * len(topology.places)]
         policy.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         if self.failures.absences is not None:
-            policy.asleep = {m for m in first_workers if not policy.assigned[m]}
-        begin = [m in first_workers and m not in policy.asleep for m in range(workers)]
-        programs = [self._work(m) if begin[m] else self._waiting(m, -1, -1) for m in range(workers)]
-        for m in range(workers):  # the server's lanes: workers that have begun send an update first
-            if not begin[m]:
-                programs.append(self._replying(m, -1, -1))
+            policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
+        programs, lanes = list[list[Instruction]](), list[list[Instruction]]()
+        for worker in range(workers):
+            if worker in first_workers and worker not in policy.sleeping:
+                programs.append(self._work(worker))
+                update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
+                lanes.append(self._lane(worker, update, last_step) if policy.assigned[worker] else [])
             else:
-                programs.append(self._taking(m, self.round[m] - 1, self.made[m] - 1) if policy.assigned[m] else [])
-        programs += self.above.programs() if self.above else []
-        self.simulation = GatedSimulation(programs, topology, begins, True, lateness)
-        if self.above:
-            self.above.simulation = self.simulation
+                programs.append(self._await_model(worker, -1, -1))
+                lanes.append(self._reply(worker, -1, -1))
+        programs += lanes
+        programs += self.upper.programs() if self.upper else []
+        self.simulation = GatedSimulation(programs, topology, program_starts_s, True, lateness)
+        if self.upper:
+            self.upper.simulation = self.simulation
         interrupted = has_ended = False
         try:
             timeline = self.simulation.run()
@@ -105,9 +111,9 @@ class _AsyncSimulation:
         except (EndSimulation, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline(), isinstance(end, KeyboardInterrupt)
         except Stuck:
-            # Nothing else comes for sleeping workers, nor for a local server whose workers are gone for good: it
-            # keeps the updates that fill no version.
-            if self.failures.absences is None or not (policy.asleep or self.above):
+            # Sleeping workers get no more steps, and a local server whose workers have all departed gets no more
+            # updates to fill its version.
+            if self.failures.absences is None or not (policy.sleeping or self.upper):
                 raise
             timeline, has_ended = self.simulation.timeline(), True
         return AsyncResult(
@@ -120,7 +126,7 @@ class _AsyncSimulation:
             timeline.exposed_communication_s()[:workers],
             with_servers(timeline, self.settings, keep_steps),
             interrupted,
-            tuple(self.above.merges) if self.above else (),
+            tuple(self.upper.merges) if self.upper else (),
             self.failures.outcome(policy.end_s, len(self.step_end_s), policy.steps_left if has_ended else 0),
         )
 
@@ -131,135 +137,139 @@ class _AsyncSimulation:
         return float(self.simulation.env.now)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call a function after ``seconds``; updates that arrive at that instant are still in time."""
+        """Call a function after ``seconds``, once the servers have taken the updates that arrive at that instant."""
 
-        def called(_: object) -> None:
-            if self.arrived:
-                self._take(None)
+        def take_and_call(_: object) -> None:
+            if self.arrivals:
+                self._take_arrivals(None)
             call()
 
-        self.simulation.env.later(seconds, called, ARRIVALS)
+        self.simulation.env.later(seconds, take_and_call, ARRIVALS)
 
     def release_model(self, worker: int) -> None:
-        """Open the gate of a worker's lane."""
+        """Open the gate of the server's lane for a worker."""
         self.simulation.open_gate(self.settings.workers + worker)
 
     def updates_taken(self, server: ServerState) -> None:
-        """Send the update that is due above."""
-        if self.above:
-            self.above.send_due(server)
+        """Send the update to the upper server if it is due."""
+        if self.upper:
+            self.upper.send_due(server)
 
     # Instructions and effects of a worker.
 
     def _work(self, worker: int) -> list[Instruction]:
         """Return the instructions of a worker that has a model."""
         policy = self.policy
-        steps, first_step, number = policy.assigned[worker], self.made[worker], self.round[worker]
+        steps, first_step, update = policy.assigned[worker], self.num_steps[worker], self.num_updates[worker]
         if not steps:
             return []
-        away = self.failures.next_of(worker, policy.begun_s[worker], range(first_step, first_step + steps))
-        if away is not None:
-            return self._failing(worker, away)
-        lane, last = self.settings.workers + worker, first_step + steps - 1
+        absence = self.failures.next_of(worker, policy.begun_s[worker], range(first_step, first_step + steps))
+        if absence is not None:
+            return self._fail(worker, absence)
+        lane, last_step = self.settings.workers + worker, first_step + steps - 1
         program: list[Instruction] = [
-            Compute(self.pace(worker, t), step=t, effect=partial(self._stepped, worker, t))
-            for t in range(first_step, first_step + steps)
+            Compute(self.pace(worker, step), step=step, effect=partial(self._end_step, worker, step))
+            for step in range(first_step, first_step + steps)
         ]
-        program.append(Send(lane, self.settings.update_bytes, ("update", number), last, label=f"update {number}"))
-        self.made[worker] += steps
-        self.round[worker] += 1
-        return program + self._waiting(worker, number, last)
+        program.append(Send(lane, self.settings.update_bytes, ("update", update), last_step, label=f"update {update}"))
+        self.num_steps[worker] += steps
+        self.num_updates[worker] += 1
+        return program + self._await_model(worker, update, last_step)
 
-    def _failing(self, worker: int, away: AbsencePeriod) -> list[Instruction]:
+    def _fail(self, worker: int, absence: AbsencePeriod) -> list[Instruction]:
         """Return the instructions of a worker that fails before its update, and then asks for a model."""
-        begun_s, number, first_step = self.policy.begun_s[worker], self.round[worker], self.made[worker]
-        lane, from_s = self.settings.workers + worker, max(away.from_s, begun_s)
-        self.round[worker] += 1
+        begun_s, update, first_step = self.policy.begun_s[worker], self.num_updates[worker], self.num_steps[worker]
+        lane, from_s = self.settings.workers + worker, max(absence.from_s, begun_s)
+        self.num_updates[worker] += 1
         program: list[Instruction] = [
-            Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._failed, worker, away))
+            Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
         ]
-        is_lost = math.isinf(away.back_s)
-        notice = Send(lane, 0.0, ("update", number), first_step, label="leaves" if is_lost else "is back")
-        if is_lost:
+        departs = math.isinf(absence.back_s)
+        notice = Send(lane, 0.0, ("update", update), first_step, label="leaves" if departs else "is back")
+        if departs:
             return [*program, notice]
-        absence = Compute(away.back_s - from_s, step=first_step, what=AWAY)
-        return [*program, absence, notice, *self._waiting(worker, number, first_step)]
+        away = Compute(absence.back_s - from_s, step=first_step, what=AWAY)
+        return [*program, away, notice, *self._await_model(worker, update, first_step)]
 
-    def _failed(self, worker: int, away: AbsencePeriod) -> None:
-        self.failures.fail(worker, self.policy.begun_s[worker], away)
-        self.policy.fail(worker, for_good=math.isinf(away.back_s))
-        if self.policy.asleep:
+    def _lose_steps(self, worker: int, absence: AbsencePeriod) -> None:
+        """Return the steps of a worker that fails now to the policy, which assigns them to sleeping workers."""
+        self.failures.fail(worker, self.policy.begun_s[worker], absence)
+        self.policy.fail(worker, for_good=math.isinf(absence.back_s))
+        if self.policy.sleeping:
             self.simulation.env.later(0.0, lambda _: self.policy.wake(), ARRIVALS)
 
-    def _waiting(self, worker: int, number: int, last: int) -> list[Instruction]:
-        """Return the instructions of a worker that waits for its next model."""
+    def _await_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+        """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""
 
         def work(_: int) -> list[Instruction]:
             self.policy.begun_s[worker] = self.simulation.now_s
             return self._work(worker)
 
         lane = self.settings.workers + worker
-        return [Recv(lane, ("model", number), last, label=f"model {number + 1}"), First([None], work)]
+        return [Recv(lane, ("model", update), last_step, label=f"model {update + 1}"), First([None], work)]
 
-    def _stepped(self, worker: int, number: int) -> None:
+    def _end_step(self, worker: int, step: int) -> None:
+        """Record the end of a local step, and do its math."""
         self.policy.end_s = self.policy.sent_s[worker] = now_s = self.simulation.now_s
         self.step_end_s.append(now_s)
         self.step_worker.append(worker)
-        self.observer.step(worker, number)
+        self.observer.step(worker, step)
 
-    # The server's lane of a worker.
+    # The server's lane for a worker.
 
-    def _taking(self, worker: int, number: int, last: int) -> list[Instruction]:
-        """Return the instructions that take an update whose last step is ``last``, and reply."""
-        recv = Recv(worker, ("update", number), last, partial(self._arrived, worker))
-        return [recv, *self._replying(worker, number, last)]
+    def _lane(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+        """Return the instructions that take an update, by its number and its last step, and reply."""
+        receive = Recv(worker, ("update", update), last_step, partial(self._note_arrival, worker))
+        return [receive, *self._reply(worker, update, last_step)]
 
-    def _replying(self, worker: int, number: int, last: int) -> list[Instruction]:
+    def _reply(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions that wait for the policy's reply, and then send the model."""
-        reply = gate(partial(self.policy.replied, worker), last)
-        return [reply, First([None], lambda _: self._giving(worker, number, last))]
+        reply = gate(partial(self.policy.reply, worker), last_step)
+        return [reply, First([None], lambda _: self._send_model(worker, update, last_step))]
 
-    def _giving(self, worker: int, number: int, last: int) -> list[Instruction]:
-        if worker in self.policy.gone:
+    def _send_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+        """Return the instructions that send a model and take the next update, if the worker has steps to make."""
+        if worker in self.policy.departed:
             return []
-        if not self.policy.assigned[worker] and self.failures.absences is not None:
-            self.policy.asleep.add(worker)
-            return self._replying(worker, number, last)
-        send = Send(worker, self.settings.model_bytes, ("model", number), last, label=f"model {number + 1}")
-        more = self.policy.assigned[worker]
-        return [send, *(self._taking(worker, number + 1, last + more) if more else [])]
+        steps = self.policy.assigned[worker]
+        if not steps and self.failures.absences is not None:
+            self.policy.sleeping.add(worker)
+            return self._reply(worker, update, last_step)
+        send = Send(worker, self.settings.model_bytes, ("model", update), last_step, label=f"model {update + 1}")
+        return [send, *(self._lane(worker, update + 1, last_step + steps) if steps else [])]
 
-    def _arrived(self, worker: int) -> None:
-        """Note an update; all updates of one instant are taken at its end, by worker."""
-        if not self.arrived:
-            self.simulation.env.later(0.0, self._take, ARRIVALS)
-        self.arrived.append(worker)
+    def _note_arrival(self, worker: int) -> None:
+        """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
+        if not self.arrivals:
+            self.simulation.env.later(0.0, self._take_arrivals, ARRIVALS)
+        self.arrivals.append(worker)
 
-    def _take(self, _: object) -> None:
-        arrived, self.arrived = sorted(self.arrived), []
-        self.policy.take(arrived)
+    def _take_arrivals(self, _: object) -> None:
+        arrivals, self.arrivals = sorted(self.arrivals), []
+        self.policy.take(arrivals)
 
 
 def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int | None) -> Timeline:
-    """Return the timeline with the lanes as further workers, one per server, with only their sends.
+    """Return the timeline with the lanes of a server as one further worker, of which only the sends are spans.
 
-    Each server has a stream for each receiver; the last worker is the only server or the server above.
+    Each server has a stream for each receiver; the last worker is the only server or the upper server.
     """
     workers, groups = settings.workers, settings.groups
-    shown = (timeline.worker < workers) | (timeline.what == "send")
-    shown &= timeline.what != GATE
-    spans = timeline[shown] if keep_steps is None else timeline[shown].head(keep_steps)
-    local = [workers + s for s in range(len(groups))]
+    is_shown = (timeline.worker < workers) | (timeline.what == "send")
+    is_shown &= timeline.what != GATE
+    spans = timeline[is_shown] if keep_steps is None else timeline[is_shown].head(keep_steps)
+    local_servers = [workers + number for number in range(len(groups))]
     last = workers + len(groups)
-    worker_of = [*range(workers)]
-    worker_of += [server for server, size in zip(local, groups, strict=True) for _ in range(size)] + local
-    worker_of += [last] * (len(groups) or workers)
-    stream_names = [f"send to {m}" for m in range(workers)] + ["send up"] * len(groups)
-    stream_names += [f"send to server {s}" for s in range(len(groups))]
+    worker_of_program = [*range(workers)]
+    worker_of_program += [server for server, size in zip(local_servers, groups, strict=True) for _ in range(size)]
+    worker_of_program += local_servers
+    worker_of_program += [last] * (len(groups) or workers)
+    stream_of_lane = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
+    stream_of_lane += [f"send to server {number}" for number in range(len(groups))]
     columns: dict[str, Any] = dict(spans.columns())
     lanes = (spans.worker - workers).tolist()
     columns["stream"] = Words.from_words(
-        stream if lane < 0 else stream_names[lane] for stream, lane in zip(spans.stream.tolist(), lanes, strict=True)
+        stream if lane < 0 else stream_of_lane[lane] for stream, lane in zip(spans.stream.tolist(), lanes, strict=True)
     )
-    columns["worker"] = np.array(worker_of, dtype=np.int64)[spans.worker]
+    columns["worker"] = np.array(worker_of_program, dtype=np.int64)[spans.worker]
     return Timeline.from_columns(columns, last + 1)

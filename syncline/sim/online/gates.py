@@ -1,4 +1,4 @@
-"""A simulation in which an instruction can wait for a release from outside."""
+"""A simulation in which an instruction, a gate, waits until a caller opens it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syncline.sim.events.simulation import CHOICES, Simulation
 from syncline.sim.program.instructions import Compute
 
 GATE = "gate"
-"""Name of a gate, an instruction that waits for a release: a `Compute` of no time with an effect."""
+"""Name of the spans of gates; a gate is a `Compute` of no time that is done when `open_gate` is called."""
 
 
 def gate(effect: Callable[[], object], step: int = -1) -> Compute:
@@ -30,7 +30,7 @@ class GatedSimulation(Simulation):
         return float(self.core["now"])
 
     def open_gate(self, worker: int) -> None:
-        """Open the gate at which a worker waits."""
+        """Open the gate at which a worker's program waits."""
         self.env.later(0.0, partial(self._complete, worker), CHOICES)
 
     @override

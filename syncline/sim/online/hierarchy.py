@@ -1,4 +1,4 @@
-"""A server above local servers: their updates, its versions, and the models that it returns."""
+"""An upper server above local servers: the local servers' updates, the upper server's versions and its models."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from syncline.sim.online.server_interface import EventObserver, Merge, ServerSet
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.sim.program.instructions import First, Instruction, Recv, Send
 
-ARRIVALS_ABOVE = EventPriority(10)
-"""Priority of arrivals above: the server takes them after all of one instant have come, as those of workers."""
+UPPER_ARRIVALS = EventPriority(10)
+"""Priority of arrivals at the upper server, which takes arrivals after all other events of an instant."""
 
 
 class UpperServerPrograms:
-    """The programs of the local servers that send updates up, and the lanes of the server above; both wait at gates.
+    """The programs of local servers that send updates up, and the lanes of the upper server; both wait at gates.
+
+    The upper server has a *lane* for each local server: a program that takes its updates and returns models.
 
     Args:
         settings: settings of the workers and servers.
-        above: settings of the hierarchy.
+        upper: settings of the hierarchy.
         observer: observer of the events.
         policy: the local servers.
 
@@ -33,29 +35,28 @@ class UpperServerPrograms:
     simulation: GatedSimulation
 
     def __init__(
-        self, settings: ServerSettings, above: UpperServer, observer: EventObserver, policy: ServerPolicy
+        self, settings: ServerSettings, upper: UpperServer, observer: EventObserver, policy: ServerPolicy
     ) -> None:
-        self.settings, self.above, self.observer, self.policy = settings, above, observer, policy
+        self.settings, self.upper, self.observer, self.policy = settings, upper, observer, policy
         self.merges: list[Merge] = []
-        servers = len(above.groups)
-        self._versions = 0
-        self._arrived: list[int] = []  # servers whose updates arrived at this instant
+        servers = len(upper.groups)
+        self._versions = 0  # of the upper server
+        self._arrivals: list[int] = []  # servers whose updates arrived at this instant
         self._sent_s = [0.0] * servers
         self._sent_versions = [0] * servers  # number of versions in the update under way
-        self._last_merge = [-1] * servers  # index of each server's last update among all
-        self._ended = [False] * servers
+        self._last_merge = [-1] * servers  # index of each server's last update in ``merges``
+        self._has_ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
-        """Return the sending program of each local server, then its lane above; idle servers have empty ones."""
-        self._ended = [not server.under_way for server in self.policy.servers]
-        numbers = range(len(self._ended))
-        sending = [[] if self._ended[s] else self._sending(s, 0) for s in numbers]
-        return sending + [[] if self._ended[s] else self._lane(s, 0) for s in numbers]
+        """Return the sending program of each local server, then the lane of each; idle servers have empty programs."""
+        self._has_ended = [not server.under_way for server in self.policy.servers]
+        sending = [[] if ended else self._send_program(number, 0) for number, ended in enumerate(self._has_ended)]
+        return sending + [[] if ended else self._lane(number, 0) for number, ended in enumerate(self._has_ended)]
 
     def send_due(self, server: ServerState) -> None:
-        """Send the update that is due; if no further update can come, send the rest and then end.
+        """Send a local server's update if it is due; if no worker's update can come, send the last one and then end.
 
-        With the last steps the other local servers do the same, because they may have no worker left that triggers it.
+        After the last steps the other local servers do the same, because they may have no worker left that triggers it.
         """
         self._send_if_due(server)
         for other in self.policy.servers if not self.policy.steps_left else ():
@@ -63,94 +64,99 @@ class UpperServerPrograms:
                 self._send_if_due(other)
 
     def _send_if_due(self, server: ServerState) -> None:
+        """Open the gates of a local server's program and lane if an update is due, or if the server ends."""
         number = server.number
-        if server.away or self._ended[number]:
+        if server.is_merging or self._has_ended[number]:
             return
-        new_versions = server.versions - server.merged
-        ended = not (server.under_way or server.buffered or self.policy.steps_left)
-        if new_versions >= self.above.merge_period or (ended and new_versions):
-            server.away = True
-        elif ended:
-            self._ended[number] = True
+        new_versions = server.versions - server.merged_versions
+        ends = not (server.under_way or server.buffered or self.policy.steps_left)
+        if new_versions >= self.upper.merge_period or (ends and new_versions):
+            server.is_merging = True
+        elif ends:
+            self._has_ended[number] = True
         else:
             return
-        for program in (self._program(number), self._lane_above(number)):
+        for program in (self._program_number(number), self._lane_number(number)):
             self.simulation.open_gate(program)
 
-    def _program(self, number: int) -> int:
-        """Return the number of a local server's sending program."""
+    def _program_number(self, number: int) -> int:
+        """Return the number of a local server's sending program in the simulation."""
         return 2 * self.settings.workers + number
 
-    def _lane_above(self, number: int) -> int:
-        """Return the number of a local server's lane at the server above."""
-        return self._program(number) + len(self.above.groups)
+    def _lane_number(self, number: int) -> int:
+        """Return the number of the upper server's lane for a local server in the simulation."""
+        return self._program_number(number) + len(self.upper.groups)
 
     # Instructions and effects of a local server.
 
-    def _sending(self, number: int, sent: int) -> list[Instruction]:
+    def _send_program(self, number: int, update: int) -> list[Instruction]:
         """Return the instructions that send an update up, merge the returned model, and send the next update."""
-        lane = self._lane_above(number)
+        lane = self._lane_number(number)
 
         def send(_: int) -> list[Instruction]:
-            if self._ended[number]:
+            if self._has_ended[number]:
                 return []
             return [
-                Send(lane, self.settings.model_bytes, ("up", sent), label=f"update {sent}"),
-                Recv(lane, ("down", sent), effect=partial(self._merge, number), label=f"model {sent + 1}"),
-                *self._sending(number, sent + 1),
+                Send(lane, self.settings.model_bytes, ("up", update), label=f"update {update}"),
+                Recv(lane, ("down", update), effect=partial(self._merge, number), label=f"model {update + 1}"),
+                *self._send_program(number, update + 1),
             ]
 
-        return [gate(partial(self._send, number)), First([None], send)]
+        return [gate(partial(self._note_send, number)), First([None], send)]
 
-    def _send(self, number: int) -> None:
-        if not self._ended[number]:
+    def _note_send(self, number: int) -> None:
+        """Note time and versions of a local server's update that leaves now."""
+        if not self._has_ended[number]:
             server = self.policy.servers[number]
-            self._sent_s[number], self._sent_versions[number] = self.simulation.now_s, server.versions - server.merged
+            self._sent_s[number] = self.simulation.now_s
+            self._sent_versions[number] = server.versions - server.merged_versions
             self.observer.send_up(number)
 
     def _merge(self, number: int) -> None:
+        """Merge the upper server's model, which has arrived, into a local server's."""
         server, last = self.policy.servers[number], self._last_merge[number]
         self.observer.merge(number)
         self.merges[last] = self.merges[last]._replace(merged_s=self.simulation.now_s)
-        server.merged, server.away = server.versions, False
+        server.merged_versions, server.is_merging = server.versions, False
         self.send_due(server)
 
-    # Instructions and effects of the server above.
+    # Instructions and effects of the upper server.
 
-    def _lane(self, number: int, count: int) -> list[Instruction]:
+    def _lane(self, number: int, update: int) -> list[Instruction]:
         """Return the instructions that take a local server's update, return a model, and take the next update."""
-        local = self._program(number)
+        local = self._program_number(number)
 
         def take(_: int) -> list[Instruction]:
-            if self._ended[number]:
+            if self._has_ended[number]:
                 return []
             return [
-                Recv(local, ("up", count), effect=partial(self._arrive, number)),
+                Recv(local, ("up", update), effect=partial(self._note_arrival, number)),
                 gate(partial(self._reply, number)),
-                Send(local, self.settings.model_bytes, ("down", count), label=f"model {count + 1}"),
-                *self._lane(number, count + 1),
+                Send(local, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
+                *self._lane(number, update + 1),
             ]
 
         return [gate(lambda: None), First([None], take)]
 
-    def _arrive(self, number: int) -> None:
-        if not self._arrived:
-            self.simulation.env.later(0.0, self._take, ARRIVALS_ABOVE)
-        self._arrived.append(number)
+    def _note_arrival(self, number: int) -> None:
+        if not self._arrivals:
+            self.simulation.env.later(0.0, self._take_arrivals, UPPER_ARRIVALS)
+        self._arrivals.append(number)
 
-    def _take(self, _: object) -> None:
+    def _take_arrivals(self, _: object) -> None:
         """Make a version of each update that has arrived at this instant."""
-        arrived, self._arrived = sorted(self._arrived), []
+        arrivals, self._arrivals = sorted(self._arrivals), []
         self.policy.end_s = now_s = float(self.simulation.env.now)
-        for number in arrived:
-            age = self._versions - self.policy.servers[number].above
+        for number in arrivals:
+            age = self._versions - self.policy.servers[number].upper_version
             self.observer.arrive_up(number, age)
             self._versions += 1
             self._last_merge[number] = len(self.merges)
-            sent = self._sent_versions[number], self._sent_s[number]
-            self.merges.append(Merge(number, *sent, now_s, self._versions, age, math.nan))
-            self.simulation.open_gate(self._lane_above(number))
+            sent_versions, sent_s = self._sent_versions[number], self._sent_s[number]
+            self.merges.append(Merge(number, sent_versions, sent_s, now_s, self._versions, age, math.nan))
+            self.simulation.open_gate(self._lane_number(number))
 
     def _reply(self, number: int) -> None:
+        """Note the version of the upper server's model that leaves for a local server."""
         self.observer.reply_up(number)
-        self.policy.servers[number].above = self._versions
+        self.policy.servers[number].upper_version = self._versions

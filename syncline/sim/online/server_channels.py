@@ -1,4 +1,4 @@
-"""Places of servers on a network, with a lane for each worker or local server that they serve."""
+"""Places of servers on a network; a server has a lane for each worker or local server that it serves."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from syncline.errors import SpecError
 class ServerTopology(DerivedTopology):
     """A network of P workers and the lanes of their servers.
 
-    Lane m, numbered P + m, is the program of the server for worker m. With S local servers below a server above, S
-    programs of the local servers and S lanes of the server above follow. All lanes at one place are one machine: their
+    Lane m, numbered P + m, is the program of the server for worker m. With S local servers below an upper server, S
+    programs of the local servers and S lanes of the upper server follow. All lanes at one place are one machine: their
     messages share its channels max-min fairly, as the connections of one machine do.
 
     Args:
@@ -30,11 +30,11 @@ class ServerTopology(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """Return the number of programs: 2 P, or 2 P + 2 S."""
+        """Return the number of programs: 2 P, or 2 P + 2 S with local servers."""
         return self.own + len(self.places)
 
     def place_of(self, program: int) -> int:
-        """Return the place of a worker or a lane."""
+        """Return the place of a worker or a lane in the whole network."""
         return program if program < self.own else self.places[program - self.own]
 
     @property
@@ -46,21 +46,21 @@ class ServerTopology(DerivedTopology):
         """Return the routes between the places of these workers and lanes."""
         place = np.array([*range(self.own), *self.places], dtype=np.int64)
         source, target = place[senders], place[receivers]
-        remote = source != target
-        if remote.all():
+        is_remote = source != target
+        if is_remote.all():
             return self.whole.paths(source, target)
-        routes = self.whole.paths(source[remote], target[remote])
+        routes = self.whole.paths(source[is_remote], target[is_remote])
         channels = np.full((len(source), routes.channels.shape[1]), -1, dtype=routes.channels.dtype)
         latency_s, overhead_s = np.zeros(len(source)), np.zeros(len(source))
-        channels[remote], latency_s[remote], overhead_s[remote] = routes
+        channels[is_remote], latency_s[is_remote], overhead_s[is_remote] = routes
         return Paths(channels, latency_s, overhead_s)
 
 
 def with_server(network: Network | Topology, workers: int) -> tuple[Topology, int]:
     """Return a network with the workers and their server, and the server's place.
 
-    The server's place is the next one after the workers; on a network of nodes it is the first of a new node. If all
-    places are counted and taken, as on sites or a graph, the server is on worker 0's machine.
+    The server's place is the next place after the workers; on a network of nodes it is the first of a new node. If the
+    network has no place that is free, as on sites or a graph, the server is on worker 0's machine.
     """
     for places in range(workers + 1, 2 * workers + 2):
         try:
@@ -76,18 +76,17 @@ def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tup
     A local server runs on the machine of the first worker of its group.
 
     Args:
-        workers: P, number of workers.
-        place: machine of the only server, or of the global server above the local ones.
+        workers: number of workers.
+        place: machine of the only server, or of the upper server.
         groups: number of workers of each local server, in order; empty: there is one server.
     """
     if not groups:
         return (place,) * workers
-    firsts = [sum(groups[:s]) for s in range(len(groups))]
-    local = [first for first, size in zip(firsts, groups, strict=True) for _ in range(size)]
-    return (*local, *firsts, *[place] * len(groups))
+    first_workers = [sum(groups[:number]) for number in range(len(groups))]
+    return (*np.repeat(first_workers, groups).tolist(), *first_workers, *[place] * len(groups))
 
 
 def server_topology(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerTopology:
-    """Return the workers with the lanes of their servers; `with_server` places the only server or the server above."""
+    """Return the workers with the lanes of their servers; `with_server` places the only server or the upper server."""
     full_network, place = with_server(network, workers)
     return ServerTopology(full_network, workers, places_of_lanes(workers, place, groups))

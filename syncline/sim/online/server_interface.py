@@ -1,4 +1,4 @@
-"""Workers that share a server: the settings, the observer of the events, and the recorded results."""
+"""Workers that share a server: the settings, the observer of the events, and the results of a simulation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UpperServer:
 
     After every ``merge_period`` versions, a local server sends the difference since it last received the upper server's
     model, and continues to serve its workers. The upper server makes a version from each such update and sends its
-    model back. The local server merges this model into its own.
+    model back. The local server merges this model into its own model.
 
     Args:
         groups: number of workers of each local server, in order.
@@ -52,7 +52,7 @@ class ServerSettings:
 
     Args:
         workers: P, number of workers.
-        steps: number of steps that all workers make together; the server hands them out, so a fast worker makes more.
+        steps: number of steps that all workers make together; the server assigns steps, so a fast worker makes more.
         local_steps: number of steps of each worker between two models, ``(P,)``, each at least 1.
         buffer_size: number of updates per version, the quorum; the updates that remain at the end make the last
             version.
@@ -60,10 +60,10 @@ class ServerSettings:
             model at once, after everything else of that instant has arrived.
         update_bytes: bytes of an update.
         model_bytes: bytes of a model.
-        grace_period_s: seconds after the last update of the buffer in which more updates enter the version; it ends at
-            once when no other worker is under way.
+        grace_period_s: seconds after the last update of the buffer in which more updates enter the version; the period
+            ends at once when no other worker is under way.
         participants: number of workers that take part at a time; all if None. The server sends a worker the model when
-            it is drawn; the first participants have the model at the beginning.
+            the worker is drawn; the first participants have the model at the beginning.
         seed: seed of these draws.
         hierarchy: the server above the servers of groups of workers; None: all workers share one server.
 
@@ -88,7 +88,7 @@ class ServerSettings:
         for name in ("workers", "steps", "buffer_size"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "at least 1")
-        if not 1 <= self.at_a_time <= self.workers:
+        if not 1 <= self.num_participants <= self.workers:
             raise SpecError("participants", self.participants, f"from 1 to {self.workers}, the workers")
         if self.hierarchy is not None and (sum(self.hierarchy.groups) != self.workers or self.participants is not None):
             raise SpecError(
@@ -98,10 +98,11 @@ class ServerSettings:
             raise SpecError("grace_period", self.grace_period_s, "seconds, finite and at least 0")
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:
             raise SpecError("local_steps", list(self.local_steps), f"{self.workers} numbers of at least 1")
-        if self.synchronous and self.buffer_size > min(self.groups, default=self.at_a_time):
+        most_updates = min(self.groups, default=self.num_participants)
+        if self.synchronous and self.buffer_size > most_updates:
             waiting = "the participants" if self.participants is not None else "the workers"
-            fewest = min(self.groups, default=self.at_a_time)
-            raise SpecError("buffer_size", self.buffer_size, f"at most {fewest}, {waiting}, who wait until it is full")
+            expected = f"at most {most_updates}, {waiting}, who wait until it is full"
+            raise SpecError("buffer_size", self.buffer_size, expected)
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -109,7 +110,7 @@ class ServerSettings:
         return () if self.hierarchy is None else self.hierarchy.groups
 
     @property
-    def at_a_time(self) -> int:
+    def num_participants(self) -> int:
         """Return the number of workers that take part at a time."""
         return self.workers if self.participants is None else self.participants
 
@@ -119,9 +120,9 @@ class EndSimulation(Exception):
 
 
 class EventObserver:
-    """An observer of the events, called in their order: the math. It may raise `EndSimulation`.
+    """An observer that does the math of the events; its methods are called in the order of the events.
 
-    This class ignores all events; a subclass overrides what it observes.
+    This class ignores all events; a subclass overrides what it observes, and may raise `EndSimulation`.
     """
 
     def step(self, worker: int, number: int) -> None:
@@ -131,25 +132,25 @@ class EventObserver:
         """Process a worker's update; the server has made ``age`` versions since that worker's model."""
 
     def version(self, count: int, server: int) -> None:
-        """Make a version of the last ``count`` updates at this server, by its number."""
+        """Make a version of the last ``count`` updates at the server of this number."""
 
     def reply(self, worker: int) -> None:
-        """Give a worker the current model of its server."""
+        """Send a worker the current model of its server."""
 
     def send_up(self, server: int) -> None:
-        """Send the difference of a local server's model since its last model from above."""
+        """Send the difference of a local server's model since its last model from the upper server."""
 
     def arrive_up(self, server: int, age: int) -> None:
-        """Make a version above of a local server's update, which is ``age`` versions old."""
+        """Make a version at the upper server from a local server's update, which is ``age`` versions old."""
 
     def reply_up(self, server: int) -> None:
-        """Send a local server the current model of the server above."""
+        """Send a local server the current model of the upper server."""
 
     def merge(self, server: int) -> None:
-        """Merge the model from above, which has arrived, into that of the local server."""
+        """Merge the upper server's model, which has arrived, into the local server's model."""
 
     def fail(self, worker: int) -> None:
-        """Process a failure: the worker loses all that it has not sent, and begins again with a new model."""
+        """Process a failure: the worker loses its unsent steps, and begins again with a new model."""
 
 
 class Contribution(NamedTuple):
@@ -158,12 +159,12 @@ class Contribution(NamedTuple):
     Attributes:
         worker: number of the worker.
         steps: number of local steps in the update.
-        begun_s: time at which the worker began them with its model.
+        begun_s: time at which the worker began these steps with its model.
         sent_s: time at which the worker sent the update.
         arrived_s: time at which the update arrived at the server.
-        model: version with which the worker began.
+        model: version of the model with which the worker began.
         version: version that contains the update, from 1.
-        age: number of versions made meanwhile, ``version - 1 - model``.
+        age: number of versions made between, ``version - 1 - model``.
         replied_s: time at which the server sent the next model; NaN if never.
     """
 
@@ -179,15 +180,15 @@ class Contribution(NamedTuple):
 
 
 class Merge(NamedTuple):
-    """An update of a local server to the server above, and the model that came back.
+    """An update of a local server to the upper server, and the returned model; times are in seconds.
 
     Attributes:
         server: number of the local server.
-        versions: number of its own versions in the update.
-        sent_s: time at which the local server sent it.
-        arrived_s: time at which it arrived at the server above.
-        version: version that the server above made of it, from 1.
-        age: number of versions made above since the last model was sent to this local server.
+        versions: number of the local server's versions in the update.
+        sent_s: time at which the local server sent the update.
+        arrived_s: time at which the update arrived at the upper server.
+        version: version that the upper server made from the update, from 1.
+        age: number of versions that the upper server made since it last sent a model to this local server.
         merged_s: time at which the local server merged the returned model; NaN if never.
     """
 
@@ -213,10 +214,10 @@ class AsyncResult:
         compute_s: seconds that each worker computes, ``(P,)``.
         wait_s: seconds that each worker waits for a model, including the transfer of its update, ``(P,)``.
         timeline: timeline of P + 1 workers; the last is the server, with a stream of its messages to each worker. With
-            S local servers it has P + S + 1 workers: each local server has a further stream to the server above, which
+            S local servers it has P + S + 1 workers: each local server has a further stream to the upper server, which
             is the last.
         interrupted: whether the user interrupted the simulation; the fields above are then the results so far.
-        merges: updates of local servers in the order of arrival above.
+        merges: updates of local servers in the order of arrival at the upper server.
         failed: costs of failures, if machines may fail.
     """
 
@@ -233,7 +234,7 @@ class AsyncResult:
     failed: FailureCosts | None = None
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the contributions as columns."""
+        """Return the contributions as columns, by the names of their fields."""
         rows = list(zip(*self.contributions, strict=True)) or [()] * len(Contribution._fields)
         return {name: np.array(column) for name, column in zip(Contribution._fields, rows, strict=True)}
 
@@ -244,20 +245,21 @@ class AsyncResult:
     def waited_for_s(self, workers: int, groups: Sequence[int] = ()) -> Floats:
         """Return the seconds that worker i's updates waited at the server for an update of worker j, ``(P, P)``.
 
-        An update waits for the last update of its version; the grace period after that one is not counted. Only updates
-        whose workers received another model count.
+        An update waits for the last update of its version; the grace period after the last update is not counted. Only
+        updates whose workers received another model count.
 
         Args:
             workers: P, number of workers.
             groups: number of workers of each local server, in order; empty: there is one server.
         """
-        server = [s for s, size in enumerate(groups or (workers,)) for _ in range(size)]
-        last: dict[tuple[int, int], Contribution] = {}
+        sizes = groups or (workers,)
+        server_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
+        last_update: dict[tuple[int, int], Contribution] = {}  # by server and version
         for update in self.contributions:  # in the order of arrival
-            last[server[update.worker], update.version] = update
+            last_update[server_of[update.worker], update.version] = update
         waited_s: Floats = np.zeros((workers, workers))
         for update in self.contributions:
-            awaited = last[server[update.worker], update.version]
+            awaited = last_update[server_of[update.worker], update.version]
             if update.replied_s >= awaited.arrived_s:  # the reply came after the version, not at once or never
                 waited_s[update.worker, awaited.worker] += awaited.arrived_s - update.arrived_s
         return waited_s

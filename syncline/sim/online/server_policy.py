@@ -16,18 +16,19 @@ from syncline.sim.online.server_interface import Contribution, EventObserver, Se
 
 @dataclass
 class ServerState:
-    """The state of one server, the only one or a local one.
+    """The state of one server: the only server or a local server.
 
     Args:
         number: number of the server.
-        idle: workers that have no model to work with, in the order in which they became idle; at first all its workers.
-        versions: number of versions that it has made.
+        idle: workers without a model to train, in the order in which they became idle; at first all the server's
+            workers.
+        versions: number of versions that the server has made.
         under_way: number of workers that compute or whose updates are on their way.
         buffered: workers whose updates wait for a version.
         closing: version whose grace period is running.
-        merged: number of versions that it had made at its last merge of the model from above.
-        above: version of the last model that was sent from above.
-        away: whether its update to the server above, or the returned model, is on its way.
+        merged_versions: number of versions that the server had made when it last merged the upper server's model.
+        upper_version: version of the last model that the upper server sent.
+        is_merging: whether an update to the upper server, or the returned model, is on its way.
     """
 
     number: int
@@ -36,25 +37,25 @@ class ServerState:
     under_way: int = 0
     buffered: list[int] = field(default_factory=list)
     closing: int = 0
-    merged: int = 0
-    above: int = 0
-    away: bool = False
+    merged_versions: int = 0
+    upper_version: int = 0
+    is_merging: bool = False
 
 
 class ServerClock(Protocol):
-    """A clock that also carries models."""
+    """The clock of servers, which also sends models to workers: simulated, or of real processes."""
 
     def time_s(self) -> float:
         """Return the seconds since the beginning."""
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call a function after ``seconds``, once the servers have taken all updates that arrived by then."""
+        """Call a function after ``seconds``, once the servers have taken all updates that arrived before."""
 
     def release_model(self, worker: int) -> None:
-        """Release a worker's next model; `ServerPolicy.replied` is called when it leaves."""
+        """Send a worker its next model; when the model leaves, `ServerPolicy.reply` is called."""
 
     def updates_taken(self, server: ServerState) -> None:
-        """Process that a server has taken all arrived updates and may have an update to send above."""
+        """Process that a server has taken all arrived updates and may have an update for the upper server."""
 
 
 class ServerPolicy:
@@ -69,8 +70,8 @@ class ServerPolicy:
         steps_left: number of steps that no worker has been assigned.
         assigned: number of steps that each worker makes with its present model.
         model: version of each worker's model.
-        begun_s: time at which each worker began these steps.
-        sent_s: time at which each worker sent its last update.
+        begun_s: time in seconds at which each worker began these steps.
+        sent_s: time in seconds at which each worker sent its last update.
         servers: the only server, or the local servers.
         server_of: server of each worker.
         contributions: updates in the order of arrival.
@@ -90,32 +91,32 @@ class ServerPolicy:
             for number, (size, end) in enumerate(zip(sizes, ends, strict=True))
         ]
         self.server_of = [server for server in self.servers for _ in server.idle]
-        self._last: dict[int, int] = {}  # index of each worker's last update among all
+        self._last_contribution: dict[int, int] = {}  # index of each worker's last update in ``contributions``
         self.contributions: list[Contribution] = []
         self.draws = generator(settings.seed, "participants")
         self.failed: set[int] = set()  # failed workers that have no new model yet
-        self.gone: set[int] = set()  # failed workers that do not come back
-        self.asleep: set[int] = set()  # workers without steps, until a failure returns some
+        self.departed: set[int] = set()  # failed workers that do not come back
+        self.sleeping: set[int] = set()  # workers without steps, until a failure returns steps
         self.end_s = 0.0
 
     def begin(self) -> list[int]:
-        """Hand out the first steps; return the workers that take part at once with the first model."""
-        at_once = [worker for server in self.servers for worker in self._idle_to_start(server)]
-        for worker in at_once:
+        """Assign the first steps; return the workers that take part from the beginning, with the first model."""
+        first_workers = [worker for server in self.servers for worker in self._take_idle(server)]
+        for worker in first_workers:
             self._assign(worker)
-        return at_once
+        return first_workers
 
     def take(self, arrived: Sequence[int]) -> None:
         """Take updates that have arrived, or messages of workers that are back after a failure."""
         now_s = self.timing.time_s()
         for worker in arrived:
             if worker in self.failed:
-                self._is_back(worker)
+                self._take_returned(worker)
                 continue
             self.end_s = now_s
             server = self.server_of[worker]
             age = server.versions - self.model[worker]
-            self._last[worker] = len(self.contributions)
+            self._last_contribution[worker] = len(self.contributions)
             self.contributions.append(
                 Contribution(
                     worker, self.assigned[worker], self.begun_s[worker], self.sent_s[worker], now_s,
@@ -136,65 +137,65 @@ class ServerPolicy:
         self.steps_left += self.assigned[worker]
         self.failed.add(worker)
         if for_good:
-            self.gone.add(worker)
+            self.departed.add(worker)
         self.observer.fail(worker)
 
     def leave(self, worker: int) -> None:
         """Remove a worker that is not under way and does not come back."""
-        self.gone.add(worker)
+        self.departed.add(worker)
         server = self.server_of[worker]
         server.idle = [other for other in server.idle if other != worker]
 
     def wake(self) -> None:
-        """Offer returned steps to the workers that had none, unless others have taken them; let all servers go on."""
+        """Wake the sleeping workers if returned steps are left for them; let all servers send what is due."""
         if self.steps_left:
-            asleep, self.asleep = sorted(self.asleep), set()
-            for worker in asleep:
+            sleeping, self.sleeping = sorted(self.sleeping), set()
+            for worker in sleeping:
                 self.server_of[worker].idle.append(worker)
         for server in self.servers:
             self._send_due(server)
 
-    def replied(self, worker: int) -> None:
+    def reply(self, worker: int) -> None:
         """Send a worker the current model and its next steps."""
-        if worker in self.gone:
+        if worker in self.departed:
             return
         self.observer.reply(worker)
         server = self.server_of[worker]
         self.model[worker] = server.versions
-        if worker in self._last:
-            last = self._last[worker]
+        if worker in self._last_contribution:
+            last = self._last_contribution[worker]
             self.contributions[last] = self.contributions[last]._replace(replied_s=self.timing.time_s())
         has_returned = worker in self.failed
         self.failed.discard(worker)
-        server.under_way -= has_returned  # it counted as under way, so that no version was made without it
+        server.under_way -= has_returned  # the failed worker counted, so that no version was made without it
         self._assign(worker)
-        # Others may have been handed the last steps meanwhile.
+        # The last steps may have been assigned to others meanwhile.
         if (self.settings.hierarchy is not None or has_returned) and not self.assigned[worker]:
             if server.buffered and self._is_last_version(server):
                 self._make_version(server)
             self._send_due(server)
 
-    def _idle_to_start(self, server: ServerState) -> list[int]:
-        """Return the idle workers that go on: as many as there are free places, or all if no steps are left."""
-        idle, present = server.idle, self.settings.workers - len(self.gone)
-        places = self.settings.at_a_time - present + len(idle)
-        if places >= len(idle) or not self.steps_left:
+    def _take_idle(self, server: ServerState) -> list[int]:
+        """Remove and return the next participants from the idle workers: drawn ones, or all if no steps are left."""
+        idle, present = server.idle, self.settings.workers - len(self.departed)
+        num_drawn = self.settings.num_participants - present + len(idle)
+        if num_drawn >= len(idle) or not self.steps_left:
             server.idle = []
             return idle
-        drawn = set(self.draws.choice(len(idle), places, replace=False).tolist())
-        server.idle = [worker for i, worker in enumerate(idle) if i not in drawn]
-        return [worker for i, worker in enumerate(idle) if i in drawn]
+        drawn = set(self.draws.choice(len(idle), num_drawn, replace=False).tolist())
+        server.idle = [worker for index, worker in enumerate(idle) if index not in drawn]
+        return [worker for index, worker in enumerate(idle) if index in drawn]
 
     def _assign(self, worker: int) -> None:
-        """Hand a worker its next local steps, if any are left."""
+        """Assign a worker its next local steps, if any are left."""
         steps = min(self.settings.local_steps[worker], self.steps_left)
         self.assigned[worker], self.steps_left = steps, self.steps_left - steps
         self.server_of[worker].under_way += steps > 0
 
-    def _is_back(self, worker: int) -> None:
+    def _take_returned(self, worker: int) -> None:
         """Process a worker's request for a model after a failure; stop waiting for a worker that does not come back."""
         server = self.server_of[worker]
-        if worker not in self.gone:
+        if worker not in self.departed:
             server.idle.append(worker)
             return
         server.under_way -= 1
@@ -208,15 +209,15 @@ class ServerPolicy:
 
     def _apply_updates_if_ready(self, server: ServerState) -> None:
         """Make a version once the quorum has arrived or no further update can arrive."""
-        full = len(server.buffered) >= self.settings.buffer_size
-        if self._is_last_version(server) or (full and not self.settings.grace_period_s):
+        is_full = len(server.buffered) >= self.settings.buffer_size
+        if self._is_last_version(server) or (is_full and not self.settings.grace_period_s):
             self._make_version(server)
-        elif full and server.closing != server.versions + 1:
+        elif is_full and server.closing != server.versions + 1:
             server.closing = server.versions + 1
             self.timing.later(self.settings.grace_period_s, partial(self._close, server, server.closing))
 
     def _close(self, server: ServerState, version: int) -> None:
-        """End the grace period of a version."""
+        """End the grace period of a version, which makes this version unless it was made before."""
         if server.versions < version:
             self.end_s = self.timing.time_s()
             self._make_version(server)
@@ -228,10 +229,10 @@ class ServerPolicy:
         server.versions += 1
         contributed, server.buffered = server.buffered, []
         if self.settings.synchronous:
-            server.idle += [worker for worker in contributed if worker not in self.gone]
+            server.idle += [worker for worker in contributed if worker not in self.departed]
 
     def _send_due(self, server: ServerState) -> None:
-        """Send the update that is due above, and give models to idle workers."""
+        """Send an update to the upper server if it is due, and models to idle workers."""
         self.timing.updates_taken(server)
-        for worker in self._idle_to_start(server) if server.idle else ():
+        for worker in self._take_idle(server) if server.idle else ():
             self.timing.release_model(worker)

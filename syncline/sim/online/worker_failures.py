@@ -16,43 +16,43 @@ LOST, AWAY = "lost", "away"
 
 
 class WorkerFailures:
-    """The failures of workers at work, and their costs.
+    """The failures of workers at their own pace, and the costs of these failures.
 
     Args:
         workers: P, number of workers.
-        pace: seconds of a worker's step of a given number.
+        pace: function of a worker and a step number that returns the seconds of this step.
         absences: absences of the workers; None: no machine fails.
     """
 
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
         self.workers, self.pace, self.absences = workers, pace, absences
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
-        self.spells: list[AbsencePeriod] = []
+        self.periods: list[AbsencePeriod] = []
         self.lost_steps = 0
-        self.last_s = 0.0
+        self.last_failure_s = 0.0
 
     def next_of(self, worker: int, now_s: float, numbers: range) -> AbsencePeriod | None:
-        """Return the next absence of a worker that begins before the worker has finished these steps."""
+        """Return a worker's absence that begins before the worker has finished steps ``numbers``, begun at ``now_s``.
+
+        The steps that the worker completes before this absence count as lost.
+        """
         if self.absences is None:
             return None
         until_s = now_s + sum(self.pace(worker, number) for number in numbers)
-        away = self.absences.next_of(worker, now_s, until_s)
-        if away is not None:
-            self.lost_steps += self._completed(worker, max(away.from_s - now_s, 0.0), numbers)
-        return away
+        absence = self.absences.next_of(worker, now_s, until_s)
+        if absence is not None:
+            step_ends_s = np.cumsum([self.pace(worker, number) for number in numbers])
+            self.lost_steps += int(np.searchsorted(step_ends_s, max(absence.from_s - now_s, 0.0), side="right"))
+        return absence
 
-    def _completed(self, worker: int, seconds: float, numbers: range) -> int:
-        ends_s = np.cumsum([self.pace(worker, number) for number in numbers])
-        return int(np.searchsorted(ends_s, seconds, side="right"))
-
-    def fail(self, worker: int, begun_s: float, away: AbsencePeriod) -> None:
-        """Count a failure of a worker's machine, during its steps or while it waited."""
-        from_s = max(away.from_s, begun_s)
+    def fail(self, worker: int, begun_s: float, absence: AbsencePeriod) -> None:
+        """Count a failure of a worker's machine, during its steps, begun at ``begun_s``, or while it waited."""
+        from_s = max(absence.from_s, begun_s)
         self.lost_s[worker] += from_s - begun_s
-        self.spells.append(AbsencePeriod(from_s, away.back_s))
-        self.last_s = from_s
-        if not math.isinf(away.back_s):
-            self.away_s[worker] += away.back_s - from_s
+        self.periods.append(AbsencePeriod(from_s, absence.back_s))
+        self.last_failure_s = from_s
+        if not math.isinf(absence.back_s):
+            self.away_s[worker] += absence.back_s - from_s
 
     def not_computing_s(self) -> Floats:
         """Return the seconds of each worker in spans of lost steps and absence, ``(P,)``."""
@@ -71,9 +71,11 @@ class WorkerFailures:
             return None
         costs = FailureCosts(self.workers, wall_s, steps / self.workers)
         costs.lost_s = float(self.lost_s.sum())
-        costs.down_s = sum(min(away.back_s, wall_s) - away.from_s for away in self.spells if away.from_s < wall_s)
+        costs.down_s = sum(
+            min(period.back_s, wall_s) - period.from_s for period in self.periods if period.from_s < wall_s
+        )
         costs.useful_s = self.workers * wall_s - costs.lost_s - costs.down_s
-        costs.interruptions, costs.lost_steps = len(self.spells), self.lost_steps / self.workers
+        costs.interruptions, costs.lost_steps = len(self.periods), self.lost_steps / self.workers
         if remaining_steps:
-            costs.stuck = no_progress(self.last_s)
+            costs.stuck = no_progress(self.last_failure_s)
         return costs

@@ -1,10 +1,14 @@
-"""The events of a pipeline, compiled; importing this module imports numba and loads them.
+"""The events of a pipeline as compiled functions; importing this module imports numba and loads these functions.
 
 The module does what `syncline.sim.events` does with the programs of `syncline.sim.pipelines.run`, step by step and in
-the same order, for stages on a star of full-duplex links. There a stage's outgoing link carries one message at a time,
-and its incoming link at most two, from the stage before and the stage after, so max-min shares need no search for flows
-that share channels. Times are the same sums, quotients and maxima of the same numbers, and simultaneous events happen
-in the same order: the two histories are equal to the last bit.
+the same order, for K stages on a star of full-duplex links. On a star a stage's outgoing link carries one message at a
+time, and its incoming link at most two, from the stage before and the stage after, so max-min fair rates need no search
+for flows that share channels. Times are the same sums, quotients and maxima of the same numbers, and simultaneous
+events happen in the same order: the two histories are equal to the last bit.
+
+The functions share parameters: ``pipeline`` (a ``PIPELINE`` record), ``stages`` (records ``STAGE``), ``tasks`` (records
+``TASK``), ``heap`` (events in the order of time), ``stage`` (from 0), ``number`` (of a task, see
+`syncline.sim.pipelines.schedules.orders`), and ``now_s`` (the time of the present event in seconds).
 """
 
 from __future__ import annotations
@@ -16,109 +20,117 @@ import numpy as np
 
 from syncline.kernels import compiled
 
-BEGIN, COMPUTED, FLOW, DRAINED, ARRIVED, SETTLE, DECIDE = range(7)
-NORMAL, SETTLING, DECIDING = 1, 10, 11
-"""Priorities of simultaneous events: flows that begin or end are settled after all else, and then stages decide."""
+BEGIN, TASK_ENDS, FLOW_BEGINS, FLOW_ENDS, MESSAGE_ARRIVES, SETTLE, CHOOSE = range(7)
+AT_ONCE, SETTLING, CHOOSING = 1, 10, 11
+"""Priorities of simultaneous events: rates of flows settle after all other events, and then stages choose tasks."""
 
-SOONEST = 1 << 40
-"""Number of turns per priority."""
+EVENTS_PER_PRIORITY = 1 << 40
+"""Factor that orders simultaneous events by priority, and then by the number of events created before."""
 
 
-WHOLE = np.dtype(
-    [("microbatches", "i8"), ("chunks", "i8"), ("greedy", "?"), ("nbytes", "f8"), ("left_over", "f8"), ("turns", "i8"),
-     ("changes", "i8"), ("ahead", "i8")]
+PIPELINE = np.dtype(
+    [("microbatches", "i8"), ("chunks", "i8"), ("greedy", "?"), ("nbytes", "f8"), ("tolerance", "f8"),
+     ("num_events", "i8"), ("num_changed", "i8"), ("messages_ahead", "i8")]
 )  # fmt: skip
-"""Record of the pipeline: M, v, whether stages choose their next task; bytes of every message, and the part of them
-that counts as a rounding error; number of turns given out, and number of links that have changed at this instant;
-number of messages behind a message that NCCL's buffers hold, see `syncline.sim.events.messages`.
+"""Record of the pipeline: numbers of micro-batches and of chunks; whether stages choose their next task; bytes of every
+message, and the fraction of these bytes that counts as a rounding error; number of events created, and number of links
+whose flows have changed at this instant; number of messages behind a message that NCCL's buffers hold, see
+`syncline.sim.events.messages`.
 """
 
 STAGE = np.dtype(
-    [("latency_s", "f8", 2), ("rate", "f8", 2), ("overhead_s", "f8"), ("up", "f8"), ("down", "f8"), ("limit", "i8"),
-     ("task", "i8"), ("forwards", "i8"), ("backwards", "i8"), ("waits", "i8"), ("deciding", "?"), ("lacks_input", "?"),
-     ("sends", "i8"), ("to", "i8"), ("input", "i8"), ("back", "i8"), ("version", "i8"), ("share", "f8"),
-     ("left", "f8"), ("since_s", "f8"), ("incoming", "i8"), ("other_incoming", "i8"), ("changed", "i8", 2),
-     ("queued", "i8", 2), ("waiting", "i8", 2), ("first", "i8", 2)]
+    [("latency_s", "f8", 2), ("route_bytes_per_s", "f8", 2), ("overhead_s", "f8"), ("up_bytes_per_s", "f8"),
+     ("down_bytes_per_s", "f8"), ("limit", "i8"), ("num_done", "i8"), ("forwards", "i8"), ("backwards", "i8"),
+     ("awaited_task", "i8"), ("choosing", "?"), ("awaits_any", "?"), ("sending_task", "i8"), ("receiver", "i8"),
+     ("receiver_task", "i8"), ("is_backward", "i8"), ("flow_number", "i8"), ("flow_rate", "f8"),
+     ("remaining_bytes", "f8"), ("since_s", "f8"), ("incoming", "i8"), ("other_incoming", "i8"),
+     ("changed_links", "i8", 2), ("queued", "i8", 2), ("waiting", "i8", 2), ("first_waiting", "i8", 2)]
 )  # fmt: skip
-"""Record of each stage, ``(K,)``: its links to the next stage and to the stage before; the in-flight limit of a
-greedy stage.
+"""Record of each stage, ``(K,)``: latency and bandwidth of the routes to the next stage and to the stage before;
+seconds of a message before its flow; bandwidths of its links out and in; the in-flight limit of a greedy stage.
 
-``task`` is its current task, ``forwards`` and ``backwards`` are the counts so far; it ``waits`` for the input of this
-task, or -1. ``deciding`` says whether it decides after all else of the instant; ``lacks_input`` says whether it waits
-for any input that it can use.
+``num_done`` counts the tasks that the stage has done, ``forwards`` and ``backwards`` those that it has chosen.
+``awaited_task`` is the number of the task whose input the stage awaits, or -1. ``choosing`` says whether a greedy stage
+chooses its task after all other events of this instant, ``awaits_any`` whether it waits for any input that it can use.
 
-``sends`` is the task whose message is on the outgoing link, or -1; ``to`` is the receiving stage, ``input`` the task
-there, ``back`` says whether the message goes back (1) or forth (0); ``version`` is the valid end event, ``share`` the
-rate, ``left`` the remaining bytes, ``since_s`` the time since when.
+Of the message on the outgoing link: ``sending_task`` is the index of its task, or -1 without a message; ``receiver``
+and ``receiver_task`` are the receiving stage and its task's number; ``is_backward`` is 1 for the stage before, 0 for
+the next; ``flow_number`` counts rates of flows, so that only the last rate's end is valid; the message flows at
+``flow_rate`` bytes per second since ``since_s``, when it had ``remaining_bytes``.
 
-``incoming`` and ``other_incoming`` are the stages whose messages are on its incoming link, in turn, or -1. ``changed``
-belongs to the pipeline: outgoing (k) and incoming (K + k) links whose messages have changed, in turn.
+``incoming`` and ``other_incoming`` are the stages whose messages are on the incoming link, in the order of their begin,
+or -1. ``changed_links`` is a list of the pipeline, two entries a stage: outgoing (k) and incoming (K + k) links whose
+flows have changed, in the order of the changes.
 
-``queued`` counts the messages to the next stage and to the stage before that have not left; ``waiting`` counts those
-that have left and wait for messages behind them, of which ``first`` is the task of the first.
+To the next stage and to the stage before: ``queued`` counts the messages that have not left, and ``waiting`` those that
+have left and wait for messages behind them; ``first_waiting`` is the index of the task of the first of the latter.
 """
 
 TASK = np.dtype(
-    [("number", "i4"), ("begin_s", "f8"), ("end_s", "f8"), ("leave_s", "f8"), ("left_s", "f8"), ("seconds", "f8"),
-     ("has_input", "?")]
+    [("number", "i4"), ("begin_s", "f8"), ("end_s", "f8"), ("send_begin_s", "f8"), ("send_end_s", "f8"),
+     ("seconds", "f8"), ("has_input", "?")]
 )  # fmt: skip
-"""Record of each stage and task, ``(K, N)``. Fields of the i-th task that a stage runs: its number, see `Orders`,
-noted by a greedy stage as it decides; its begin and end; the times when its message gets the outgoing link and has
-left. Fields of the task with number i: its duration, and whether its input has arrived.
+"""Record of each stage and task, ``(K, N)``. Fields of the i-th task that a stage runs: its number, see `Orders`, which
+a greedy stage writes when it chooses the task; its begin and end; the times when its message gets the outgoing link and
+has left. Fields of the task with number i: its duration, and whether its input has arrived.
 """
 
 
 @compiled
-def _push(pipeline: Any, heap: Any, time_s: float, priority: int, kind: int, stage: int, number: int) -> None:
-    heapq.heappush(heap, (time_s, priority * SOONEST + pipeline.turns, kind, stage, number))
-    pipeline.turns += 1
+def _add_event(pipeline: Any, heap: Any, time_s: float, priority: int, kind: int, stage: int, number: int) -> None:
+    """Add an event of a stage to the heap; simultaneous events happen by priority, then as they were added."""
+    heapq.heappush(heap, (time_s, priority * EVENTS_PER_PRIORITY + pipeline.num_events, kind, stage, number))
+    pipeline.num_events += 1
 
 
 @compiled
-def _receiver(pipeline: Any, stages: int, stage: int, number: int, step: int) -> tuple[int, int]:
-    """Return the stage and the task that receive a task's output (step 1) or send its input (-1); -1, -1 if none."""
-    block = number // pipeline.microbatches
+def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: int) -> tuple[int, int]:
+    """Return the stage and the task number that receive a task's output (direction 1) or send its input (-1).
+
+    Return -1, -1 if there is no such task.
+    """
+    block, microbatch = number // pipeline.microbatches, number % pipeline.microbatches
     kind = block // pipeline.chunks
-    part = block % pipeline.chunks * stages + stage + (step if kind == 0 else -step)
+    part = block % pipeline.chunks * stages + stage + (direction if kind == 0 else -direction)
     if stages == 1 or kind == 2 or part < 0 or part >= pipeline.chunks * stages:
         return -1, -1
-    return part % stages, (
-        kind * pipeline.chunks + part // stages
-    ) * pipeline.microbatches + number % pipeline.microbatches
+    return part % stages, (kind * pipeline.chunks + part // stages) * pipeline.microbatches + microbatch
 
 
 @compiled
 def _has_input(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
-    return tasks[stage, number].has_input or _receiver(pipeline, len(tasks), stage, number, -1)[0] < 0
+    """Return whether a task's input has arrived, or the task needs none."""
+    return tasks[stage, number].has_input or _neighbour(pipeline, len(tasks), stage, number, -1)[0] < 0
 
 
 @compiled
-def _go_on(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
-    """Begin the next task, if there is one and its input has arrived."""
-    if stages[stage].task == tasks.shape[1]:
+def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
+    """Begin the stage's next task, if there is one and its input has arrived; else note that the stage awaits it."""
+    if stages[stage].num_done == tasks.shape[1]:
         return
     if pipeline.greedy:
-        _decide(pipeline, stages, tasks, heap, stage, now, False)
+        _choose_task(pipeline, stages, tasks, heap, stage, now_s, False)
         return
-    number = tasks[stage, stages[stage].task].number
+    number = tasks[stage, stages[stage].num_done].number
     if _has_input(pipeline, tasks, stage, number):
-        _compute(pipeline, stages, tasks, heap, stage, now, number)
+        _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
     else:
-        stages[stage].waits = number
+        stages[stage].awaited_task = number
 
 
 @compiled
-def _compute(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, number: int) -> None:
-    stages[stage].waits = -1
-    tasks[stage, stages[stage].task].begin_s = now
-    _push(pipeline, heap, now + tasks[stage, number].seconds, NORMAL, COMPUTED, stage, 0)
+def _begin_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, number: int) -> None:
+    """Begin to compute a task, and add the event of its end."""
+    stages[stage].awaited_task = -1
+    tasks[stage, stages[stage].num_done].begin_s = now_s
+    _add_event(pipeline, heap, now_s + tasks[stage, number].seconds, AT_ONCE, TASK_ENDS, stage, 0)
 
 
 @compiled
-def _decide(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float, last: bool) -> None:
+def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
     """Choose a greedy stage's next task: a backward whose input has arrived, else a forward.
 
-    If both may still come, the stage decides after all else of the instant (``last``).
+    If both may still come, the stage chooses after all other events of this instant; ``last`` says that this is so.
     """
     state = stages[stage]
     number, count = pipeline.microbatches + state.backwards, pipeline.microbatches
@@ -126,234 +138,245 @@ def _decide(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: 
     may_forward = state.forwards < count and state.forwards - state.backwards < state.limit
     if not (may_backward and _has_input(pipeline, tasks, stage, number)):
         if may_backward and may_forward and not last:
-            if not state.deciding:
-                state.deciding = True
-                _push(pipeline, heap, now, DECIDING, DECIDE, stage, 0)
+            if not state.choosing:
+                state.choosing = True
+                _add_event(pipeline, heap, now_s, CHOOSING, CHOOSE, stage, 0)
             return
         if not (may_forward and _has_input(pipeline, tasks, stage, state.forwards)):
-            state.lacks_input = True
+            state.awaits_any = True
             return
         number = state.forwards
-    state.lacks_input = False
-    tasks[stage, state.task].number = number
+    state.awaits_any = False
+    tasks[stage, state.num_done].number = number
     if number < count:
         state.forwards += 1
     else:
         state.backwards += 1
-    _compute(pipeline, stages, tasks, heap, stage, now, number)
+    _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
 
 
 @compiled
-def _computed(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
-    task = stages[stage].task
-    tasks[stage, task].end_s = now
-    stages[stage].task += 1
-    receiver, _ = _receiver(pipeline, len(stages), stage, tasks[stage, task].number, 1)
+def _end_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
+    """End the computing of a stage's task: queue its output, and begin the next task."""
+    task = stages[stage].num_done
+    tasks[stage, task].end_s = now_s
+    stages[stage].num_done += 1
+    receiver, _ = _neighbour(pipeline, len(stages), stage, tasks[stage, task].number, 1)
     if receiver >= 0:
         stages[stage].queued[_side(stages, stage, receiver)] += 1
-    if stages[stage].sends < 0:
-        _send(pipeline, stages, tasks, heap, stage, task, now)
-    _go_on(pipeline, stages, tasks, heap, stage, now)
+    if stages[stage].sending_task < 0:
+        _send_output(pipeline, stages, tasks, heap, stage, task, now_s)
+    _begin_next(pipeline, stages, tasks, heap, stage, now_s)
 
 
 @compiled
-def _send(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now: float) -> bool:
-    """Start the message of a completed task, if it has one; return whether it has."""
+def _send_output(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> bool:
+    """Start the message with the output of the stage's ``task``-th task; return False if the task sends none."""
     state, number = stages[stage], tasks[stage, task].number
-    receiver, receiver_task = _receiver(pipeline, len(stages), stage, number, 1)
+    receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, 1)
     if receiver < 0:
         return False
-    state.sends, state.to, state.input, state.back = (
-        task,
-        receiver,
-        receiver_task,
-        number // (pipeline.microbatches * pipeline.chunks),
-    )
-    tasks[stage, task].leave_s = now
+    state.sending_task, state.receiver, state.receiver_task = task, receiver, receiver_task
+    state.is_backward = number // (pipeline.microbatches * pipeline.chunks)
+    tasks[stage, task].send_begin_s = now_s
     if state.overhead_s:
-        _push(pipeline, heap, now + state.overhead_s, NORMAL, FLOW, stage, 0)
+        _add_event(pipeline, heap, now_s + state.overhead_s, AT_ONCE, FLOW_BEGINS, stage, 0)
     else:
-        _carry(pipeline, stages, heap, stage, now)
+        _begin_flow(pipeline, stages, heap, stage, now_s)
     return True
 
 
 @compiled
-def _carry(pipeline: Any, stages: Any, heap: Any, stage: int, now: float) -> None:
-    """Let the bytes of a stage's message flow.
+def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float) -> None:
+    """Begin the flow of a stage's message.
 
     If another message already flows to the same receiver, the two share its link, and both rates are computed again.
-    Links are numbered: those out of the stages, then those into them.
+    The outgoing links of the stages have the numbers 0 to K - 1, the incoming links K to 2 K - 1.
     """
     state = stages[stage]
-    way_in = stages[state.to]
-    state.left, state.since_s = pipeline.nbytes, now
-    state.version += 1
+    target = stages[state.receiver]
+    state.remaining_bytes, state.since_s = pipeline.nbytes, now_s
+    state.flow_number += 1
     alone = True
     if pipeline.nbytes:
-        alone = way_in.incoming < 0
+        alone = target.incoming < 0
         if alone:
-            way_in.incoming = stage
+            target.incoming = stage
         else:
-            way_in.other_incoming = stage
+            target.other_incoming = stage
     if alone:
-        state.share = state.rate[state.back]
-        _push(pipeline, heap, now + pipeline.nbytes / state.share, NORMAL, DRAINED, stage, state.version)
+        state.flow_rate = state.route_bytes_per_s[state.is_backward]
+        _add_event(
+            pipeline, heap, now_s + pipeline.nbytes / state.flow_rate, AT_ONCE, FLOW_ENDS, stage, state.flow_number
+        )
     else:
-        state.share = 0.0
-        _change(pipeline, stages, heap, stage, now)
-        _change(pipeline, stages, heap, len(stages) + state.to, now)
+        state.flow_rate = 0.0
+        _mark_changed(pipeline, stages, heap, stage, now_s)
+        _mark_changed(pipeline, stages, heap, len(stages) + state.receiver, now_s)
 
 
 @compiled
-def _change(pipeline: Any, stages: Any, heap: Any, link: int, now: float) -> None:
-    if not pipeline.changes:
-        _push(pipeline, heap, now, SETTLING, SETTLE, 0, 0)
-    for i in range(pipeline.changes):
-        if stages[i // 2].changed[i % 2] == link:
+def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float) -> None:
+    """Add a link to those whose flows have changed, so that rates are computed again at the end of this instant."""
+    if not pipeline.num_changed:
+        _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, 0)
+    for i in range(pipeline.num_changed):
+        if stages[i // 2].changed_links[i % 2] == link:
             return
-    stages[pipeline.changes // 2].changed[pipeline.changes % 2] = link
-    pipeline.changes += 1
+    stages[pipeline.num_changed // 2].changed_links[pipeline.num_changed % 2] = link
+    pipeline.num_changed += 1
 
 
 @compiled
 def _incoming_stage(stages: Any, i: int) -> int:
-    """Return the stage whose incoming link the i-th change concerns."""
-    link = stages[i // 2].changed[i % 2]
-    return link - len(stages) if link >= len(stages) else stages[link].to
+    """Return the receiver of the messages on the i-th changed link."""
+    link = stages[i // 2].changed_links[i % 2]
+    return link - len(stages) if link >= len(stages) else stages[link].receiver
 
 
 @compiled
-def _settle(pipeline: Any, stages: Any, heap: Any, now: float) -> None:
-    """Compute new shares on all incoming links whose messages have changed."""
-    count, pipeline.changes = pipeline.changes, 0
+def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
+    """Compute new rates on the incoming links that the flows of all changed links share."""
+    count, pipeline.num_changed = pipeline.num_changed, 0
     for i in range(count):
-        receiver, fresh = _incoming_stage(stages, i), True
-        for before in range(i):
-            fresh = fresh and _incoming_stage(stages, before) != receiver
-        first, other, link = stages[receiver].incoming, stages[receiver].other_incoming, stages[i // 2].changed[i % 2]
-        if fresh and first >= 0:
+        receiver, is_new = _incoming_stage(stages, i), True
+        for earlier in range(i):
+            is_new = is_new and _incoming_stage(stages, earlier) != receiver
+        first, other = stages[receiver].incoming, stages[receiver].other_incoming
+        link = stages[i // 2].changed_links[i % 2]
+        if is_new and first >= 0:
             if link == other:
                 first, other = other, first
-            _share(pipeline, stages, heap, receiver, first, other, now)
+            _set_fair_rates(pipeline, stages, heap, receiver, first, other, now_s)
 
 
 @compiled
-def _share(pipeline: Any, stages: Any, heap: Any, receiver: int, first: int, other: int, now: float) -> None:
-    """Set the max-min fair rates of one or two messages on an incoming link: all grow together until a link is full."""
-    down, up = stages[receiver].down, stages[first].up
+def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first: int, other: int, now_s: float) -> None:
+    """Set the max-min fair rates of the messages from ``first`` and ``other`` (-1: none) on an incoming link.
+
+    Both rates grow together until a link is full; then the other rate grows alone.
+    """
+    down, up = stages[receiver].down_bytes_per_s, stages[first].up_bytes_per_s
     if other < 0:
-        _hasten(pipeline, stages, heap, first, min(up, down), now)
+        _set_rate(pipeline, stages, heap, first, min(up, down), now_s)
         return
-    level = min(up, stages[other].up, down / 2)
+    common_rate = min(up, stages[other].up_bytes_per_s, down / 2)
     for stage in (first, other):
-        is_bottleneck = down / 2 == level or stages[stage].up == level
-        _hasten(pipeline, stages, heap, stage, level if is_bottleneck else min(down - level, stages[stage].up), now)
+        rate = common_rate
+        if down / 2 != common_rate and stages[stage].up_bytes_per_s != common_rate:
+            rate = min(down - common_rate, stages[stage].up_bytes_per_s)
+        _set_rate(pipeline, stages, heap, stage, rate, now_s)
 
 
 @compiled
-def _hasten(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, now: float) -> None:
+def _set_rate(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, now_s: float) -> None:
+    """Let a stage's message flow at another rate, in bytes per second, and add the event of its new end."""
     state = stages[stage]
-    if rate == state.share:
+    if rate == state.flow_rate:
         return
-    state.left -= (now - state.since_s) * state.share
-    if state.left <= pipeline.left_over * pipeline.nbytes + np.spacing(now) * state.share:
-        state.left = 0.0
-    state.version += 1
-    state.share, state.since_s = rate, now
-    _push(pipeline, heap, now + state.left / rate, NORMAL, DRAINED, stage, state.version)
+    state.remaining_bytes -= (now_s - state.since_s) * state.flow_rate
+    if state.remaining_bytes <= pipeline.tolerance * pipeline.nbytes + np.spacing(now_s) * state.flow_rate:
+        state.remaining_bytes = 0.0
+    state.flow_number += 1
+    state.flow_rate, state.since_s = rate, now_s
+    _add_event(pipeline, heap, now_s + state.remaining_bytes / rate, AT_ONCE, FLOW_ENDS, stage, state.flow_number)
 
 
 @compiled
-def _drained(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now: float) -> None:
+def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
     """Free the links of a message whose last byte has left, and start the next message."""
     state = stages[stage]
-    way_in, task = stages[state.to], state.sends
+    target, task = stages[state.receiver], state.sending_task
     if pipeline.nbytes:
-        if way_in.incoming == stage:
-            way_in.incoming = way_in.other_incoming
-        way_in.other_incoming = -1
-        if way_in.incoming >= 0:
-            _change(pipeline, stages, heap, len(stages) + state.to, now)
-    _arrive(pipeline, stages, tasks, heap, stage, task, now)
-    tasks[stage, task].left_s = now
-    state.sends = -1
-    for following in range(task + 1, state.task):
-        if _send(pipeline, stages, tasks, heap, stage, following, now):
+        if target.incoming == stage:
+            target.incoming = target.other_incoming
+        target.other_incoming = -1
+        if target.incoming >= 0:
+            _mark_changed(pipeline, stages, heap, len(stages) + state.receiver, now_s)
+    _release_arrivals(pipeline, stages, tasks, heap, stage, task, now_s)
+    tasks[stage, task].send_end_s = now_s
+    state.sending_task = -1
+    for following in range(task + 1, state.num_done):
+        if _send_output(pipeline, stages, tasks, heap, stage, following, now_s):
             return
 
 
 @compiled
 def _side(stages: Any, stage: int, receiver: int) -> int:
-    """Return 0 for messages to the next stage, and 1 for those to the stage before."""
+    """Return 0 if the receiver is the next stage, and 1 if it is the stage before."""
     return 0 if receiver == (stage + 1) % len(stages) else 1
 
 
 @compiled
-def _arrive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now: float) -> None:
-    """Schedule the arrival of a message that has left, and of those before it that waited for it."""
+def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> None:
+    """Add the arrivals of the ``task``-th task's message, which has left, and of messages that waited behind it.
+
+    A message arrives once ``messages_ahead`` messages behind it have left, or once no more are queued.
+    """
     state = stages[stage]
-    side = _side(stages, stage, state.to)
+    side = _side(stages, stage, state.receiver)
     state.queued[side] -= 1
     if not state.waiting[side]:
-        state.first[side] = task
+        state.first_waiting[side] = task
     state.waiting[side] += 1
-    while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.ahead):
-        number = tasks[stage, state.first[side]].number
-        receiver, receiver_task = _receiver(pipeline, len(stages), stage, number, 1)
+    while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.messages_ahead):
+        number = tasks[stage, state.first_waiting[side]].number
+        receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, 1)
         back = number // (pipeline.microbatches * pipeline.chunks)
-        _push(pipeline, heap, now + state.latency_s[back], NORMAL, ARRIVED, receiver, receiver_task)
+        _add_event(pipeline, heap, now_s + state.latency_s[back], AT_ONCE, MESSAGE_ARRIVES, receiver, receiver_task)
         state.waiting[side] -= 1
         while state.waiting[side]:
-            state.first[side] += 1
-            number = tasks[stage, state.first[side]].number
-            receiver, _ = _receiver(pipeline, len(stages), stage, number, 1)
+            state.first_waiting[side] += 1
+            number = tasks[stage, state.first_waiting[side]].number
+            receiver, _ = _neighbour(pipeline, len(stages), stage, number, 1)
             if receiver >= 0 and _side(stages, stage, receiver) == side:
                 break
 
 
 @compiled
-def _arrived(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now: float) -> None:
+def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now_s: float) -> None:
+    """Note that a task's input has arrived, and begin a task if the stage waited for this input."""
     state = stages[stage]
     tasks[stage, number].has_input = True
-    if state.waits == number:
-        _compute(pipeline, stages, tasks, heap, stage, now, number)
-    elif state.lacks_input and not state.deciding:
+    if state.awaited_task == number:
+        _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
+    elif state.awaits_any and not state.choosing:
         may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
         if number == pipeline.microbatches + state.backwards or (may_forward and number == state.forwards):
-            _decide(pipeline, stages, tasks, heap, stage, now, False)
+            _choose_task(pipeline, stages, tasks, heap, stage, now_s, False)
 
 
 @compiled
 def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
-    """Simulate to the end, or until nothing goes on; return the number of tasks that are not done.
+    """Simulate until no event is left; return the number of tasks that are not done, 0 unless the stages deadlock.
 
     Args:
-        pipeline_table: ``(1,)`` of ``WHOLE``.
+        pipeline_table: ``(1,)`` of ``PIPELINE``.
         stages: ``(K,)`` of ``STAGE``.
         tasks: ``(K, N)`` of ``TASK``.
     """
     pipeline = pipeline_table[0]
-    heap = [(0.0, NORMAL * SOONEST + stage, BEGIN, stage, 0) for stage in range(len(stages))]
-    pipeline.turns = len(stages)
+    heap = [(0.0, AT_ONCE * EVENTS_PER_PRIORITY + stage, BEGIN, stage, 0) for stage in range(len(stages))]
+    pipeline.num_events = len(stages)
     while heap:
-        now, _, kind, stage, number = heapq.heappop(heap)
-        if kind == COMPUTED:
-            _computed(pipeline, stages, tasks, heap, stage, now)
-        elif kind == FLOW:
-            _carry(pipeline, stages, heap, stage, now)
-        elif kind == DRAINED:
-            if number == stages[stage].version:
-                _drained(pipeline, stages, tasks, heap, stage, now)
-        elif kind == ARRIVED:
-            _arrived(pipeline, stages, tasks, heap, stage, number, now)
+        now_s, _, kind, stage, number = heapq.heappop(heap)
+        if kind == TASK_ENDS:
+            _end_task(pipeline, stages, tasks, heap, stage, now_s)
+        elif kind == FLOW_BEGINS:
+            _begin_flow(pipeline, stages, heap, stage, now_s)
+        elif kind == FLOW_ENDS:
+            if number == stages[stage].flow_number:
+                _end_flow(pipeline, stages, tasks, heap, stage, now_s)
+        elif kind == MESSAGE_ARRIVES:
+            _receive(pipeline, stages, tasks, heap, stage, number, now_s)
         elif kind == SETTLE:
-            _settle(pipeline, stages, heap, now)
-        elif kind == DECIDE:
-            stages[stage].deciding = False
-            _decide(pipeline, stages, tasks, heap, stage, now, True)
+            _settle_rates(pipeline, stages, heap, now_s)
+        elif kind == CHOOSE:
+            stages[stage].choosing = False
+            _choose_task(pipeline, stages, tasks, heap, stage, now_s, True)
         else:
-            _go_on(pipeline, stages, tasks, heap, stage, now)
+            _begin_next(pipeline, stages, tasks, heap, stage, now_s)
     remaining = tasks.size
     for stage in range(len(stages)):
-        remaining -= stages[stage].task
+        remaining -= stages[stage].num_done
     return remaining

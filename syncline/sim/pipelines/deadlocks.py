@@ -9,8 +9,8 @@ from syncline.errors import SynclineError
 from syncline.sim.pipelines.schedules import Kind, Orders, PipelineTask, Schedule, target_stage
 from syncline.sim.program.instructions import First, Instruction, Recv
 
-NEEDS: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
-"""Kind of task that a stage must have done with a micro-batch before each kind."""
+PREREQUISITES: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
+"""By kind of task: the kind that a stage must run before for the same micro-batch and chunk."""
 
 
 def tag_of(kind: Kind, microbatch: int, chunk: int) -> str:
@@ -35,7 +35,7 @@ def name_of(task: PipelineTask) -> str:
 
 
 def check_orders(schedule: Schedule, stages: int) -> None:
-    """Refuse orders that lack a task, have one twice, or contradict themselves.
+    """Raise an error for orders that lack a task, have a task twice, or have a task before its prerequisite.
 
     Raises:
         SynclineError: names the task and its stage, and the stage that waits for it.
@@ -46,35 +46,38 @@ def check_orders(schedule: Schedule, stages: int) -> None:
             f"schedule {schedule.name}: got {len(stage_orders)} stages; expected the pipeline's {stages}"
         )
     kinds = schedule.kinds
-    if isinstance(schedule.orders, Orders) and schedule.orders.are_whole(len(kinds)):
+    if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
         return
-    wanted = {PipelineTask(*fields) for fields in product(kinds, range(schedule.microbatches), range(schedule.chunks))}
+    fields = product(kinds, range(schedule.microbatches), range(schedule.chunks))
+    required = {PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in fields}
     checked: set[int] = set()  # several stages may share one order
     for stage, order in enumerate(schedule.orders):
         if id(order) in checked:
             continue
         checked.add(id(order))
-        place = {task: index for index, task in enumerate(order)}
+        position = {task: index for index, task in enumerate(order)}
         name = f"stage {stage + 1}"
-        if len(place) < len(order):
-            twice = next(task for index, task in enumerate(order) if place[task] != index)
-            raise SynclineError(f"{name} runs {name_of(twice)} twice; expected each task once")
-        if not wanted.issuperset(place):
-            unknown = next(task for task in order if task not in wanted)
+        if len(position) < len(order):
+            repeated = next(task for index, task in enumerate(order) if position[task] != index)
+            raise SynclineError(f"{name} runs {name_of(repeated)} twice; expected each task once")
+        if not required.issuperset(position):
+            unknown = next(task for task in order if task not in required)
             raise SynclineError(f"{name} runs {name_of(unknown)}, which {schedule.name} has not; expected others only")
-        if len(place) < len(wanted):
-            lack = min(wanted.difference(place), key=lambda task: (kinds.index(task.kind), *task[1:]))
-            target = target_stage(lack, stage, stages, schedule.chunks)
+        if len(position) < len(required):
+            missing = min(required.difference(position), key=lambda task: (kinds.index(task.kind), *task[1:]))
+            target = target_stage(missing, stage, stages, schedule.chunks)
             waits = "" if target is None else f": stage {target + 1} waits for it"
             raise SynclineError(
-                f"{name} never runs {name_of(lack)}, which is not in its order{waits}; expected it once"
+                f"{name} never runs {name_of(missing)}, which is not in its order{waits}; expected it once"
             )
-        for (kind, microbatch, chunk), index in place.items():
-            if kind != "forward" and place[PipelineTask(NEEDS[kind], microbatch, chunk)] > index:
-                task, first = PipelineTask(kind, microbatch, chunk), PipelineTask(NEEDS[kind], microbatch, chunk)
+        for task, index in position.items():
+            if task.kind == "forward":
+                continue
+            prerequisite = task._replace(kind=PREREQUISITES[task.kind])
+            if position[prerequisite] > index:
                 raise SynclineError(
-                    f"{name} never runs {name_of(task)}: it waits for {name_of(first)} of {name}, which comes after it "
-                    "in its order; expected it before"
+                    f"{name} never runs {name_of(task)}: it waits for {name_of(prerequisite)} of {name}, which comes "
+                    "after it in its order; expected it before"
                 )
 
 
@@ -93,27 +96,28 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
     for worker, instruction in current_instructions.items():
         if isinstance(instruction, First) and not instruction.options:
             return SynclineError(f"{label(worker)} never runs forward 1: its in-flight limit is 0; expected at least 1")
-    wanted = {
-        worker: recv
+    receives = {
+        worker: receive
         for worker, instruction in current_instructions.items()
-        if (recv := _awaited(instruction)) is not None
+        if (receive := _awaited_receive(instruction)) is not None
     }
-    worker, seen = min(wanted, default=-1), set[int]()
-    while worker not in seen:
-        if worker not in wanted:
+    worker, visited = min(receives, default=-1), set[int]()
+    while worker not in visited:
+        if worker not in receives:
             return None
-        seen.add(worker)
-        worker = wanted[worker].source
-    recv = wanted[worker]  # a receive of the cycle
-    task, source = name_of(task_of(str(recv.tag))), label(recv.source)
-    other = wanted[recv.source]
+        visited.add(worker)
+        worker = receives[worker].source
+    receive = receives[worker]  # of a worker in the cycle
+    task, source = name_of(task_of(str(receive.tag))), label(receive.source)
+    other = receives[receive.source]
     return SynclineError(
         f"{label(worker)} never runs {task}: it waits for {source}, which is at {name_of(task_of(str(other.tag)))} and "
         f"itself waits for {label(other.source)}; expected orders in which one of them can go on"
     )
 
 
-def _awaited(instruction: Instruction) -> Recv | None:
+def _awaited_receive(instruction: Instruction) -> Recv | None:
+    """Return the receive for which a worker waits, of a choice the first; None if it waits for no message."""
     if isinstance(instruction, First):
         return next((recv for recv in instruction.options if recv is not None), None)
     return instruction if isinstance(instruction, Recv) else None

@@ -3,10 +3,10 @@
 Each task of a schedule gets an effect. A forward keeps its graph until its backward; ``backward_weights`` selects the
 weights of the backward:
 
-- ``stashed``: the very weights of the forward, kept for as long as they are needed;
-- ``current``: the weights at that time (activations are still the forward's): a wrong gradient, and no memory;
-- ``corrected``: an estimate of the forward's, from the current ones and their mean velocity: ``w - s delta`` with s
-  the updates since the forward.
+- ``stashed``: the weights of the forward, stored until the backward has used them;
+- ``current``: the weights at the time of the backward, with the forward's activations: a wrong gradient, and no memory;
+- ``corrected``: an estimate of the forward's weights from the current weights w and their mean change per update,
+  delta: ``w - s delta`` with s the number of updates since the forward.
 
 Source: D. Narayanan et al., "PipeDream" (2019), section 3.3 (stashing); B. Yang et al., "PipeMare" (2021), section 3.2
 (discrepancy correction).
@@ -29,11 +29,11 @@ Weights = Literal["stashed", "current", "corrected"]
 WEIGHTS = ("stashed", "current", "corrected")
 
 CORRECTION_DECAY = 0.1
-"""D: the velocity's average forgets all but this part over the delay. Source: PipeMare, section 3.2 (its default)."""
+"""D, the fraction of a mean change that is left after as many updates as the delay. Source: PipeMare, section 3.2."""
 
 
-class _Kept(NamedTuple):
-    """The data that a forward keeps for its backward: input, weights, output, and the version of the weights."""
+class _ForwardState(NamedTuple):
+    """The data that a forward stores for its backward: input, weights, output, and the version of the weights."""
 
     x: Tensor
     weights: dict[str, Tensor]
@@ -42,7 +42,9 @@ class _Kept(NamedTuple):
 
 
 class PipelineMath:
-    """The math of a schedule's tasks.
+    """The math of a schedule's tasks: forwards, backwards and updates of the stages of a model.
+
+    A *part* is a chunk of a stage, in the order of the model; each micro-batch passes all parts.
 
     Args:
         schedule: the order of tasks, and the times of updates.
@@ -84,10 +86,10 @@ class PipelineMath:
         self._version = [0] * self.stages
         self._stash: list[tuple[int, dict[str, Tensor]] | None] = [None] * len(parts)
         self._velocity: list[dict[str, Tensor]] = [{} for _ in parts]
-        self._activation: dict[tuple[int, int], Tensor] = {}
+        self._activation: dict[tuple[int, int], Tensor] = {}  # by micro-batch and part, as the next two
         self._gradient: dict[tuple[int, int], Tensor | None] = {}
-        self._kept: dict[tuple[int, int], _Kept] = {}
-        self._left = [schedule.microbatches * schedule.chunks] * self.stages
+        self._forward_states: dict[tuple[int, int], _ForwardState] = {}
+        self._remaining_gradients = [schedule.microbatches * schedule.chunks] * self.stages
 
     def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
         """Return the function that does a task's math when the task completes."""
@@ -101,11 +103,11 @@ class PipelineMath:
                 return lambda: self._weight(stage, part, task.microbatch)
 
     def outgoing(self, stage: int, task: PipelineTask) -> Tensor:
-        """Return a task's output for another stage and forget it here, for stages in separate processes."""
-        i, part = task.microbatch, task.chunk * self.stages + stage
+        """Remove and return a task's output for another stage, for stages in separate processes."""
+        part = task.chunk * self.stages + stage
         if task.kind == "forward":
-            return self._activation.pop((i, part + 1))
-        gradient = self._gradient.pop((i, part - 1))
+            return self._activation.pop((task.microbatch, part + 1))
+        gradient = self._gradient.pop((task.microbatch, part - 1))
         assert gradient is not None  # only the last part's forward leaves none
         return gradient
 
@@ -114,19 +116,21 @@ class PipelineMath:
         part = task.chunk * self.stages + stage
         (self._activation if task.kind == "forward" else self._gradient)[task.microbatch, part] = x
 
-    def _forward(self, stage: int, part: int, i: int) -> None:
-        x = self.inputs(i) if part == 0 else self._activation.pop((i, part)).requires_grad_()
+    def _forward(self, stage: int, part: int, microbatch: int) -> None:
+        """Run a part forward, and store its output, or the loss after the last part."""
+        x = self.inputs(microbatch) if part == 0 else self._activation.pop((microbatch, part)).requires_grad_()
         weights = self._forward_weights(stage, part)
         y: Tensor = functional_call(self.parts[part], weights, (x,))
         if part == len(self.parts) - 1:
-            y = self.loss(y, i)
-            self.losses[i] = y.detach()
-            self._gradient[i, part] = None
+            y = self.loss(y, microbatch)
+            self.losses[microbatch] = y.detach()
+            self._gradient[microbatch, part] = None
         else:
-            self._activation[i, part + 1] = y.detach()
-        self._kept[i, part] = _Kept(x, weights, y, self._version[stage])
+            self._activation[microbatch, part + 1] = y.detach()
+        self._forward_states[microbatch, part] = _ForwardState(x, weights, y, self._version[stage])
 
     def _forward_weights(self, stage: int, part: int) -> dict[str, Tensor]:
+        """Return the weights by name with which a part runs forward; for ``stashed`` a copy of the present version."""
         named = dict(self.parts[part].named_parameters())
         if self.mode != "stashed":
             # Shares the storage but not the version counter: an update in place changes the backward's weights.
@@ -137,68 +141,71 @@ class PipelineMath:
             self._stash[part] = stash
         return stash[1]
 
-    def _backward(self, stage: int, part: int, i: int) -> None:
-        forward, split = self._kept[i, part], self.schedule.splits_backward
-        wanted = ([forward.x] if part else []) + ([] if split else list(forward.weights.values()))
-        if wanted:
-            grads = self._differentiate(stage, part, i, wanted, keep=split)
+    def _backward(self, stage: int, part: int, microbatch: int) -> None:
+        """Compute the gradient of a part's input for the part before, and of its weights unless these are a task."""
+        forward, split = self._forward_states[microbatch, part], self.schedule.splits_backward
+        variables = ([forward.x] if part else []) + ([] if split else list(forward.weights.values()))
+        if variables:
+            gradients = self._differentiate(stage, part, microbatch, variables, retain_graph=split)
             if part:
-                self._gradient[i, part - 1] = grads[0]
+                self._gradient[microbatch, part - 1] = gradients[0]
             if not split:
-                self._take(stage, part, i, grads[1 if part else 0 :])
+                self._accumulate(stage, part, microbatch, gradients[1 if part else 0 :])
 
-    def _weight(self, stage: int, part: int, i: int) -> None:
-        wanted = list(self._kept[i, part].weights.values())
-        self._take(stage, part, i, self._differentiate(stage, part, i, wanted, keep=False))
+    def _weight(self, stage: int, part: int, microbatch: int) -> None:
+        variables = list(self._forward_states[microbatch, part].weights.values())
+        gradients = self._differentiate(stage, part, microbatch, variables, retain_graph=False)
+        self._accumulate(stage, part, microbatch, gradients)
 
-    def _differentiate(self, stage: int, part: int, i: int, wanted: list[Tensor], keep: bool) -> Sequence[Tensor]:
-        """Return a part's gradients by its input or weights; ``keep`` the graph for another call."""
-        forward, outer = self._kept[i, part], self._gradient[i, part]
+    def _differentiate(
+        self, stage: int, part: int, microbatch: int, variables: list[Tensor], retain_graph: bool
+    ) -> Sequence[Tensor]:
+        """Return the gradients of a part by its input or weights, with the weights that the mode selects."""
+        forward, output_gradient = self._forward_states[microbatch, part], self._gradient[microbatch, part]
         delay = self._version[stage] - forward.version
         if self.mode != "corrected" or not delay or not self._velocity[part]:
-            return torch.autograd.grad(forward.y, wanted, outer, retain_graph=keep)
-        named = dict(self.parts[part].named_parameters())
-        present = {name: p.detach().clone() for name, p in named.items()}
+            return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)
+        parameters = dict(self.parts[part].named_parameters())
+        current = {name: parameter.detach().clone() for name, parameter in parameters.items()}
         try:
-            for name, p in named.items():
-                p.data.sub_(self._velocity[part][name], alpha=delay)
-            return torch.autograd.grad(forward.y, wanted, outer, retain_graph=keep)
+            for name, parameter in parameters.items():
+                parameter.data.sub_(self._velocity[part][name], alpha=delay)
+            return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)
         finally:
-            for name, p in named.items():
-                p.data.copy_(present[name])
+            for name, parameter in parameters.items():
+                parameter.data.copy_(current[name])
 
-    def _take(self, stage: int, part: int, i: int, grads: Sequence[Tensor]) -> None:
+    def _accumulate(self, stage: int, part: int, microbatch: int, gradients: Sequence[Tensor]) -> None:
         """Add a micro-batch's gradient of one part, and update at once or after the last micro-batch."""
-        forward = self._kept.pop((i, part))
-        self._gradient.pop((i, part))
+        forward = self._forward_states.pop((microbatch, part))
+        self._gradient.pop((microbatch, part))
         updates_always = self.schedule.updates == "every"
-        share = 1.0 if updates_always else 1.0 / self.schedule.microbatches
-        for p, g in zip(self.parts[part].parameters(), grads, strict=True):
-            p.grad = g * share if p.grad is None else p.grad.add_(g, alpha=share)
-        self._left[stage] -= 1
-        if updates_always or self._left[stage] == 0:
+        weight = 1.0 if updates_always else 1.0 / self.schedule.microbatches
+        for parameter, gradient in zip(self.parts[part].parameters(), gradients, strict=True):
+            accumulated = parameter.grad
+            parameter.grad = gradient * weight if accumulated is None else accumulated.add_(gradient, alpha=weight)
+        self._remaining_gradients[stage] -= 1
+        if updates_always or self._remaining_gradients[stage] == 0:
             self._update(stage, self._version[stage] - forward.version)
 
     def _update(self, stage: int, delay: int) -> None:
+        """Update a stage's weights by a gradient that is ``delay`` updates old."""
         self.delays[stage].append(delay)
-        mine = range(stage, len(self.parts), self.stages)
-        before = [{n: p.detach().clone() for n, p in self.parts[j].named_parameters()} for j in mine]
+        parameters = [
+            (self._velocity[part], name, parameter)
+            for part in range(stage, len(self.parts), self.stages)
+            for name, parameter in self.parts[part].named_parameters()
+        ]
+        corrects = self.mode == "corrected"
+        old_values = [parameter.detach().clone() for *_, parameter in parameters] if corrects else []
         self.optimizers[stage].step()
         self.optimizers[stage].zero_grad()
-        if self.mode == "corrected":
-            self._follow(stage, delay, before)
+        if corrects:  # delta <- gamma delta + (1 - gamma)(w' - w) with gamma = D^(1 / tau), tau the delay
+            decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
+            for (velocity, name, parameter), old_value in zip(parameters, old_values, strict=True):
+                change = parameter.detach() - old_value
+                mean_change = velocity.get(name, torch.zeros_like(change))
+                velocity[name] = mean_change.mul(decay).add(change, alpha=1 - decay)
         self._version[stage] += 1
         if self.after_update is not None:
             self.after_update(stage, self._version[stage])
-
-    def _follow(self, stage: int, delay: int, before: list[dict[str, Tensor]]) -> None:
-        """Update the mean velocity of the weights.
-
-        It is ``delta <- gamma delta + (1 - gamma)(w' - w)`` with ``gamma = D^(1 / tau)``.
-        """
-        decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
-        for old, part in zip(before, range(stage, len(self.parts), self.stages), strict=True):
-            for name, p in self.parts[part].named_parameters():
-                moved = p.detach() - old[name]
-                velocity = self._velocity[part].get(name, torch.zeros_like(moved))
-                self._velocity[part][name] = velocity.mul(decay).add(moved, alpha=1 - decay)

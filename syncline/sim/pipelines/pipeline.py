@@ -15,12 +15,9 @@ from syncline.costmodel.network.topology import Network, Topology
 from syncline.costmodel.pipeline.averaging import LIBRARY
 from syncline.errors import SpecError
 from syncline.sim.pipelines.schedules import Kind, PipelineTask, Schedule
-from syncline.sim.program.instructions import (
-    check_seconds,
-)
+from syncline.sim.program.instructions import check_seconds
 
 NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology
-
 
 Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
 """The math of a task at a stage, as a function that is called when the task completes."""
@@ -28,10 +25,10 @@ Effects: TypeAlias = Callable[[int, PipelineTask], Callable[[], object] | None]
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """The durations of tasks, in seconds: ``(K, M)`` each, or anything that broadcasts to it.
+    """The durations of tasks, in seconds: of K stages and M micro-batches each, anything that broadcasts to ``(K, M)``.
 
-    With v chunks these are the durations of one stage's chunk. ``weight_s`` is used by schedules that split the
-    backward; there ``backward_s`` is the time of the input's gradient alone.
+    With several chunks per stage these are the durations of one chunk. Schedules that split the backward use
+    ``weight_s`` for the weights' gradient, and ``backward_s`` for the input's gradient alone.
     """
 
     forward_s: ArrayLike = 1.0
@@ -39,23 +36,24 @@ class Durations:
     weight_s: ArrayLike = 0.0
 
     def seconds_by_kind(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
-        """Return the seconds by kind, each ``(K, M)``.
+        """Return the seconds of tasks by their kind, each ``(stages, microbatches)``.
 
         Raises:
             SpecError: a time that is negative or not finite, or a shape that does not fit.
         """
-        named: dict[Kind, ArrayLike] = {"forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s}
-        seconds_of_kind: dict[Kind, Floats] = {}
-        for kind, value in named.items():
+        fields: dict[Kind, ArrayLike] = {
+            "forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s,
+        }  # fmt: skip
+        seconds: dict[Kind, Floats] = {}
+        for kind, value in fields.items():
             values = np.asarray(value, dtype=np.float64)
             try:
-                seconds = np.broadcast_to(values, (stages, microbatches))
+                seconds[kind] = np.broadcast_to(values, (stages, microbatches))
             except ValueError:
                 expected = f"a shape that broadcasts to ({stages}, {microbatches}): stages and micro-batches"
                 raise SpecError(f"{kind}_s", values.shape, expected) from None
-            check_seconds(f"{kind}_s", seconds)
-            seconds_of_kind[kind] = seconds
-        return seconds_of_kind
+            check_seconds(f"{kind}_s", seconds[kind])
+        return seconds
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,9 @@ class Pipeline:
         stages: K, number of stages.
         durations: durations of tasks.
         activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
-        replicas: D pipelines side by side; worker ``r K + k`` is stage k of replica r.
+        replicas: number of equal pipelines that train together; worker ``r K + k`` is stage k of replica r.
         gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.
-        averaging: name of the way in which they average, see `syncline.costmodel.pipeline.averaging`.
+        averaging: name of the collectives that average, see `syncline.costmodel.pipeline.averaging`.
         update_s: seconds of each update of a stage's weights after the averaging, ``(K,)`` or one for all.
         effects: the math of each task of the first replica.
     """

@@ -1,4 +1,4 @@
-"""Reports about the history of a pipeline: bubble, utilisation, memory, and the delay of each gradient in updates."""
+"""Reports about the timeline of a pipeline: bubble, utilisation, memory, and the delay of each gradient in updates."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ UPDATE = "update"
 
 @dataclass(frozen=True, eq=False)
 class StageReport:
-    """The report about the history of one stage.
+    """The report about the timeline of one stage.
 
     Args:
         utilisation: the fraction of the makespan in which the stage computes.
         delays: per micro-batch, number of updates between its forward and the update by its gradient.
         delay_steady: the delay of the last micro-batch, in updates.
-        peak_activations: largest number of micro-batches (of one chunk each) between forward and last use.
+        peak_activations: largest number of activations in memory, each of a micro-batch in one chunk.
         weight_versions: largest number of versions of the weights that are needed at once, with stashing.
     """
 
@@ -36,7 +36,7 @@ class StageReport:
 
 @dataclass(frozen=True, eq=False)
 class PipelineReport:
-    """The report about the history of a pipeline.
+    """The report about the timeline of a pipeline.
 
     Args:
         makespan_s: seconds from the first forward to the end of the last task.
@@ -60,50 +60,59 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     makespan_s = timeline.makespan_s
     rows = np.flatnonzero(timeline.computes)
     bounds = np.searchsorted(timeline.worker[rows], np.arange(stages + 1))
-    kind, chunk = (of_word[timeline.what.codes[rows]] for of_word in _kinds_and_chunks(timeline.what.words))
-    part = chunk * schedule.microbatches + timeline.step[rows]  # a micro-batch in a chunk
-    of_stage = []
-    for k, busy in enumerate(utilisation[:stages].tolist()):
-        mine = slice(bounds[k], bounds[k + 1])
-        of_stage.append(_stage_report(kind[mine], part[mine], schedule, busy))
+    word_kind, word_chunk = _kinds_and_chunks(timeline.what.words)
+    words = timeline.what.codes[rows]
+    kind = word_kind[words]
+    activation = word_chunk[words] * schedule.microbatches + timeline.step[rows]  # of a micro-batch in a chunk
+    stage_reports = []
+    for stage, stage_utilisation in enumerate(utilisation[:stages].tolist()):
+        tasks = slice(bounds[stage], bounds[stage + 1])
+        stage_reports.append(_stage_report(kind[tasks], activation[tasks], schedule, stage_utilisation))
     return PipelineReport(
         makespan_s=makespan_s,
         bubble=float(1 - utilisation.mean()),
         microbatches_per_s=schedule.microbatches / makespan_s if makespan_s else float("inf"),
-        stages=tuple(of_stage),
+        stages=tuple(stage_reports),
     )
 
 
 def _kinds_and_chunks(words: Strings) -> tuple[Ints, Ints]:
-    """Return the index in ``TASK_KINDS`` and the chunk of each task; the index of other words is -1."""
+    """Return the index in ``TASK_KINDS`` and the chunk of each task name ``kind.chunk``; other words have index -1."""
     named = [word.partition(".") for word in words.tolist()]
     kinds = [TASK_KINDS.index(kind) if kind in TASK_KINDS else -1 for kind, _, _ in named]
     chunks = [int(chunk) if chunk.isdecimal() else 0 for _, _, chunk in named]
     return np.array(kinds, dtype=np.int64), np.array(chunks, dtype=np.int64)
 
 
-def _stage_report(kind: Ints, part: Ints, schedule: Schedule, utilisation: float) -> StageReport:
-    """Return the report about the tasks of one stage, given in the order of time."""
-    forward, release = kind == 0, kind == TASK_KINDS.index(schedule.released_by)
-    peak = int(np.cumsum(forward.astype(np.int64) - release).max(initial=0))
+def _stage_report(kind: Ints, activation: Ints, schedule: Schedule, utilisation: float) -> StageReport:
+    """Return the report about the tasks of one stage.
+
+    Args:
+        kind: index in ``TASK_KINDS`` of each task, in the order of time.
+        activation: index of each task's activation, ``chunk M + microbatch``.
+        schedule: the schedule of the pipeline.
+        utilisation: the fraction of the makespan in which the stage computes.
+    """
+    is_forward, is_release = kind == 0, kind == TASK_KINDS.index(schedule.released_by)
+    peak = int(np.cumsum(is_forward.astype(np.int64) - is_release).max(initial=0))
     delays = np.zeros(schedule.microbatches, dtype=np.int64)
     if schedule.updates != "every":
         return StageReport(utilisation, tuple(delays.tolist()), 0, peak, 1)
-    updates = np.cumsum(release)  # number of updates so far
-    version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)  # the version that the forward used
-    version[part[forward]] = updates[forward]
-    used, released = version[part[release]], np.flatnonzero(release)
-    delays[part[release] % schedule.microbatches] = updates[release] - 1 - used
+    num_updates = np.cumsum(is_release)  # up to and with each task
+    forward_version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)
+    forward_version[activation[is_forward]] = num_updates[is_forward]
+    released_version, release = forward_version[activation[is_release]], np.flatnonzero(is_release)
+    delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
     # A version is needed from the first forward that uses it to the last release of such a forward.
-    needed = np.zeros(len(kind), dtype=np.int64)
-    needed[np.flatnonzero(forward)[np.unique(updates[forward], return_index=True)[1]]] = 1
-    needed[released[::-1][np.unique(used[::-1], return_index=True)[1]]] -= 1
-    versions = (np.cumsum(needed) + release)[forward | release]  # versions in flight, and after an update the new one
-    return StageReport(utilisation, tuple(delays.tolist()), int(delays[-1]), peak, int(versions.max(initial=1)))
+    change = np.zeros(len(kind), dtype=np.int64)  # in the number of needed versions
+    change[np.flatnonzero(is_forward)[np.unique(num_updates[is_forward], return_index=True)[1]]] = 1
+    change[release[::-1][np.unique(released_version[::-1], return_index=True)[1]]] -= 1
+    num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # after an update also the new version
+    return StageReport(utilisation, tuple(delays.tolist()), int(delays[-1]), peak, int(num_versions.max(initial=1)))
 
 
 class TaskSpan(NamedTuple):
-    """A task on the timeline: its stage, kind, micro-batch, chunk and times, and whether an update followed."""
+    """A task on the timeline: its stage, kind, micro-batch, chunk and times, and whether an update follows the task."""
 
     stage: int
     kind: str
@@ -124,8 +133,8 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
         updates = tasks.what == schedule.released_by
     else:
         updates = tasks.worker != np.append(tasks.worker[1:], -1)  # after a worker's last task
-    shown = tasks.end_s <= until_s
-    tasks, updates = tasks[shown], updates[shown]
+    has_ended = tasks.end_s <= until_s
+    tasks, updates = tasks[has_ended], updates[has_ended]
     kind = Words.from_words(word.partition(".")[0] for word in tasks.what.words.tolist())
     _, chunk = _kinds_and_chunks(tasks.what.words)
     codes = tasks.what.codes

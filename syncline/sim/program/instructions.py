@@ -1,8 +1,8 @@
 """Programs of workers: instructions, as if each GPU had a compute stream and a network stream.
 
-The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` hold it until they are done; `Send`
-and `Collective` only start something, and the stream goes on. Collectives run on a network stream, those of one stream
-one after another, and messages leave on a send stream likewise; different streams run at the same time.
+The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` block this stream until they are
+done; `Send` and `Collective` only start a transfer, and the stream goes on. Collectives run on a network stream, one
+after another, and messages leave on a send stream likewise; different streams run at the same time.
 `syncline.sim.program.queued` has programs on several compute streams.
 """
 
@@ -22,16 +22,16 @@ from syncline.errors import SpecError, SynclineError
 from syncline.sim.program.timeline import is_computing
 
 Effect: TypeAlias = Callable[[], object]
-"""The math of an instruction, called when it completes: the order of events decides the state that it sees."""
-
+"""The math of an instruction, called when the instruction completes; it sees the effects of all earlier events."""
 
 Delay: TypeAlias = Callable[[int, int], float]
-"""A function of sender and receiver that returns the seconds by which a message is late, called once when it starts."""
+"""A function of sender and receiver that returns the seconds by which a message is late; called when a message starts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Computing for some seconds; ``what`` tells a timeline's spans apart, the label is for people."""
+    """Computing for some seconds; ``what`` is the kind of computing in the timeline, the label is for people."""
 
     seconds: float
     label: str = "compute"
@@ -46,9 +46,9 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message to queue: it leaves after those before it on the same stream, and the program goes on.
+    """A message to queue: it leaves after the messages queued before it on its stream, and the program goes on.
 
-    The label is for people; by default it is the tag.
+    The label is for people; the default is the tag.
     """
 
     to: int
@@ -67,7 +67,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """A wait for the message that ``source`` sends with this tag; the label is for people, by default the tag."""
+    """A wait for the message that ``source`` sends with this tag; the label, by default the tag, is for people."""
 
     source: int
     tag: Hashable = ""
@@ -78,13 +78,13 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A choice: the program goes on with the first of these options that can run, or whose message comes first.
+    """A choice: the program goes on with the first option that can run, or else with the one whose message comes first.
 
-    With more than one option the choice is made after everything else of that instant, so among messages that arrive
-    together the first in this order wins.
+    With more than one option the worker chooses after all other events of that instant, so among messages that arrive
+    together the first in the order of ``options`` wins.
 
     Args:
-        options: the message for which each option waits; None if it waits for none.
+        options: the message for which each option waits; None for an option that waits for no message.
         then: function of the chosen index that returns the instructions that follow.
     """
 
@@ -96,7 +96,7 @@ class First:
 class Collective:
     """A collective to join: every worker of its group joins it with the same fields, except label and step.
 
-    Collectives of one stream run one after another, those of different streams at the same time.
+    Collectives of one stream run one after another, collectives of different streams at the same time.
 
     Args:
         kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`; any name if there are rounds.
@@ -107,7 +107,7 @@ class Collective:
         algorithm: algorithm of the collective; by default the first for this kind.
         group: the workers that take part, in the order in which the algorithm numbers them; all in their order if None.
         stream: network stream on which the collective runs.
-        rounds: rounds to run instead of those of the algorithm; workers 0, 1, ... in them stand for those of the group.
+        rounds: rounds to run instead of the algorithm's; workers 0, 1, ... in these rounds number the group's workers.
         takes_s: seconds of the collective, instead of a simulation message by message. The collective then begins when
             the last worker of the group enters it, ends for all workers at once, and shares no channel; its spans have
             ``nbytes`` bytes.
@@ -133,7 +133,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait until the collective with this key is done for this worker; by default in the collective's step."""
+    """A wait until the collective with this key is done for this worker; ``step`` is by default the collective's."""
 
     key: Hashable
     effect: Effect | None = None
@@ -145,7 +145,7 @@ Program: TypeAlias = Sequence[Instruction]
 
 
 class SharedProgram(Sequence[Program]):
-    """The programs of workers that all run the same program, without a list of them.
+    """The programs of workers that all run the same program, as a sequence that stores this program once.
 
     Args:
         program: the program.
@@ -166,20 +166,20 @@ class Stuck(SynclineError):
     """An error about programs that never finish.
 
     Args:
-        line: the error message about one of them.
+        line: the error message about one of these programs.
         current_instructions: the current instruction of each worker that has not finished.
     """
 
     def __init__(self, line: str, current_instructions: dict[int, Instruction]) -> None:
         super().__init__(line, current_instructions)
-        self.line, self.at = line, current_instructions
+        self.line, self.current_instructions = line, current_instructions
 
     def __str__(self) -> str:
         return self.line
 
 
 def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
-    """Return the time at which each worker begins, ``(P,)`` seconds, 0 by default.
+    """Return the time at which each worker begins, ``(workers,)`` seconds, 0 by default.
 
     Raises:
         SpecError: a time that is negative or not finite, or a wrong number of times.
@@ -194,7 +194,7 @@ def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
 
 
 def compute_times(compute_s: ArrayLike) -> Floats:
-    """Return the checked seconds that each worker computes in each step, ``(T, P)``.
+    """Return the seconds that each worker computes in each step, ``(T, P)``, as a checked array.
 
     Raises:
         SpecError: another number of axes, or a time that is negative or not finite.
@@ -207,17 +207,17 @@ def compute_times(compute_s: ArrayLike) -> Floats:
 
 
 def check_seconds(path: str, seconds: Floats) -> None:
-    """Refuse times of which any is negative or not finite.
+    """Raise an error if any time is negative or not finite; ``path`` names the field.
 
     Raises:
         SpecError: names the first such time.
     """
     seconds = first_if_same(seconds)
-    usable = np.isfinite(seconds) & (seconds >= 0)
-    if not usable.all():
-        raise SpecError(path, float(seconds[~usable][0]), "seconds, finite and at least 0")
+    valid = np.isfinite(seconds) & (seconds >= 0)
+    if not valid.all():
+        raise SpecError(path, float(seconds[~valid][0]), "seconds, finite and at least 0")
 
 
 def first_if_same(rows: Floats) -> Floats:
-    """Return only the first row if NumPy holds all rows as the same one; else return all rows."""
+    """Return only the first row, as ``(1, ...)``, if all rows share one row's memory; else return all rows."""
     return rows[:1] if rows.ndim and not rows.strides[0] else rows

@@ -1,4 +1,4 @@
-"""Programs that a host queues on streams, with CUDA's meaning: the host goes on, and queued work runs when it can.
+"""Programs that a host queues on streams, as in CUDA: the host goes on, and queued work runs when its stream is free.
 
 Work on one stream runs in the order in which it was queued; streams run side by side. A mark records the progress of a
 stream, for other streams or the host to wait for. The host itself takes no time: work that it queues after a wait
@@ -87,47 +87,53 @@ class Queued(Sequence[Any]):
 
 
 class _Host:
-    """The host: the work that it has queued on each stream, and its waits."""
+    """The host that queues a program: the instructions on each stream, and the waits that later instructions inherit.
+
+    Work that the host queues after a `HostWait` begins no earlier than the awaited work is done. So each stream makes
+    the host's waits itself, before the next instruction that the host queues on this stream.
+    """
 
     def __init__(self, queued: Queued) -> None:
         self.lanes: dict[str, list[OnStream]] = defaultdict(list)
         self.lanes[COMPUTING] = []
-        self._crowded = set(_crowded(queued))
-        self._marked: dict[Hashable, str] = {}
-        self._joined: set[Hashable] = set()
-        self._under_way: dict[Hashable, None] = {}
-        self._waited: dict[Hashable, OnStream] = {}  # by source: a stream's later marks are behind its earlier ones
-        self._waits = 0
-        self._seen: dict[str, tuple[int, dict[Hashable, OnStream]]] = {}
+        self._shared_network_streams = set(_shared_network_streams(queued))
+        self._stream_of_mark: dict[Hashable, str] = {}
+        self._started_collectives: set[Hashable] = set()
+        self._pending_collectives: dict[Hashable, None] = {}
+        self._host_waits: dict[Hashable, OnStream] = {}  # last wait by source, as a later mark implies earlier marks
+        self._num_host_waits = 0
+        self._num_host_waits_made: dict[str, int] = defaultdict(int)  # by stream, as the next attribute
+        self._host_waits_made: dict[str, dict[Hashable, OnStream]] = defaultdict(dict)
         for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
             self._queue(instruction, stream)
 
     def _queue(self, instruction: Any, stream: str) -> None:
+        """Append an instruction to the lane of its stream, after the host's waits that the stream has not made yet."""
         kind = type(instruction)
         if kind is HostWait:
             self._wait(instruction)
             return
         lane = self.lanes[stream]
-        if self._waits and self._seen.get(stream, (0,))[0] < self._waits:
+        if self._num_host_waits_made[stream] < self._num_host_waits:
             lane += self._missing_waits(stream)
         if kind is StreamMark:
-            if self._marked.setdefault(instruction.key, stream) is not stream:
+            if self._stream_of_mark.setdefault(instruction.key, stream) is not stream:
                 raise SynclineError(f"{instruction} is named twice; expected a key of its own for each mark")
         elif kind is StreamWait:
-            if instruction.key not in self._marked:
+            if instruction.key not in self._stream_of_mark:
                 raise SynclineError(f"{instruction} waits for a mark that is not there; expected one before it")
-            if self._marked[instruction.key] == stream:
+            if self._stream_of_mark[instruction.key] == stream:
                 return
         elif kind is Wait:
-            if instruction.key not in self._joined:
+            if instruction.key not in self._started_collectives:
                 raise SynclineError(
                     f"{instruction} waits for a collective that has not started; expected one before it"
                 )
-            self._under_way.pop(instruction.key, None)
+            self._pending_collectives.pop(instruction.key, None)
         elif kind is Collective:
-            self._joined.add(instruction.key)
-            self._under_way[instruction.key] = None
-            if instruction.stream in self._crowded:
+            self._started_collectives.add(instruction.key)
+            self._pending_collectives[instruction.key] = None
+            if instruction.stream in self._shared_network_streams:
                 mark = StreamMark(("joins", instruction.key))
                 lane.append(mark)
                 self.lanes[f"joins {instruction.stream}"] += StreamWait(mark.key), instruction
@@ -137,33 +143,33 @@ class _Host:
         lane.append(instruction)
 
     def _wait(self, wait: HostWait) -> None:
-        self._waits += 1
+        """Note what the host waits for: a mark, or the end of all streams and collectives so far."""
+        self._num_host_waits += 1
         if wait.key is not None:
-            if wait.key not in self._marked:
+            if wait.key not in self._stream_of_mark:
                 raise SynclineError(f"{wait} waits for a mark that is not there; expected one before it")
-            self._waited[self._marked[wait.key]] = StreamWait(wait.key, wait.label, wait.step)
+            self._host_waits[self._stream_of_mark[wait.key]] = StreamWait(wait.key, wait.label, wait.step)
             return
         for number, (stream, lane) in enumerate(self.lanes.items()):
             if lane and is_computing(stream):
                 mark = StreamMark(("all", len(lane), number))
                 lane.append(mark)
-                self._waited[stream] = StreamWait(mark.key, wait.label, wait.step)
-        for key in self._under_way:
-            self._waited["under way", key] = Wait(key)
-        self._under_way.clear()
+                self._host_waits[stream] = StreamWait(mark.key, wait.label, wait.step)
+        for key in self._pending_collectives:
+            self._host_waits["under way", key] = Wait(key)
+        self._pending_collectives.clear()
 
     def _missing_waits(self, stream: str) -> Iterator[OnStream]:
         """Yield the waits of the host that a stream has not yet made itself."""
-        _, seen = self._seen.get(stream, (0, {}))
-        for source, wait in self._waited.items():
-            if source != stream and seen.get(source) != wait:
+        for source, wait in self._host_waits.items():
+            if source != stream and self._host_waits_made[stream].get(source) != wait:
                 yield wait
-        self._seen[stream] = self._waits, dict(self._waited)
+        self._num_host_waits_made[stream], self._host_waits_made[stream] = self._num_host_waits, dict(self._host_waits)
 
 
-def _crowded(queued: Queued) -> Iterator[str]:
+def _shared_network_streams(queued: Queued) -> Iterator[str]:
     """Yield the network streams that receive collectives from several streams."""
-    origin: dict[str, str] = {}
+    first_source: dict[str, str] = {}
     for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
-        if type(instruction) is Collective and origin.setdefault(instruction.stream, stream) != stream:
+        if type(instruction) is Collective and first_source.setdefault(instruction.stream, stream) != stream:
             yield instruction.stream

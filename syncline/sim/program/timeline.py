@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,13 +18,13 @@ Strings: TypeAlias = NDArray[np.str_]
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of words, of which many are the same: each word is kept once.
+    """A column of N words, of which many are the same: each word is kept once.
 
-    It compares and is indexed like an array of strings; ``np.asarray`` converts it to one.
+    The column compares and is indexed like an array of strings; ``np.asarray`` converts it to such an array.
 
     Args:
-        codes: ``(N,)`` index of each row's word.
-        words: all different.
+        codes: ``(N,)`` index into ``words`` of each row's word.
+        words: the different words.
     """
 
     codes: Ints
@@ -69,11 +70,11 @@ class Words:
 
     def isin(self, words: Sequence[str]) -> NDArray[np.bool_]:
         """Return whether each word of the column is one of these, ``(N,)``."""
-        wanted = np.isin(self.words, words)
-        return wanted[self.codes] if len(wanted) else np.zeros(len(self), dtype=np.bool_)
+        matches = np.isin(self.words, words)
+        return matches[self.codes] if len(matches) else np.zeros(len(self), dtype=np.bool_)
 
     def rank(self) -> Ints:
-        """Return numbers with the same order as the words, ``(N,)``."""
+        """Return the rank of each word in alphabetical order, ``(N,)``, the same for equal words."""
         ranks = np.empty(len(self.words), dtype=np.int32)
         ranks[np.argsort(self.words)] = np.arange(len(ranks))
         return ranks[self.codes] if len(ranks) else self.codes
@@ -85,14 +86,14 @@ class Words:
 
 
 COMPUTING = "compute"
-"""The stream of a worker's program; with several streams, the names of the others begin with this and a space."""
+"""Name of the stream of a worker's program; names of further compute streams begin with this name and a space."""
 
 WAITING = ("wait", "recv")
 """Names of spans on the compute stream in which nothing computes."""
 
 
 def is_computing(stream: str) -> bool:
-    """Return whether a stream computes; the other streams are those of the network."""
+    """Return whether the stream of this name computes; the other streams belong to the network."""
     return stream == COMPUTING or stream.startswith(f"{COMPUTING} ")
 
 
@@ -123,7 +124,7 @@ class Timeline:
         workers: P, number of workers.
         worker: worker of each span, from 0.
         stream: one of ``STREAMS``, or a name from the program; the name of a stream that computes is ``compute``, or
-            begins with that and a space. The waits of such another stream are left out.
+            begins with ``compute`` and a space. Waits of streams of the latter kind have no span.
         what: on the compute stream ``wait`` (for a collective), ``recv`` (for a message), else the kind of computing:
             ``compute``, ``encode`` (formats of the wire), ``trigger`` (whether to send), ``optimizer``, or a task of a
             pipeline (``forward``, or ``forward.1`` of chunk 1); the kind of collective on a network stream; ``send`` on
@@ -147,13 +148,13 @@ class Timeline:
 
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[Any, ...]], workers: int) -> Timeline:
-        """Return the timeline of spans, each a `Span` or such a row, in order of time on each stream of each worker."""
+        """Return the timeline of spans, each a row as `Span`, in order of time on each stream of each worker."""
         columns = list(zip(*spans, strict=True)) or [()] * len(Span._fields)
         return cls.from_columns(dict(zip(Span._fields, columns, strict=True)), workers)
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
-        """Return the timeline of the columns of such spans."""
+        """Return the timeline of columns by name, in order of time on each stream of each worker."""
         kinds: dict[str, type] = {name: np.float64 for name in ("start_s", "end_s", "nbytes")}
         kinds |= {"worker": np.int64, "step": np.int64}
         arrays: dict[str, Any] = {name: np.asarray(columns[name], dtype=kind) for name, kind in kinds.items()}
@@ -168,11 +169,11 @@ class Timeline:
         return len(self.worker)
 
     def columns(self) -> dict[str, Words | NDArray[Any]]:
-        """Return the columns by name, as they are kept."""
+        """Return the columns by name, of text as `Words`."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
 
     def to_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns by name, ready for a table."""
+        """Return the columns by name, as arrays."""
         return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
@@ -191,11 +192,11 @@ class Timeline:
 
     @cached_property
     def step_end_s(self) -> Floats:
-        """Return the time at which each worker ends each step, ``(T, P)`` seconds; NaN without a part in it."""
-        mine = self.on_compute & (self.step >= 0)
-        ends = np.full((self.step.max(initial=-1) + 1, self.workers), np.nan)
-        np.fmax.at(ends, (self.step[mine], self.worker[mine]), self.end_s[mine])
-        return ends
+        """Return the time at which each worker ends each step, ``(T, P)`` seconds; NaN if the step has no span."""
+        rows = self.on_compute & (self.step >= 0)
+        ends_s = np.full((self.step.max(initial=-1) + 1, self.workers), np.nan)
+        np.fmax.at(ends_s, (self.step[rows], self.worker[rows]), self.end_s[rows])
+        return ends_s
 
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
@@ -221,23 +222,23 @@ class Timeline:
         Args:
             until_s: later time does not count.
         """
-        mine = np.flatnonzero(~self.on_compute)
-        mine = mine[np.lexsort((self.start_s[mine], self.worker[mine]))]
-        first = np.searchsorted(self.worker[mine], np.arange(self.workers + 1))
-        pairs = zip(first[:-1].tolist(), first[1:].tolist(), strict=True)
-        return np.array([self._covered_s(mine[begin:end], until_s) for begin, end in pairs])
+        rows = np.flatnonzero(~self.on_compute)
+        rows = rows[np.lexsort((self.start_s[rows], self.worker[rows]))]
+        first_of_worker = np.searchsorted(self.worker[rows], np.arange(self.workers + 1)).tolist()
+        return np.array([self._covered_s(rows[begin:end], until_s) for begin, end in pairwise(first_of_worker)])
 
     def exposed_communication_s(self) -> Floats:
         """Return the seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
         return self._total(self.duration_s, self.what.isin(WAITING))
 
     def _total(self, values: Floats, mask: NDArray[np.bool_]) -> Floats:
+        """Return the sum of each worker's values in the rows of the mask, ``(P,)``."""
         total = np.zeros(self.workers)
         np.add.at(total, self.worker[mask], values[mask])
         return total
 
-    def _covered_s(self, mine: Ints, until_s: float) -> float:
-        """Return the seconds that one worker's spans cover, which are in the order of their starts."""
-        start, end = self.start_s[mine], np.minimum(np.maximum.accumulate(self.end_s[mine]), until_s)
-        before = np.concatenate(([0.0], end))[:-1]  # end of the time that the spans before cover
-        return float(np.maximum(end - np.maximum(start, before), 0.0).sum())
+    def _covered_s(self, rows: Ints, until_s: float) -> float:
+        """Return the seconds until ``until_s`` that the spans in these rows, in order of start, cover together."""
+        start_s, end_s = self.start_s[rows], np.minimum(np.maximum.accumulate(self.end_s[rows]), until_s)
+        covered_until_s = np.concatenate(([0.0], end_s))[:-1]  # by the earlier spans
+        return float(np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum())

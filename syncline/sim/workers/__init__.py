@@ -1,1 +1,1 @@
-"""Disturbances of workers: ``compute`` (the time of a step), ``faults`` (of their links)."""
+"""Disturbances of workers: ``compute`` (of the time of a step), ``faults`` (of links and messages)."""

@@ -20,7 +20,7 @@ class Disturbance(Protocol):
     """A change of the time that workers compute."""
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the changed times, from times of shape ``(T, P)`` in seconds."""
+        """Return the changed seconds of T steps of P workers, ``(T, P)``, from the seconds without this change."""
         ...
 
 
@@ -29,7 +29,7 @@ class ComputeTime:
     """The time that each worker computes in each step: ``base_s``, then each disturbance in turn.
 
     Args:
-        base_s: seconds of a step when nothing disturbs it; at least 0.
+        base_s: seconds of an undisturbed step; at least 0.
         disturbances: changes of that time, in order.
 
     Raises:
@@ -50,7 +50,7 @@ class ComputeTime:
     def sample(self, steps: int, workers: int, rng: np.random.Generator) -> Floats:
         """Return sampled seconds of shape ``(steps, workers)``.
 
-        A further disturbance at the end does not change the draws of the others.
+        A further disturbance at the end does not change the draws of the earlier disturbances.
         """
         compute_s: Floats = np.broadcast_to(self.base_s, (steps, workers))  # takes no memory without disturbances
         for disturbance, stream in zip(self.disturbances, rng.spawn(len(self.disturbances)), strict=True):
@@ -60,7 +60,7 @@ class ComputeTime:
 
 @dataclass(frozen=True)
 class LogNormalJitter:
-    """A random factor ``exp(sigma z - sigma^2 / 2)`` of each step of each worker, z standard normal: 1 in the mean.
+    """A random factor ``exp(sigma z - sigma^2 / 2)`` of each step of each worker, z standard normal; its mean is 1.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
@@ -138,8 +138,8 @@ class Pause:
 class ExponentialTail:
     """A factor ``1 + scale E`` of each step of each worker, E standard exponential: a shifted exponential.
 
-    The mean factor is ``1 + scale``, its standard deviation ``scale``. The slowest of P takes ``1 + scale H_P``
-    times as long in the mean, with ``H_P = 1 + 1/2 + ... + 1/P``.
+    The factor has the mean ``1 + scale`` and the standard deviation ``scale``. The largest factor of P workers has the
+    mean ``1 + scale H_P`` with ``H_P = 1 + 1/2 + ... + 1/P``.
 
     Args:
         scale: mean of the added time, as a fraction of the undisturbed time; at least 0.
@@ -209,7 +209,7 @@ class Slowdowns:
         check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times, some of them lengthened."""
+        """Return the times, of slow steps multiplied by the factor."""
         return np.where(rng.random(compute_s.shape) < self.probability, self.factor * compute_s, compute_s)
 
 
@@ -233,7 +233,7 @@ class PersistentSpeeds:
         check_at_least_0("speeds.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times, each worker's by its own factor."""
+        """Return the times, of each worker multiplied by the worker's factor."""
         return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape[1:]))
 
 
@@ -246,7 +246,7 @@ def lognormal_factors(sigma: float, z: Floats) -> Floats:
 
 
 def check_at_least_0(path: str, value: float, expected: str = "a finite number, at least 0") -> None:
-    """Refuse a number that is negative or not finite.
+    """Raise an error for a number that is negative or not finite.
 
     Raises:
         SpecError: names the path and the expected value.

@@ -15,8 +15,8 @@ from syncline.costmodel.network.topology import DerivedTopology, Floats, Ints, P
 from syncline.errors import SpecError
 from syncline.sim.workers.compute import check_at_least_0, lognormal_factors
 
-DRAWS_AT_ONCE = 4096
-"""Number of draws made together: a single draw costs as much as hundreds."""
+BATCH = 4096
+"""Number of random numbers drawn together: a single draw costs as much time as hundreds."""
 
 
 @dataclass(frozen=True)
@@ -44,49 +44,49 @@ class SlowLink:
         check_at_least_0("slow_link.latency_factor", self.latency_factor, "a finite factor, at least 0")
 
 
-def with_slow_links(topology: Topology, slow: Sequence[SlowLink]) -> Topology:
-    """Return the topology with some workers' links slowed; several factors of one worker multiply.
+def with_slow_links(topology: Topology, slow_links: Sequence[SlowLink]) -> Topology:
+    """Return the topology with slower links; several factors of one worker multiply.
 
     A worker's link is the first channel of its outgoing routes and the last of its incoming routes. Workers that share
-    such a channel, as behind one network card, share its reduced bandwidth. Half of a message's latency is the
-    sender's, half the receiver's.
+    such a channel, as behind one network card, share its reduced bandwidth. The latency factor of a message is the mean
+    of the sender's and the receiver's.
 
     Raises:
         SpecError: a worker that does not exist.
     """
-    if not slow:
+    if not slow_links:
         return topology
-    bandwidth, latency = np.ones(topology.workers), np.ones(topology.workers)
-    for slow_link in slow:
+    bandwidth_divisor, latency_factor = np.ones(topology.workers), np.ones(topology.workers)
+    for slow_link in slow_links:
         if slow_link.worker >= topology.workers:
             raise SpecError("slow_link.worker", slow_link.worker, f"a worker from 0 to {topology.workers - 1}")
-        bandwidth[slow_link.worker] *= slow_link.bandwidth_divisor
-        latency[slow_link.worker] *= slow_link.latency_factor
+        bandwidth_divisor[slow_link.worker] *= slow_link.bandwidth_divisor
+        latency_factor[slow_link.worker] *= slow_link.latency_factor
     if isinstance(topology, Star):
         return dataclasses.replace(
             topology,
-            latency_s=topology.latency_s * latency,
-            bandwidth_bytes_per_s=topology.bandwidth_bytes_per_s / np.tile(bandwidth, 2),
+            latency_s=topology.latency_s * latency_factor,
+            bandwidth_bytes_per_s=topology.bandwidth_bytes_per_s / np.tile(bandwidth_divisor, 2),
         )
-    return _Slowed(topology, bandwidth, latency)
+    return _SlowTopology(topology, bandwidth_divisor, latency_factor)
 
 
 @dataclass(frozen=True, eq=False)
-class _Slowed(DerivedTopology):
-    """A topology whose workers' own channels and latencies are scaled.
+class _SlowTopology(DerivedTopology):
+    """A topology in which the links of some workers are slower.
 
     Args:
         whole: see `DerivedTopology`, the original network.
-        bandwidth_factor: ``(P,)``, divisor of each worker's bandwidth.
-        latency_factor: ``(P,)``, factor of each worker's latency.
+        bandwidth_divisor: divisor of the bandwidth of each worker's link, ``(P,)``.
+        latency_factor: factor of the latency of each worker's messages, ``(P,)``.
     """
 
-    bandwidth_factor: Floats
+    bandwidth_divisor: Floats
     latency_factor: Floats
 
     @property
     def workers(self) -> int:
-        """Return P, the number of workers."""
+        """Return the number of workers, P."""
         return self.whole.workers
 
     @property
@@ -96,11 +96,11 @@ class _Slowed(DerivedTopology):
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return each channel's bandwidth; a channel that is the own one of several workers is slowed by each."""
-        factor = np.ones(len(self.whole.bandwidth_bytes_per_s))
-        for worker in np.flatnonzero(self.bandwidth_factor != 1):
-            factor[self._own_channels(int(worker))] *= self.bandwidth_factor[worker]
-        return self.whole.bandwidth_bytes_per_s / factor
+        """Return the bandwidth of each channel; a link that several workers share is divided by each one's divisor."""
+        divisor = np.ones(len(self.whole.bandwidth_bytes_per_s))
+        for worker in np.flatnonzero(self.bandwidth_divisor != 1):
+            divisor[self._link_channels(int(worker))] *= self.bandwidth_divisor[worker]
+        return self.whole.bandwidth_bytes_per_s / divisor
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the original routes with the changed latencies."""
@@ -108,7 +108,7 @@ class _Slowed(DerivedTopology):
         factor = (self.latency_factor[senders] + self.latency_factor[receivers]) / 2
         return paths._replace(latency_s=paths.latency_s * factor)
 
-    def _own_channels(self, worker: int) -> Ints:
+    def _link_channels(self, worker: int) -> Ints:
         """Return the first channels of a worker's outgoing routes and the last of its incoming routes, each once."""
         others = np.delete(np.arange(self.workers), worker)
         repeated = np.full(len(others), worker)
@@ -122,8 +122,9 @@ class _Slowed(DerivedTopology):
 class LatencyJitter:
     """A random latency of each message: ``alpha exp(sigma z - sigma^2 / 2) + mean_delay_s E``.
 
-    z is normal, E exponential. The mean is ``alpha + mean_delay_s``: sigma spreads the present latency, and
-    ``mean_delay_s`` adds the time in queues. Messages may overtake each other. Only the event simulator models this.
+    alpha is the latency of the route, z standard normal, E standard exponential. The mean is ``alpha + mean_delay_s``:
+    sigma spreads alpha, and ``mean_delay_s`` adds the time in queues. Messages may overtake each other. Only the event
+    simulator models random latencies.
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
@@ -141,16 +142,16 @@ class LatencyJitter:
             check_at_least_0(f"latency_jitter.{field}", getattr(self, field))
 
     def delay(self, topology: Topology, rng: np.random.Generator) -> Callable[[int, int], float]:
-        """Return a function of sender and receiver that draws the lateness of the next message, in seconds.
+        """Return a function ``delay(sender, receiver)`` that draws the seconds by which the next message is late.
 
-        `run_events` calls it once per message in turn: ``delay(sender, receiver)``.
+        `run_events` calls this function once per message in turn.
 
         Args:
             topology: topology with the latencies.
             rng: random generator of the draws.
         """
         factors: list[float] = []
-        added: list[float] = []
+        queue_delays_s: list[float] = []
 
         @cache
         def latency_s(sender: int, receiver: int) -> float:
@@ -158,9 +159,8 @@ class LatencyJitter:
 
         def delay(sender: int, receiver: int) -> float:
             if not factors:
-                z, e = rng.standard_normal(DRAWS_AT_ONCE), rng.standard_exponential(DRAWS_AT_ONCE)
-                factors.extend(lognormal_factors(self.sigma, z).tolist())
-                added.extend((self.mean_delay_s * e).tolist())
-            return latency_s(sender, receiver) * (factors.pop() - 1) + added.pop()
+                factors.extend(lognormal_factors(self.sigma, rng.standard_normal(BATCH)).tolist())
+                queue_delays_s.extend((self.mean_delay_s * rng.standard_exponential(BATCH)).tolist())
+            return latency_s(sender, receiver) * (factors.pop() - 1) + queue_delays_s.pop()
 
         return delay

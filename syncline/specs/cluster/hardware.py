@@ -11,7 +11,7 @@ from pydantic import Field, InstanceOf
 
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
-from syncline.costmodel.numerics.measured_times import MeasuredTimes, read_times
+from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point, read_times
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
@@ -138,7 +138,7 @@ def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
         check_file(Path(source), path)
         return read_times(Path(source), kind, gpu, path)
     try:
-        points = tuple((int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in source)
+        points = tuple(Point(int(ranks), float(nbytes), float(seconds)) for ranks, nbytes, seconds in source)
     except (TypeError, ValueError):
         raise SpecError(path, source, "a .csv file, or a list of [ranks, bytes, seconds]") from None
     return MeasuredTimes(kind, points)

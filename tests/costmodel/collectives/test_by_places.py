@@ -9,7 +9,7 @@ import pytest
 
 from syncline.costmodel import Link, Matrix, collective_s, wire_bytes
 from syncline.costmodel.collectives.table import ALGORITHMS, OF_DIRECT, OF_PLACES, candidates_on
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network import ring_order as orders
 from syncline.costmodel.network.places import places_on, ring_text
 from syncline.costmodel.network.ring_order import narrowest_line, ring_order
@@ -183,7 +183,7 @@ def test_bytes_sent_are_those_counted(name, sizes):
 @pytest.mark.parametrize("nbytes", [1e3, 1e9])
 def test_auto_takes_the_fastest_of_its_candidates(kind, nbytes):
     network = matrix((2, 2, 1))
-    priced = carried(kind, np.array([5]), nbytes, network, "auto", otherwise=simulated_s)
+    priced = collective_prices(kind, np.array([5]), nbytes, network, "auto", timer=simulated_s)
     times = {name: simulated_s(kind, 5, nbytes, network, name)[0] for name in candidates_on(kind, network, 5)}
     assert float(priced.seconds[0]) == min(times.values()) == times[priced.names[0]]
     if kind == "all_reduce":
@@ -203,7 +203,7 @@ def test_a_training_s_clock_takes_what_auto_costs(group):
     ]
     if group is None:
         expected = float(
-            carried("all_reduce", np.array([workers]), 1e8, network, "auto", otherwise=simulated_s).seconds[0]
+            collective_prices("all_reduce", np.array([workers]), 1e8, network, "auto", timer=simulated_s).seconds[0]
         )
         np.testing.assert_allclose(walls, expected, rtol=1e-9)
     else:

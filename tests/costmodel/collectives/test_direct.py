@@ -9,7 +9,7 @@ import pytest
 
 from syncline.costmodel import HivemindCosts, Link, Matrix, best_algorithm, collective_s, wire_bytes
 from syncline.costmodel.collectives.policies import all_by_library
-from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.table import default_algorithm
 from syncline.sim import collective_finish_s
 from syncline.sim.collectives.rounds import rounds, sent_bytes
 from syncline.sim.lockstep.routed import Contention
@@ -75,7 +75,7 @@ def test_lockstep_follows_the_events_where_it_can(per, starts_s):
 def test_software_comes_before_the_slowest_line(workers, per):
     costs = HivemindCosts(call_s=3.0, peer_s=0.5, byte_s=1e-8)
     fast = lines(Link(1e-3, 1e9), Link(1e-3, 1e9), (1,) * workers, per=per, hivemind=costs)
-    assert first_on("all_reduce", fast) == "direct" and first_on("all_gather", fast) == "ring"
+    assert default_algorithm("all_reduce", fast) == "direct" and default_algorithm("all_gather", fast) == "ring"
     assert not all_by_library(None, fast) and all_by_library({"all_gather": "gloo-ring"}, fast) is False
     before_s = 3.0 + (workers - 2) * (0.5 + 1e-8 * 1e8 / workers)
     # Inside a fast network the software handles a connection's bytes more slowly than its line, or than its share.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import COLLECTIVES, Exchange, Link, NcclCosts, Tcp, collective_s, mean_step
 from syncline.costmodel.collectives.table import ALGORITHMS, OF_GLOO, OF_NCCL
-from syncline.costmodel.collectives.tcp_slow_start import collective_opening_s, opening_connections, opening_of
+from syncline.costmodel.collectives.tcp_slow_start import collective_opening, collective_opening_s, opening_connections
 from syncline.costmodel.network.link import star
 
 FAR = Link(25e-3, 125e6, tcp=Tcp(window_bytes=8 * 2**20))
@@ -63,7 +63,7 @@ def test_the_table_of_timeouts_is_the_form(which: tuple[str, str], workers: int,
     seconds = collective_opening_s(kind, workers, nbytes, FAR, name, idle_s)
     assert seconds >= 0
     for network in (FAR, star(FAR, workers)):
-        opening = opening_of(kind, workers, nbytes, network, name)
+        opening = collective_opening(kind, workers, nbytes, network, name)
         told = 0.0 if opening is None else opening.after_s(np.array([idle_s]))[0]
         assert told == pytest.approx(float(seconds), abs=1e-12)
     count, on_each = opening_connections(kind, workers, nbytes, name)
@@ -73,7 +73,7 @@ def test_the_table_of_timeouts_is_the_form(which: tuple[str, str], workers: int,
 def test_windows_that_are_small_enough_or_no_tcp_cost_nothing() -> None:
     for link in (replace(FAR, tcp=None), replace(FAR, tcp=Tcp(slow_start=False)), replace(FAR, latency_s=1e-6)):
         assert collective_opening_s("all_reduce", 4, 1e8, link, "ring", 60.0) == 0
-        assert opening_of("all_reduce", 4, 1e8, star(link, 4), "ring") is None
+        assert collective_opening("all_reduce", 4, 1e8, star(link, 4), "ring") is None
     unequal = star([FAR, replace(FAR, tcp=None)], 2)
     assert unequal.tcp is None
 

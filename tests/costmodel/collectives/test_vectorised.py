@@ -11,7 +11,7 @@ from syncline.costmodel import NETWORKS, Level, Link, MultiLevel, TwoLevel, coll
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.policies import algorithm_for
 from syncline.costmodel.collectives.table import COLLECTIVES, algorithm_name
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.link import stacked_links
 from syncline.errors import SpecError
 from tests.sim.strategies import joined_workers, rules
@@ -29,9 +29,9 @@ WANTED = (None, "auto", "nccl", "gloo", "ring", "tree", "recursive-doubling")
 
 def told(kind, workers, sizes, networks, network, wanted, rule):
     """Seconds and names, a row per number of workers."""
-    one = carried(kind, np.array(workers)[:, None], np.array(sizes)[:, None], network, wanted, rule)
+    one = collective_prices(kind, np.array(workers)[:, None], np.array(sizes)[:, None], network, wanted, rule)
     shape = len(workers), len(networks)
-    names = np.array(one.names)[np.broadcast_to(one.chosen, shape)]
+    names = np.array(one.names)[np.broadcast_to(one.name_index, shape)]
     return np.broadcast_to(one.seconds, shape), names
 
 
@@ -63,13 +63,15 @@ def test_nodes_of_many_numbers_of_workers(wanted):
     network = TwoLevel(4, Link(1e-6, 1e11), Link(1e-5, 1e10), name="nodes")
     if wanted is None:
         with pytest.raises(NoClosedForm):
-            carried("all_reduce", np.array([8, 16]), 1e6, network)
+            collective_prices("all_reduce", np.array([8, 16]), 1e6, network)
         return
     for counts in ([8, 16, 12, 8], [8, 4, 2, 1]):  # full nodes at once, and others
         for rule in ("eager", "rendezvous"):
             for sizes in (1e3, np.array([1e8, 1e7, 1e6, 1e5])):
-                one = carried("all_reduce", np.array(counts), sizes, network, wanted, rule)
-                each = zip(counts, np.broadcast_to(sizes, 4), one.seconds, one.chosen + 0 * one.seconds, strict=True)
+                one = collective_prices("all_reduce", np.array(counts), sizes, network, wanted, rule)
+                each = zip(
+                    counts, np.broadcast_to(sizes, 4), one.seconds, one.name_index + 0 * one.seconds, strict=True
+                )
                 for count, size, seconds, chosen in each:
                     expected_s, name = alone("all_reduce", count, size, network, wanted, rule)
                     assert (seconds, one.names[int(chosen)]) == (pytest.approx(expected_s, rel=1e-12), name)
@@ -77,18 +79,18 @@ def test_nodes_of_many_numbers_of_workers(wanted):
 
 def test_half_duplex_links_have_another_choice_for_powers_of_two():
     half = Link(1e-3, 1e8, duplex="half")
-    one = carried(
+    one = collective_prices(
         "all_reduce", np.array([[7], [8]]), 1e3, stacked_links([half, Link(1e-6, 1e8, duplex="half")]), "auto"
     )
     for i, count in enumerate([7, 8]):
         for j, link in enumerate([half, Link(1e-6, 1e8, duplex="half")]):
             expected_s, name = alone("all_reduce", count, 1e3, link, "auto", "eager")
-            assert (one.seconds[i, j], one.names[one.chosen[i, j]]) == (expected_s, name)
+            assert (one.seconds[i, j], one.names[one.name_index[i, j]]) == (expected_s, name)
 
 
 def test_a_preset_and_a_single_number_are_settings_too():
     link = NETWORKS["10gbe"].network
-    one = carried("all_gather", np.array([8]), 1e6, link)
+    one = collective_prices("all_gather", np.array([8]), 1e6, link)
     assert (one.seconds, one.names) == (collective_s("all_gather", 8, 1e6, link), ("ring",))
 
 
@@ -101,25 +103,27 @@ def test_somebody_else_is_asked_where_there_is_no_closed_form():
         asked.append((workers, network.latency_s, name))
         return 7.0, "told"
 
-    one = carried("all_reduce", np.array([[3], [4]]), 1e3, stacked_links(links), "rabenseifner", "eager", otherwise)
+    one = collective_prices(
+        "all_reduce", np.array([[3], [4]]), 1e3, stacked_links(links), "rabenseifner", "eager", otherwise
+    )
     assert asked == [(3, link.latency_s, "rabenseifner") for link in links]
-    ways = np.array(one.ways)[np.broadcast_to(one.known_by, (2, 2))]
+    ways = np.array(one.sources)[np.broadcast_to(one.source_index, (2, 2))]
     assert ways.tolist() == [["told", "told"], ["closed form", "closed form"]]
     assert one.seconds[0].tolist() == [7.0, 7.0]
     for j, link in enumerate(links):
         assert one.seconds[1, j] == collective_s("all_reduce", 4, 1e3, link, "rabenseifner")
     with pytest.raises(NoClosedForm):
-        carried("all_reduce", np.array([[3], [4]]), 1e3, stacked_links(links), "rabenseifner")
+        collective_prices("all_reduce", np.array([[3], [4]]), 1e3, stacked_links(links), "rabenseifner")
 
 
 def test_levels_whose_outermost_is_open_are_priced_at_once():
     network = MultiLevel((Level(2, Link(1e-6, 1e11)), Level(3, Link(1e-5, 1e10), 1), Level(None, Link(1e-3, 1e9), 1)))
     for wanted in ("auto", "hierarchical"):
         for counts in ([12, 60, 24], [12, 6, 2]):
-            one = carried("all_reduce", np.array(counts), 1e6, network, wanted)
+            one = collective_prices("all_reduce", np.array(counts), 1e6, network, wanted)
             for i, count in enumerate(counts):
                 expected_s, name = alone("all_reduce", count, 1e6, network, wanted, "eager")
-                chosen = np.broadcast_to(one.chosen, (3,))[i]
+                chosen = np.broadcast_to(one.name_index, (3,))[i]
                 assert (one.seconds[i], one.names[chosen]) == (pytest.approx(expected_s, rel=1e-12), name)
 
 
@@ -132,10 +136,10 @@ def test_any_network_is_priced_as_alone(joined, size, rule):
             expected_s, name = alone("all_reduce", workers, size, network, wanted, rule)
         except NoClosedForm:
             with pytest.raises(NoClosedForm):
-                carried("all_reduce", np.array([workers]), size, network, wanted, rule)
+                collective_prices("all_reduce", np.array([workers]), size, network, wanted, rule)
             continue
         except SpecError:
             continue
-        one = carried("all_reduce", np.array([workers]), size, network, wanted, rule)
-        chosen = int(np.ravel(one.chosen)[0])
+        one = collective_prices("all_reduce", np.array([workers]), size, network, wanted, rule)
+        chosen = int(np.ravel(one.name_index)[0])
         assert (np.ravel(one.seconds)[0], one.names[chosen]) == (pytest.approx(expected_s, rel=1e-12), name)

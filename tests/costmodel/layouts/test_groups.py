@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import HIERARCHICAL, Link, Matrix, NoClosedForm, Sites, TwoLevel, collective_s
-from syncline.costmodel.collectives.closed_prices import PricedMany
+from syncline.costmodel.collectives.closed_prices import CollectivePrices
 from syncline.costmodel.collectives.hierarchical import level_sizes
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.groups import message_s, outermost_level
 from syncline.costmodel.network.topology import among, topology
 from syncline.costmodel.traffic.call import Call, groups_like
@@ -27,14 +27,18 @@ SMALL = network({
 })  # fmt: skip
 
 
-def group_carried(kind: str, ranks: range, workers: int, n: float, on: object, wanted: str | None = None) -> PricedMany:
+def group_carried(
+    kind: str, ranks: range, workers: int, n: float, on: object, algorithms: str | None = None
+) -> CollectivePrices:
     """Of a group's collective."""
-    return carried(kind, np.array([workers]), n, on, wanted, groups=[ranks])  # type: ignore[arg-type]
+    return collective_prices(kind, np.array([workers]), n, on, algorithms, groups=[ranks])  # type: ignore[arg-type]
 
 
-def seconds(kind: str, ranks: range, workers: int, n: float, on: object = SMALL, wanted: str | None = "auto") -> float:
+def seconds(
+    kind: str, ranks: range, workers: int, n: float, on: object = SMALL, algorithms: str | None = "auto"
+) -> float:
     """Of a group's collective."""
-    return np.asarray(group_carried(kind, ranks, workers, n, on, wanted).seconds).item()
+    return np.asarray(group_carried(kind, ranks, workers, n, on, algorithms).seconds).item()
 
 
 def played_s(kind: str, part: range, n: float) -> float:
@@ -46,7 +50,7 @@ def played_s(kind: str, part: range, n: float) -> float:
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("part", [range(2), range(0, 8, 4)])
 def test_a_level_s_groups_take_what_happens(kind: str, part: range) -> None:
-    assert seconds(kind, part, 8, 1e6, wanted="ring") == pytest.approx(played_s(kind, part, 1e6), rel=1e-9)
+    assert seconds(kind, part, 8, 1e6, algorithms="ring") == pytest.approx(played_s(kind, part, 1e6), rel=1e-9)
 
 
 def test_three_levels_take_what_their_levels_do_one_after_another() -> None:
@@ -61,7 +65,7 @@ def test_three_levels_take_what_their_levels_do_one_after_another() -> None:
     )
     assert seconds("reduce_scatter", everybody, 8, n) == pytest.approx(scattered, rel=1e-9)
     whole = collective_s("all_reduce", 8, n, SMALL, "hierarchical")
-    assert seconds("all_reduce", everybody, 8, n, wanted="hierarchical") == pytest.approx(whole, rel=1e-12)
+    assert seconds("all_reduce", everybody, 8, n, algorithms="hierarchical") == pytest.approx(whole, rel=1e-12)
 
 
 def test_groups_share_what_leaves_a_site() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import GlooCosts, Link, NcclCosts, Sites, TwoLevel, collective_s
-from syncline.costmodel.collectives.table import first_on
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.table import default_algorithm
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.slowdown import slow_down
 from syncline.sim import collective_finish_s
 from syncline.specs.cluster.networks import network, network_fields
@@ -41,7 +41,7 @@ STARS = {
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "broadcast"])
 def test_several_equal_links_are_one_link(star, costs, kind):
     made, link = network(STARS[star](costs)), network({**LINE, **costs})
-    assert first_on(kind, made) == first_on(kind, link)
+    assert default_algorithm(kind, made) == default_algorithm(kind, link)
     assert network(network_fields(made)) == made
     done_s = collective_finish_s(kind, 4, 4e7, link, evaluator="events")
     for evaluator in ("events", "auto"):
@@ -63,7 +63,7 @@ def test_an_uplink_with_costs_makes_them_the_network_s():
 def test_a_group_inside_a_node_is_carried_by_the_library():
     costs = NcclCosts(channels=1, call_s=1e-3)
     made = TwoLevel(4, Link(1e-5, 1e10), Link(1e-3, 1e9, nccl=costs))
-    inside = carried("all_reduce", np.array([8]), 1e9, made, groups=[range(4)])
+    inside = collective_prices("all_reduce", np.array([8]), 1e9, made, groups=[range(4)])
     assert inside.names == ("nccl-ring",)
     expected = collective_s("all_reduce", 4, 1e9, replace(made.inner, nccl=costs))
     assert inside.seconds.item() == pytest.approx(float(expected))

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import HARDWARE
-from syncline.costmodel.numerics.measured_times import MeasuredTimes, nvlink_all_reduce, read_times
+from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point, nvlink_all_reduce, read_times
 from syncline.errors import SpecError
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 
-TABLE = MeasuredTimes("all_reduce", ((2, 1e3, 1e-3), (2, 1e5, 1e-2), (4, 1e3, 2e-3), (4, 1e5, 4e-2)))
+TABLE = MeasuredTimes(
+    "all_reduce", (Point(2, 1e3, 1e-3), Point(2, 1e5, 1e-2), Point(4, 1e3, 2e-3), Point(4, 1e5, 4e-2))
+)
 
 
 def test_measured_points_are_told_as_they_are():

@@ -27,7 +27,7 @@ def test_inside_it_is_the_printed_law() -> None:
 
 
 def test_what_is_not_given_is_as_the_fit_has_it() -> None:
-    whole = predicted_loss(TrainingAtScale("diloco", 1.3e9)).trained
+    whole = predicted_loss(TrainingAtScale("diloco", 1.3e9)).training
     assert (whole.tokens, whole.period, whole.replicas) == (26e9, 30, 1)
 
 
@@ -134,9 +134,14 @@ def test_relative_losses_are_closer_than_losses(used: str, at_least: int) -> Non
     held = 0
     for one in printed_losses("charles-2025", "diloco", used):
         told = relative_loss(TrainingAtScale("diloco", one.parameters, replicas=one.replicas), extrapolate=True)
-        assert told.low is not None and told.high is not None and told.of.low is not None and told.of.high is not None
+        assert (
+            told.low is not None
+            and told.high is not None
+            and told.prediction.low is not None
+            and told.prediction.high is not None
+        )
         held += told.low < one.loss / ddp[one.parameters] < told.high
-        assert told.high / told.low < told.of.high / told.of.low
+        assert told.high / told.low < told.prediction.high / told.prediction.low
     assert held >= at_least
 
 
@@ -179,7 +184,7 @@ def test_tokens_beyond_are_refused_unless_asked_for() -> None:
     with pytest.raises(SpecError, match="parameters: got 7000000000"):
         tokens_for_loss(2.2, TrainingAtScale("diloco", 7e9, replicas=2))
     reached = tokens_for_loss(2.2, TrainingAtScale("diloco", 7e9, replicas=2), extrapolate=True)
-    assert reached.at.extrapolation and reached.at.loss == pytest.approx(2.2)
+    assert reached.prediction.extrapolation and reached.prediction.loss == pytest.approx(2.2)
     with pytest.raises(SpecError, match=r"target_loss: got 1\.2; expected a loss between 1\.88"):
         tokens_for_loss(1.2, TrainingAtScale("ddp-adam", 7e9), "chinchilla", extrapolate=True)
 

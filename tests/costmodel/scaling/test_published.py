@@ -129,7 +129,7 @@ def test_errors_of_fits_hold_the_losses_that_they_were_made_of() -> None:
         if fit.family.startswith(("charles", "douillard")):
             losses = printed_losses(fit.family, fit.methods[0])
             if (span := fit.seen.get("replicas")) is not None:
-                losses = [one for one in losses if span.beyond(one.replicas) == 1]
+                losses = [one for one in losses if span.factor_outside(one.replicas) == 1]
             ratios = [one.loss / fit.law.value(one.setting) for one in losses]
             held = sum(fit.within.low <= ratio <= fit.within.high for ratio in ratios)
             assert held >= 0.9 * len(ratios)
@@ -180,4 +180,4 @@ def test_the_form_of_two_terms() -> None:
 
 def test_a_span_says_by_which_factor_a_value_is_out() -> None:
     assert str(SeenRange(20, 20)) == "20" and str(SeenRange(35e6, 2.4e9)) == "35,000,000 to 2,400,000,000"
-    assert SeenRange(2, 4).beyond(1) == 0.5
+    assert SeenRange(2, 4).factor_outside(1) == 0.5

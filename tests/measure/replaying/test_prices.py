@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import NETWORKS, Link, collective_s
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.measure.recording.record import Started
 from syncline.measure.replaying.replay import group_price
@@ -29,7 +29,7 @@ def test_a_group_has_the_price_of_projections(kind: str, wanted: str | None) -> 
         (NODES, range(1, 64, 4), range(0, 64, 4)),
         (NETWORKS["dgx-h100-superpod"].network, range(3, 64, 8), range(0, 64, 8)),
     ):
-        priced = carried(kind, np.array([64]), 1e6, network, wanted, groups=[first])
+        priced = collective_prices(kind, np.array([64]), 1e6, network, wanted, groups=[first])
         assert group_price(network, 64, wanted)(started(kind, 1_000_000, ranks)) == priced.seconds.item()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel import HivemindCosts
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.regions import AWS_PAIRS
 from syncline.measure.validation.cluster_files import COLLECTIVES
 from syncline.sim.clocks.simulated import simulated_s
@@ -40,7 +40,7 @@ def averaging_s(row: Mapping[str, str], costs: HivemindCosts | bool = True) -> f
     places = {f"gc-{name}": int(row[f"machines_{name}"]) for name in ("us", "eu") if int(row[f"machines_{name}"])}
     made = network({"sites": places, "hivemind": costs})
     nbytes, workers = HALF_BYTES * float(row["parameters"]), np.array([sum(places.values())])
-    return float(np.asarray(carried("all_reduce", workers, nbytes, made, otherwise=simulated_s).seconds).item())
+    return float(np.asarray(collective_prices("all_reduce", workers, nbytes, made, timer=simulated_s).seconds).item())
 
 
 def averaging_errors() -> list[Error]:

@@ -146,7 +146,7 @@ def test_networks_are_those_of_the_settings():
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
     """A network of three places of different sizes, offered as the command does."""
-    monkeypatch.setattr(settings_module, "GIVEN_NETWORKS", {})
+    monkeypatch.setattr(settings_module, "OFFERED_NETWORKS", {})
     rates = {("us", "eu"): "210 Mbit/s", ("us", "asia"): "134 Mbit/s", ("eu", "asia"): "76 Mbit/s"}
     lines = [{"from": a, "to": b, "bandwidth": rate, "latency": "0.1 s"} for (a, b), rate in rates.items()]
     inside = {"bandwidth": "6.9 Gbit/s", "latency": "350 us"}

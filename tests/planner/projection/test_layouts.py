@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import syncline as sl
 from syncline.cli.application import app
 from syncline.costmodel import HARDWARE, MODELS, collective_s
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.own_tensors import worker_tensors
 from syncline.errors import SpecError
@@ -62,7 +62,7 @@ def test_a_replica_of_a_site_sends_its_own_part_over_the_line() -> None:
     across, inside = range(0, 64, 32), range(0, 32, 8)
 
     def seconds(kind: str, ranks: range, n: float) -> float:
-        return carried(kind, np.array([64]), n, TWO.network, "auto", groups=[ranks]).seconds.item()  # type: ignore[union-attr]
+        return collective_prices(kind, np.array([64]), n, TWO.network, "auto", groups=[ranks]).seconds.item()  # type: ignore[union-attr]
 
     sums_s = seconds("all_reduce", across, own) + seconds("all_gather", inside, own)  # fp32, a quarter each
     every_step = diloco["communication_s"] - sums_s * 332 / 9984
@@ -148,7 +148,7 @@ def test_shared_gradients_are_held_and_sent() -> None:
     assert told["gradients"]["weights_bytes"] == told["optimizer"]["weights_bytes"] == n
     # three scatters of n more, of one for each micro-batch; in full two gathers of each in place of one
     scatter_s, gather_s = (
-        carried(kind, np.array([64]), size, TWO.network, "ring", groups=[range(32)]).seconds.item()  # type: ignore[union-attr]
+        collective_prices(kind, np.array([64]), size, TWO.network, "ring", groups=[range(32)]).seconds.item()  # type: ignore[union-attr]
         for kind, size in (("reduce_scatter", n), ("all_gather", n / 32))
     )
     took = {one: row["communication_s"] for one, row in told.items()}

@@ -10,7 +10,7 @@ import pytest
 from syncline.costmodel import Link
 from syncline.errors import SynclineError
 from syncline.sim import Call, Clock, clock
-from syncline.sim.clocks.failing import IDLE, failing_clock
+from syncline.sim.clocks.failing import FAILURES, failing_clock
 from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.roster import FailingGroup
 from syncline.sim.failures.work import CheckpointTimes
@@ -48,7 +48,7 @@ def test_by_hand() -> None:
     assert (told.failed.interruptions, told.failed.lost_steps) == (1, 2)
     assert told.failed.lost_s == pytest.approx(2 * 2.25, abs=1e-6)
     assert told.failed.down_s == pytest.approx(2 * 1.5) and told.failed.restart_s == pytest.approx(2 * 2.5)
-    shown = told.timeline[(told.timeline.stream == IDLE) & (told.timeline.worker == 0)]
+    shown = told.timeline[(told.timeline.stream == FAILURES) & (told.timeline.worker == 0)]
     spans = zip(shown.what.tolist(), shown.start_s.tolist(), shown.end_s.tolist(), strict=True)
     assert [(what, round(start, 3), round(end, 3)) for what, start, end in spans] == [
         ("checkpoint", 3.0, 3.25), ("lost", 3.25, 5.5), ("down", 5.5, 7.0), ("restart", 7.0, 9.5),
@@ -60,7 +60,7 @@ def test_spans_of_steps_end_when_their_steps_do_and_none_of_a_stream_overlap() -
     base = undisturbed(compute_s=np.random.default_rng(1).uniform(1, 2, (10, 2)))
     told = failing([Outage(5.5, 1, 2, 7.0), Outage(14.0, 0, 1, 14.0)], of=base)
     assert (np.diff(told.step_end_s) > 0).all()
-    own = told.timeline[told.timeline.stream != IDLE]
+    own = told.timeline[told.timeline.stream != FAILURES]
     assert own.duration_s == pytest.approx(base.timeline.duration_s)
     assert np.nanmax(own.step_end_s, axis=1) == pytest.approx(told.step_end_s)
     for worker in range(2):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Exchange, Link, Sites, TwoLevel, mean_step
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.traffic.call import groups_like
 from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError
@@ -216,7 +216,7 @@ def test_groups_on_nodes_take_the_time_of_projections(kind, algorithm, first):
     """Inside a node, over nodes level by level, and between the nodes alone; all such groups send at once."""
     nodes = TwoLevel(4, Link(1e-6, 1e9), Link(2e-6, 1e8))
     calls = [Call(0, kind, 1e6, group) for group in groups_like(first, 16)]
-    priced = carried(kind, np.array([16]), 1e6, nodes, algorithm, groups=[first])
+    priced = collective_prices(kind, np.array([16]), 1e6, nodes, algorithm, groups=[first])
     assert clock(calls, 0.0, nodes, 16, 1, algorithm=algorithm).wall_s == pytest.approx(priced.seconds.item(), rel=1e-9)
 
 

@@ -13,10 +13,10 @@ from syncline.costmodel.network.topology import topology
 from syncline.sim import collective_finish_s, rounds, rounds_finish_s
 from syncline.sim.lockstep.maps import CollectiveMaps
 from syncline.sim.lockstep.recurrences import RULES, Ports, run_routed
-from syncline.sim.lockstep.routed import RoutedRounds, RoutedSequence, routed_rounds
+from syncline.sim.lockstep.routed import Key, RoutedRounds, RoutedSequence, routed_rounds
 from tests.sim.strategies import collectives_anywhere
 
-KEY = ("all_reduce", 1e6, "rabenseifner")
+KEY = Key("all_reduce", 1e6, "rabenseifner")
 
 
 @settings(deadline=None)
@@ -39,7 +39,7 @@ def test_equal_topologies_share_them():
     assert routed_rounds(KEY, one) is routed_rounds(KEY, other)
     links[3] = Link(1.0, 1e9)
     assert routed_rounds(KEY, topology(links, 8)) is not routed_rounds(KEY, one)
-    assert routed_rounds(("all_reduce", 2e6, "rabenseifner"), one) is not routed_rounds(KEY, one)
+    assert routed_rounds(KEY._replace(nbytes=2e6), one) is not routed_rounds(KEY, one)
 
 
 def test_two_trainings_share_them():

@@ -11,7 +11,7 @@ import simpy
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.hierarchical import inner_sizes
-from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.table import default_algorithm
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.costmodel.network.topology import Topology
 from syncline.errors import SynclineError
@@ -345,7 +345,7 @@ class WorkerProgram:
         named = collective.algorithm is not None or collective.rounds is not None
         over = self.simulation.over
         if over.gloo is not None and not named:
-            collective = replace(collective, algorithm=first_on(collective.kind, over))
+            collective = replace(collective, algorithm=default_algorithm(collective.kind, over))
         active = self.simulation.active_collective(self.worker, collective)
         last = self.last.get(collective.stream)
         mine = self.queued[collective.key] = QueuedCollective(self.simulation, self.worker, collective, active)

@@ -16,7 +16,8 @@ from syncline.sim import run_events
 from syncline.sim.pipelines import array_pipeline as module
 from syncline.sim.pipelines.array_pipeline import array_timeline
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
-from syncline.sim.pipelines.run import pipeline_programs, report, run_pipeline
+from syncline.sim.pipelines.report import report
+from syncline.sim.pipelines.run import pipeline_programs, run_pipeline
 from syncline.sim.pipelines.schedules import PipelineTask, schedule
 from tests.sim.pipelines.schedules import NAMES, chunks_of, made_of
 

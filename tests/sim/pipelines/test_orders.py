@@ -41,9 +41,9 @@ def test_whole_orders_pass_and_others_do_not(name, stages, microbatches):
     made = made_of(name, stages, microbatches)
     check_orders(made, stages)
     kinds, numbers = len(made.kinds), np.array(made.orders.numbers)
-    assert made.orders.are_whole(kinds)
+    assert made.orders.are_complete(kinds)
     for wrong in (numbers[:, ::-1], numbers[:, :-1], np.where(numbers == 0, numbers.max(), numbers)):
-        assert not Orders(wrong, made.orders.numbering).are_whole(kinds)
+        assert not Orders(wrong, made.orders.numbering).are_complete(kinds)
 
 
 def test_sixteen_thousand_microbatches():

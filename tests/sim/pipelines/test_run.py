@@ -16,7 +16,8 @@ from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
-from syncline.sim.pipelines.run import report, run_pipeline, task_spans
+from syncline.sim.pipelines.report import report, task_spans
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import PipelineTask, schedule, schedule_kind
 from tests.sim.pipelines.schedules import FLUSHING, NAMES, made_of
 

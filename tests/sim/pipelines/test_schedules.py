@@ -8,7 +8,8 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.pipeline.closed_form import bubble, pipeline_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
-from syncline.sim.pipelines.run import report, run_pipeline
+from syncline.sim.pipelines.report import report
+from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, schedule
 from syncline.sim.pipelines.schedules.kinds import zb_h1
 from tests.sim.pipelines.schedules import IN_ORDER, ROWS, chunks_of, made_of

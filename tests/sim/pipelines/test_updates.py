@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link, NcclCosts, collective_s
-from syncline.costmodel.collectives.table import first_on
+from syncline.costmodel.collectives.table import default_algorithm
 from syncline.costmodel.pipeline.averaging import AVERAGINGS, averaging_calls
 from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.errors import SpecError
@@ -35,7 +35,7 @@ def test_without_messages_an_update_is_flushes_averaging_and_its_time(
     found_s = update_end_s(
         made, stages, replicas=replicas, gradient_bytes=[nbytes] * stages, averaging=averaging, update_s=update_s
     )
-    calls = [(kind, algorithm or first_on(kind, LINE)) for kind, algorithm in averaging_calls(averaging)]
+    calls = [(kind, algorithm or default_algorithm(kind, LINE)) for kind, algorithm in averaging_calls(averaging)]
     averaged_s = sum(float(collective_s(kind, replicas, nbytes, LINE, algorithm)) for kind, algorithm in calls)
     expected_s = flushes * pipeline_s(name, stages, 4, 1.0, 2.0) + averaged_s + update_s
     assert found_s == pytest.approx(expected_s, rel=1e-9)

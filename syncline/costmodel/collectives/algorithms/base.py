@@ -51,6 +51,7 @@ class RoundTable(Sequence[Round]):
 
     @cached_property
     def _rounds(self) -> tuple[Round, ...]:
+        """Return all rounds as `Round` objects."""
         ends = self.first.tolist()
         return tuple(
             Round(self.senders[begin:end], self.receivers[begin:end], nbytes)
@@ -60,8 +61,8 @@ class RoundTable(Sequence[Round]):
     def __len__(self) -> int:
         return len(self.nbytes)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self._rounds[at]
+    def __getitem__(self, index: Any) -> Any:
+        return self._rounds[index]
 
     def __iter__(self) -> Iterator[Round]:
         return iter(self._rounds)
@@ -94,17 +95,17 @@ class Algorithm:
 
 
 def tree_depth(workers: IntOrArray) -> IntOrArray:
-    """Return L = ceil(log2 P), exactly: the number of binary digits of P - 1."""
+    """Return L = ceil(log2 P), the depth of a binomial tree of P workers, exactly: the binary digits of P - 1."""
     return np.frexp(np.subtract(workers, 1))[1].astype(np.int64)
 
 
 def doublings(workers: IntOrArray) -> IntOrArray:
-    """Return l = log2 Q, exactly: one less than the number of binary digits of P."""
+    """Return l = floor(log2 P), exactly: one less than the number of binary digits of P."""
     return np.frexp(workers)[1].astype(np.int64) - 1  # int32 would overflow in a product with bytes
 
 
 def folds(workers: IntOrArray) -> IntOrArray:
-    """Return 2 f, the number of rounds for the workers beyond Q, fold and result: 0 for a power of two, else 2."""
+    """Return 2 f, the rounds for workers beyond a power of two, one in and one out: 0 for a power of two, else 2."""
     return 2 * (tree_depth(workers) - doublings(workers))
 
 
@@ -113,41 +114,41 @@ def largest_power(workers: int) -> int:
     return 1 << (workers.bit_length() - 1)
 
 
-def of_part(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return n (P - 1)/P, the bytes of all parts but the worker's."""
+def other_parts_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return n (P - 1)/P, the bytes of all but one of P equal parts of n bytes."""
     return nbytes * ((workers - 1) / workers)
 
 
-def of_part_twice(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return 2 n (P - 1)/P, twice the bytes of all parts but the worker's."""
+def other_parts_bytes_twice(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return 2 n (P - 1)/P, twice the bytes of all but one of P equal parts of n bytes."""
     return nbytes * (2 * (workers - 1) / workers)
 
 
-def of_others(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return n (P - 1), the bytes of all other workers."""
+def other_workers_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return n (P - 1), the bytes that all other workers contribute, n each."""
     return nbytes * (workers - 1)
 
 
-def backwards(of: Iterable[Round]) -> Iterator[Round]:
+def reversed_rounds(rounds: Iterable[Round]) -> Iterator[Round]:
     """Yield the rounds in reverse order, with senders and receivers exchanged."""
-    for senders, receivers, nbytes in tuple(of)[::-1]:
+    for senders, receivers, nbytes in tuple(rounds)[::-1]:
         yield Round(receivers, senders, nbytes)
 
 
 def doubling_rounds(power: int, nbytes: float, growth: int) -> Iterator[Round]:
-    """Yield exchanges at distances 1, 2, 4, ... among a power of two of workers.
+    """Yield exchanges at distances 1, 2, 4, ... among ``power`` workers, a power of two.
 
-    The bytes of a message grow by the factor ``growth`` from round to round.
+    A message of the first round has ``nbytes``, one of each later round ``growth`` times the bytes of the round before.
     """
     worker = np.arange(power)
-    for k in range(power.bit_length() - 1):
-        yield Round(worker, worker ^ 2**k, float(nbytes * growth**k))
+    for step in range(power.bit_length() - 1):
+        yield Round(worker, worker ^ 2**step, float(nbytes * growth**step))
 
 
 def folded_rounds(workers: int, nbytes: float, among_power: Iterable[Round], back: RankArray) -> Iterator[Round]:
-    """Yield the rounds among Q workers, with a round before and after them for the workers beyond Q.
+    """Yield the rounds ``among_power`` of the first Q of P workers, and a round before and after for the others.
 
-    Worker Q + i sends to i in the first round, and receives from ``back[i]`` in the last round.
+    Worker Q + i sends n bytes to worker i in the first round, and receives n from ``back[i]`` in the last round.
     """
     beyond = np.arange(len(back), workers)
     if len(beyond):

@@ -5,6 +5,7 @@ Half of the bytes goes up and down each tree, without chunks: a worker receives 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -13,9 +14,9 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
-    backwards,
     doublings,
-    of_part_twice,
+    other_parts_bytes_twice,
+    reversed_rounds,
     tree_depth,
 )
 from syncline.costmodel.numerics.arrays import IntOrArray
@@ -48,33 +49,30 @@ def parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
 def reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the (child, parent) messages of each round of a reduction up both trees.
 
-    In every round, workers that have received from all their children send, the deepest first. No worker sends or
-    receives twice in a round.
+    In every round, workers that have received from all their children send to their parents, the deepest first. No
+    worker sends or receives twice in a round.
 
     Source: the trees are those of P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast,
     reduction and scan", Parallel Computing 35 (2009), the order is ours.
     """
-    waiting, children = [], []
-    for tree, parent in enumerate(parents(workers)):
-        waiting += [(-_depth(child, parent), tree, -child) for child in parent]
-        count = dict.fromkeys(range(workers), 0)
-        for parent_worker in parent.values():
-            count[parent_worker] += 1
-        children.append(count)
-    waiting.sort()
-    parent_of, rounds = parents(workers), []
+    parent_of = parents(workers)
+    missing_children = [Counter(parent.values()) for parent in parent_of]  # by tree and worker
+    waiting = [(tree, child) for tree, parent in enumerate(parent_of) for child in parent]
+    waiting.sort(key=lambda entry: (-_depth(entry[1], parent_of[entry[0]]), entry[0], -entry[1]))
+    rounds = []
     while waiting:
-        sending: dict[int, tuple[int, int]] = {}  # child: (tree, parent)
-        receiving: set[int] = set()
-        for _, tree, negative_child in waiting:
-            child, receiver = -negative_child, parent_of[tree][-negative_child]
-            if not (children[tree][child] or child in sending or receiver in receiving):
-                sending[child] = tree, receiver
-                receiving.add(receiver)
-        for tree, receiver in sending.values():
-            children[tree][receiver] -= 1
-        rounds.append(tuple((child, receiver) for child, (_, receiver) in sending.items()))
-        waiting = [entry for entry in waiting if sending.get(-entry[2], (None,))[0] != entry[1]]
+        tree_of: dict[int, int] = {}  # of each worker that sends in this round
+        receiver_of: dict[int, int] = {}
+        busy_receivers: set[int] = set()
+        for tree, child in waiting:
+            receiver = parent_of[tree][child]
+            if not (missing_children[tree][child] or child in tree_of or receiver in busy_receivers):
+                tree_of[child], receiver_of[child] = tree, receiver
+                busy_receivers.add(receiver)
+        for child, receiver in receiver_of.items():
+            missing_children[tree_of[child]][receiver] -= 1
+        rounds.append(tuple(receiver_of.items()))
+        waiting = [(tree, child) for tree, child in waiting if tree_of.get(child) != tree]
     return tuple(rounds)
 
 
@@ -87,13 +85,16 @@ def _depth(worker: int, parent: dict[int, int]) -> int:
 
 
 def _rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    pairs = (np.array(pairs_of_round).T for pairs_of_round in reduce_rounds(workers))
-    up = tuple(Round(children, parents_of_round, nbytes / 2) for children, parents_of_round in pairs)
-    return (*up, *backwards(up))
+    columns = (np.array(messages).T for messages in reduce_rounds(workers))
+    up = tuple(Round(children, receivers, nbytes / 2) for children, receivers in columns)
+    return (*up, *reversed_rounds(up))
 
 
-def _levels(workers: IntOrArray) -> IntOrArray:
-    """Return the messages one after another up two trees of all workers: 2 l - 1 + e, 0 for a single worker."""
+def _messages_up(workers: IntOrArray) -> IntOrArray:
+    """Return the messages one after another up two trees of all workers: 2 l - 1 + e, 0 for a single worker.
+
+    Here l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
+    """
     full = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
     return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + full, 0)[()]
 
@@ -105,9 +106,9 @@ def _latencies(workers: IntOrArray) -> IntOrArray:
 
 DOUBLE_BINARY_TREE = Algorithm(
     rounds=_rounds,
-    messages=lambda workers: 2 * _levels(workers),
-    nbytes=lambda workers, nbytes: nbytes * _levels(workers),
-    sent=of_part_twice,
+    messages=lambda workers: 2 * _messages_up(workers),
+    nbytes=lambda workers, nbytes: nbytes * _messages_up(workers),
+    sent=other_parts_bytes_twice,
     latencies=_latencies,
     directions=None,
     few_messages=True,

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, doublings, of_others, tree_depth
+from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, doublings, other_workers_bytes, tree_depth
 from syncline.costmodel.numerics.arrays import IntOrArray
 
 
 def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    for k in range((workers - 1).bit_length()):
-        senders = np.arange(2**k, workers, 2 ** (k + 1))
-        block_counts = np.minimum(2**k, workers - senders)
+    for step in range((workers - 1).bit_length()):
+        senders = np.arange(2**step, workers, 2 ** (step + 1))
+        block_counts = np.minimum(2**step, workers - senders)
         for blocks in np.unique(block_counts)[::-1]:
-            group = senders[block_counts == blocks]
-            yield Round(group, group - 2**k, float(blocks * nbytes))
+            equal_senders = senders[block_counts == blocks]
+            yield Round(equal_senders, equal_senders - 2**step, float(blocks * nbytes))
 
 
 def _binary_ones(workers: IntOrArray) -> IntOrArray:
@@ -35,7 +35,7 @@ def _binary_ones(workers: IntOrArray) -> IntOrArray:
 GATHER = Algorithm(
     rounds=_rounds,
     messages=tree_depth,
-    nbytes=of_others,
+    nbytes=other_workers_bytes,
     sent=lambda workers, nbytes: nbytes * (_binary_ones(workers) / workers),
     latencies=doublings,
     directions=1,

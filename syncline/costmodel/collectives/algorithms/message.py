@@ -16,7 +16,7 @@ def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _message_count(workers: IntOrArray) -> IntOrArray:
-    """Return 1, or 0 for a worker alone."""
+    """Return the number of messages: 1, or 0 if there is a single worker."""
     return np.minimum(np.subtract(workers, 1), 1)
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, of_part
+from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, other_parts_bytes
 
 
 def pairwise_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds in which worker i sends n/P bytes to i + 1 + k modulo P, in round k."""
+    """Yield P - 1 rounds; in round k worker i sends n/P bytes to worker i + 1 + k modulo P."""
     worker = np.arange(workers)
-    for k in range(workers - 1):
-        yield Round(worker, (worker + 1 + k) % workers, nbytes / workers)
+    for step in range(workers - 1):
+        yield Round(worker, (worker + 1 + step) % workers, nbytes / workers)
 
 
-PAIRWISE = Algorithm(rounds=pairwise_rounds, messages=lambda workers: workers - 1, nbytes=of_part)
+PAIRWISE = Algorithm(rounds=pairwise_rounds, messages=lambda workers: workers - 1, nbytes=other_parts_bytes)

@@ -1,6 +1,7 @@
 """Rabenseifner's all-reduce: recursive halving, then recursive doubling.
 
-Worker i exchanges with i ^ Q/2, then i ^ Q/4, ...; each time it sends half of the bytes that it still has to reduce.
+Q is the largest power of two that is at most P. Worker i exchanges with i ^ Q/2, then i ^ Q/4, ...; each time it sends
+half of the bytes that it still has to reduce.
 Then it makes the same exchanges in reverse order, with twice the bytes each time. If P is no power of two, workers
 Q + i send all n bytes to workers i in a first round, and receive the result from them in a last round.
 """
@@ -19,7 +20,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     folded_rounds,
     folds,
     largest_power,
-    of_part_twice,
+    other_parts_bytes_twice,
 )
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
@@ -30,7 +31,8 @@ def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
     return folded_rounds(workers, nbytes, (*gathering[::-1], *gathering), np.arange(power))
 
 
-def _in_sequence(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+def _sequential_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the bytes of the messages on the longest path: ``2n((Q - 1)/Q + f)``."""
     power = np.exp2(doublings(workers))
     return nbytes * (2 * (power - 1) / power + folds(workers))
 
@@ -38,7 +40,7 @@ def _in_sequence(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
 RABENSEIFNER = Algorithm(
     rounds=_rounds,
     messages=lambda workers: 2 * doublings(workers) + folds(workers),
-    nbytes=_in_sequence,
-    sent=of_part_twice,
+    nbytes=_sequential_bytes,
+    sent=other_parts_bytes_twice,
     folds=True,
 )

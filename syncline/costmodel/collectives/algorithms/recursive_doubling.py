@@ -1,10 +1,10 @@
 """Recursive doubling: i exchanges with i ^ 1, then i ^ 2, i ^ 4, ...; ``i ^ d`` is i with the binary digit d flipped.
 
-In an all-reduce, workers exchange all n bytes each time. If P is no power of two, workers Q + i send all n bytes to
-workers i in a first round, and receive the result in a last round from Q - 1 - i, which their part reaches in the last
-exchange. In an all-gather, workers exchange all the blocks that they hold if P is a power of two; otherwise, in round
-k, i sends to i - 2^k the min(2^k, P - 2^k) blocks that begin with the block of i. Halving, a reduce-scatter, is the
-all-gather in reverse.
+In an all-reduce, workers exchange all n bytes each time. If P is above Q, the largest power of two, workers Q + i send
+all n bytes to workers i in a first round, and receive the result in a last round from Q - 1 - i, which their part
+reaches in the last exchange. In an all-gather, workers exchange all the blocks that they hold if P is a power of two;
+otherwise, in round k, i sends to i - 2^k the min(2^k, P - 2^k) blocks that begin with the block of i. Halving, a
+reduce-scatter, is the all-gather in reverse.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
-    backwards,
     doubling_rounds,
     doublings,
     folded_rounds,
     folds,
     largest_power,
-    of_others,
-    of_part,
+    other_parts_bytes,
+    other_workers_bytes,
+    reversed_rounds,
     tree_depth,
 )
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
@@ -35,7 +35,8 @@ def _rounds(workers: int, nbytes: float) -> Iterator[Round]:
     return folded_rounds(workers, nbytes, doubling_rounds(power, nbytes, growth=1), mirror)
 
 
-def _sent(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+def _sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the bytes that a worker sends in an all-reduce, mean over workers: ``n(Q l + 2(P - Q))/P``."""
     power = np.exp2(doublings(workers))
     return nbytes * ((power * doublings(workers) + 2 * (workers - power)) / workers)
 
@@ -46,22 +47,23 @@ def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
         yield from doubling_rounds(workers, nbytes, growth=2)
         return
     worker = np.arange(workers)
-    for k in range(workers.bit_length()):
-        yield Round(worker, (worker - 2**k) % workers, float(min(2**k, workers - 2**k) * nbytes))
+    for step in range(workers.bit_length()):
+        blocks = min(2**step, workers - 2**step)
+        yield Round(worker, (worker - 2**step) % workers, float(blocks * nbytes))
 
 
 RECURSIVE_DOUBLING = Algorithm(
     rounds=_rounds,
     messages=lambda workers: doublings(workers) + folds(workers),
     nbytes=lambda workers, nbytes: nbytes * (doublings(workers) + folds(workers)),
-    sent=_sent,
+    sent=_sent_bytes,
     folds=True,
 )
 
-DOUBLING_ALL_GATHER = Algorithm(rounds=all_gather_rounds, messages=tree_depth, nbytes=of_others)
+DOUBLING_ALL_GATHER = Algorithm(rounds=all_gather_rounds, messages=tree_depth, nbytes=other_workers_bytes)
 
 HALVING = Algorithm(
-    rounds=lambda workers, nbytes: backwards(all_gather_rounds(workers, nbytes / workers)),
+    rounds=lambda workers, nbytes: reversed_rounds(all_gather_rounds(workers, nbytes / workers)),
     messages=tree_depth,
-    nbytes=of_part,
+    nbytes=other_parts_bytes,
 )

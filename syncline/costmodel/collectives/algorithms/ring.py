@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from syncline.costmodel.collectives.algorithms.base import Algorithm, Round, of_others, of_part, of_part_twice
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    Round,
+    other_parts_bytes,
+    other_parts_bytes_twice,
+    other_workers_bytes,
+)
 
 
 def ring_rounds(workers: int, nbytes: float, laps: int = 1) -> Iterable[Round]:
@@ -18,14 +24,14 @@ def ring_rounds(workers: int, nbytes: float, laps: int = 1) -> Iterable[Round]:
 RING = Algorithm(
     rounds=lambda workers, nbytes: ring_rounds(workers, nbytes / workers, laps=2),
     messages=lambda workers: 2 * (workers - 1),
-    nbytes=of_part_twice,
+    nbytes=other_parts_bytes_twice,
 )
 """The ring of an all-reduce: a reduce-scatter, then an all-gather."""
 
-RING_ALL_GATHER = Algorithm(rounds=ring_rounds, messages=lambda workers: workers - 1, nbytes=of_others)
+RING_ALL_GATHER = Algorithm(rounds=ring_rounds, messages=lambda workers: workers - 1, nbytes=other_workers_bytes)
 
 RING_REDUCE_SCATTER = Algorithm(
     rounds=lambda workers, nbytes: ring_rounds(workers, nbytes / workers),
     messages=lambda workers: workers - 1,
-    nbytes=of_part,
+    nbytes=other_parts_bytes,
 )

@@ -17,16 +17,21 @@ from syncline.costmodel.collectives.algorithms.base import (
     Algorithm,
     Round,
     RoundTable,
-    backwards,
-    of_others,
-    of_part_twice,
+    other_parts_bytes_twice,
+    other_workers_bytes,
+    reversed_rounds,
     tree_depth,
 )
 from syncline.costmodel.collectives.algorithms.recursive_doubling import all_gather_rounds
-from syncline.costmodel.collectives.algorithms.scatter_all_gather import halves, in_sequence, scatter_rounds, sent
+from syncline.costmodel.collectives.algorithms.scatter_all_gather import (
+    scatter_blocks,
+    scatter_rounds,
+    sent_bytes,
+    sequential_bytes,
+)
 
 
-def _naive(workers: int, nbytes: float) -> Iterable[Round]:
+def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
     if workers == 1:
         return ()
     others = np.arange(1, workers)
@@ -35,29 +40,26 @@ def _naive(workers: int, nbytes: float) -> Iterable[Round]:
     return RoundTable(np.arange(len(up) + 1), up, down, np.full(len(up), float(nbytes)))
 
 
-def _efficient(workers: int, nbytes: float) -> Iterable[Round]:
-    part = nbytes / workers
-    return (
-        *backwards(scatter_rounds(workers, nbytes)),
-        *scatter_rounds(workers, part),
-        *all_gather_rounds(workers, part),
-    )
+def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    block = nbytes / workers
+    gathering = reversed_rounds(scatter_rounds(workers, nbytes))
+    return (*gathering, *scatter_rounds(workers, block), *all_gather_rounds(workers, block))
 
 
 NAIVE_SERVER = Algorithm(
-    rounds=_naive,
+    rounds=_naive_rounds,
     messages=lambda workers: 2 * (workers - 1),
-    nbytes=lambda workers, nbytes: 2 * of_others(workers, nbytes),
-    sent=of_part_twice,
+    nbytes=lambda workers, nbytes: 2 * other_workers_bytes(workers, nbytes),
+    sent=other_parts_bytes_twice,
     latencies=lambda workers: 2 * np.minimum(np.subtract(workers, 1), 1),
     directions=1,
     few_messages=True,
 )
 
 EFFICIENT_SERVER = Algorithm(
-    rounds=_efficient,
+    rounds=_efficient_rounds,
     messages=lambda workers: 3 * tree_depth(workers),
-    nbytes=lambda workers, nbytes: nbytes * halves(workers)[0] + in_sequence(workers, nbytes),
-    sent=lambda workers, nbytes: nbytes * (halves(workers)[1] / workers) + sent(workers, nbytes),
+    nbytes=lambda workers, nbytes: nbytes * scatter_blocks(workers).in_sequence + sequential_bytes(workers, nbytes),
+    sent=lambda workers, nbytes: nbytes * (scatter_blocks(workers).total / workers) + sent_bytes(workers, nbytes),
     directions=None,
 )

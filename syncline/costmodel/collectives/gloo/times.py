@@ -73,9 +73,9 @@ __all__ = [
     "gloo_s",
     "gloo_sent_bytes",
     "segments",
+    "slowest_tree_paths",
     "tensor_bytes",
     "tree_children",
-    "tree_ways",
     "window_s",
 ]
 
@@ -93,8 +93,8 @@ class GlooAlgorithm(NamedTuple):
     """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
 
     Attributes:
-        form: function ``(P, n, latency_s, link, element_bytes)`` that returns the seconds without ``software_s``. The
-            latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
+        form: function ``(workers, nbytes, latency_s, link, element_bytes)`` that returns the seconds without
+            ``software_s``. The latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
@@ -112,8 +112,8 @@ def gloo_s(
 
     Args:
         kind: one of ``COLLECTIVES``.
-        workers: P, at least 1; P, n and the fields of the link broadcast.
-        nbytes: n, at least 0.
+        workers: number of workers, at least 1; it broadcasts with ``nbytes`` and the fields of the link.
+        nbytes: bytes of the collective, at least 0, by the table of `syncline.costmodel.collectives.cost`.
         link: each worker's link; its overhead counts per message, as ``message_s`` does.
         costs: costs of the software; None for those of the link, or no costs if it has none.
         element_bytes: bytes of an element; a segment of an all-reduce has a whole number of elements.
@@ -143,7 +143,7 @@ def gloo_s(
 
 
 def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
-    """Return the seconds of a lone message if sender and receiver start together: ``2 alpha + n / R``."""
+    """Return the seconds of a lone message of n bytes if sender and receiver start together: ``2 alpha + n / R``."""
     costs = costs or link.gloo or FREE
     alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
     return 2 * alpha + nbytes / connection_bytes_per_s(replace(link, tcp=costs.connection))
@@ -161,47 +161,52 @@ def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> Flo
     if kind == "all_gather":
         return nbytes * others
     if kind == "reduce":
-        count, size = segments(workers, nbytes)
-        sent = (count - 2) * size + nbytes * (others / np.square(workers))
-        return np.where(np.greater(others, 0) & np.greater(nbytes, 0), sent, 0.0)[()]
+        count, segment_bytes = segments(workers, nbytes)
+        sent_bytes = (count - 2) * segment_bytes + nbytes * (others / np.square(workers))
+        return np.where(np.greater(others, 0) & np.greater(nbytes, 0), sent_bytes, 0.0)[()]
     return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * others / workers)
 
 
 def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) -> tuple[IntOrArray, FloatOrArray]:
-    """Return the number of segments of an all-reduce, k P, and the bytes of a segment."""
+    """Return the number of segments of an all-reduce, k P, and the bytes of a segment.
+
+    ``k P = max(ceil(n / 1 MiB), 2 P)``, rounded up to a multiple of the number P of workers.
+    """
     count = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
     count = np.ceil(count / workers) * workers
     size = np.ceil(np.ceil(nbytes / count) / element_bytes) * element_bytes
     return count.astype(np.int64), np.minimum(size, nbytes)
 
 
-def window_s(messages: IntOrArray, x: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray) -> FloatOrArray:
-    """Return W, the seconds of messages of x seconds each through a hop, with two posted ahead.
+def window_s(
+    messages: IntOrArray, message_s: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray
+) -> FloatOrArray:
+    """Return W, the seconds of K messages of x seconds each through one hop of a ring, with two messages posted ahead.
 
-    Two workers share a socket for notices and data (``one_socket``).
+    ``one_socket`` tells whether notices and data share a connection, as with two workers.
     """
-    shared = np.where(np.greater_equal(x, alpha), 2 * alpha + 2 * x, 2 * alpha + x)
-    pair = np.where(one_socket, shared, np.maximum(2 * x, 2 * alpha + x))
+    shared_s = np.where(np.greater_equal(message_s, alpha), 2 * alpha + 2 * message_s, 2 * alpha + message_s)
+    pair_s = np.where(one_socket, shared_s, np.maximum(2 * message_s, 2 * alpha + message_s))
     odd = np.mod(messages, 2)
-    return 2 * alpha + (2 - odd) * x + ((messages + odd) // 2 - 1) * pair
+    return 2 * alpha + (2 - odd) * message_s + ((messages + odd) // 2 - 1) * pair_s
 
 
 def _all_reduce(
     workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, element_bytes: int
 ) -> FloatOrArray:
-    count, size = segments(workers, nbytes, element_bytes)
-    per_chunk = count // workers
+    count, segment_bytes = segments(workers, nbytes, element_bytes)
+    chunk_segments = count // workers
     rate = connection_bytes_per_s(link)
-    rings = 2 * window_s(per_chunk * (workers - 1), size / rate, alpha, np.equal(workers, 2))
-    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(size, 1)) / per_chunk)
-    longest = 4 * (workers - 1)
-    latencies = np.minimum(longest, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
-    return np.where(nbytes > 0, rings - (longest - latencies) * alpha, 0.0)
+    rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, np.equal(workers, 2))
+    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / chunk_segments)
+    all_latencies = 4 * (workers - 1)
+    latencies = np.minimum(all_latencies, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
+    return np.where(nbytes > 0, rings_s - (all_latencies - latencies) * alpha, 0.0)
 
 
 def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
-    ring = window_s(2 * (workers - 1), nbytes / 2 / connection_bytes_per_s(link), alpha, np.equal(workers, 2))
-    return np.where(nbytes > 0, ring, 0.0)
+    ring_s = window_s(2 * (workers - 1), nbytes / 2 / connection_bytes_per_s(link), alpha, np.equal(workers, 2))
+    return np.where(nbytes > 0, ring_s, 0.0)
 
 
 def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
@@ -210,35 +215,35 @@ def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, 
 
 
 def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
-    incoming = (workers - 1) * nbytes / link.down_bytes_per_s
-    return 2 * alpha + np.maximum(incoming, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
+    incoming_s = (workers - 1) * nbytes / link.down_bytes_per_s
+    return 2 * alpha + np.maximum(incoming_s, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
 
 
 def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
     tcp = link.tcp or STEADY
     up = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up, link.down_bytes_per_s), 2 * alpha)
-    count, size = segments(workers, nbytes)
-    ring_s = window_s(np.maximum(count - 2, 1), size / rate, alpha, np.equal(workers, 2))
+    count, segment_bytes = segments(workers, nbytes)
+    ring_s = window_s(np.maximum(count - 2, 1), segment_bytes / rate, alpha, np.equal(workers, 2))
     chunk_s = tcp.after_idling_s(nbytes / workers, up, 2 * alpha)
     arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
     return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
 
 
 def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
-    slowest: FloatOrArray = 0.0
-    line, flow = link.goodput_bytes_per_s, connection_bytes_per_s(link)
+    slowest_s: FloatOrArray = 0.0
+    rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
     for count in np.unique(workers).tolist():
-        path_s = [
-            (1 + len(path)) * alpha + sum(nbytes * np.maximum(children / line, 1 / flow) for children in path)
-            for path in tree_ways(count)
-        ]
-        slowest = slowest + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*path_s), axis=0), 0.0)
-    return slowest
+        path_s = []
+        for path in slowest_tree_paths(count):
+            hops_s = sum(nbytes * np.maximum(children / rate, 1 / connection_rate) for children in path)
+            path_s.append((1 + len(path)) * alpha + hops_s)
+        slowest_s = slowest_s + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*path_s), axis=0), 0.0)
+    return slowest_s
 
 
 @lru_cache(maxsize=256)
-def tree_ways(workers: int) -> tuple[tuple[int, ...], ...]:
+def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
     """Return the paths down a broadcast's tree that may be the slowest, as the number of children of each parent.
 
     The children of a parent share its link, so n bytes for each of them count. A path takes a latency for the first
@@ -257,11 +262,8 @@ def tree_children(workers: int) -> tuple[tuple[int, ...], ...]:
     leaf_paths = set()
     for worker in range(workers):
         path = paths[worker]
-        children = []
-        bit = worker.bit_length()
-        while worker + (1 << bit) < workers:
-            children.append(worker + (1 << bit))
-            bit += 1
+        first, end = worker.bit_length(), (workers - 1 - worker).bit_length()
+        children = [worker + (1 << bit) for bit in range(first, end)]
         for child in children:
             paths[child] = (*path, len(children))
         if not children:

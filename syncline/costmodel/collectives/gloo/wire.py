@@ -30,7 +30,7 @@ ETHERNET_MSS = 1448
 """Payload of a segment in a frame of 1,500 bytes, with time stamps."""
 
 
-class Wire(NamedTuple):
+class WireBytes(NamedTuple):
     """Bytes that a worker sends in a call by their purpose, mean over workers.
 
     Attributes:
@@ -50,21 +50,17 @@ class Wire(NamedTuple):
         """Return the bytes that a device counts as sent."""
         return float(sum(self))
 
-    def __add__(self, other: object) -> Wire:
-        """Return the sum of both, purpose by purpose."""
-        if not isinstance(other, Wire):
+    def __add__(self, other: object) -> WireBytes:
+        """Return the sums of the bytes for each purpose."""
+        if not isinstance(other, WireBytes):
             return NotImplemented
-        return Wire(*(number + other_number for number, other_number in zip(self, other, strict=True)))
+        return WireBytes(*(number + other_number for number, other_number in zip(self, other, strict=True)))
 
 
 def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
     """Return the number of messages that a worker sends in a call, mean over workers, and a message's payload bytes.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P, at least 1.
-        nbytes: n, at least 0, as the closed form counts it.
-        element_bytes: bytes of an element.
+    The arguments are those of `gloo_s`.
 
     Raises:
         SpecError: an argument out of range.
@@ -77,8 +73,8 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     if not others or not nbytes:
         return 0.0, 0.0
     if kind in ("all_reduce", "reduce_scatter"):
-        _, size = segments(workers, nbytes, element_bytes)
-        return 2 * others * ceil(nbytes / float(size)) / workers, float(size)
+        segment_bytes = float(segments(workers, nbytes, element_bytes)[1])
+        return 2 * others * ceil(nbytes / segment_bytes) / workers, segment_bytes
     if kind == "reduce":
         messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + others / workers
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
@@ -93,18 +89,11 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
 
 def gloo_wire(
     kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS, element_bytes: int = 4
-) -> Wire:
+) -> WireBytes:
     """Return the bytes that a worker's device counts as sent in a call, mean over workers.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        workers: P, at least 1.
-        nbytes: n, as the closed form counts it.
-        segment_bytes: MSS, payload bytes of a segment; if the device receives several at once, their payload together.
-        element_bytes: bytes of an element.
-
-    Raises:
-        SpecError: an argument out of range.
+    The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, the payload bytes of a segment,
+    or of several segments together if the device receives them at once.
 
     >>> wire = gloo_wire("all_reduce", 4, 64 * 2**20)
     >>> f"{wire.total_bytes / wire.payload_bytes:.3f}"
@@ -113,7 +102,7 @@ def gloo_wire(
     require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
     messages, size = gloo_messages(kind, workers, nbytes, element_bytes)
     segment_count = ceil((size + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data and a notice
-    return Wire(
+    return WireBytes(
         float(gloo_sent_bytes(kind, workers, nbytes)),
         3 * messages * HEADER_BYTES,
         messages * (segment_count + 1) * PACKET_HEADER_BYTES,

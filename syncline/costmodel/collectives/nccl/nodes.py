@@ -70,14 +70,14 @@ class GpuNodes(NamedTuple):
 
 
 def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
-    """Return the nodes of a group's levels (`syncline.costmodel.collectives.hierarchical.Peers`), or None.
+    """Return the nodes of a group's levels (`syncline.costmodel.collectives.hierarchical.Peers`).
 
-    The innermost level must have NVLink. The other levels must be of one data centre: none is narrower than a node's
-    cards, which carry what leaves a node.
+    The result is None unless the innermost level has NVLink, and the other levels are of one data centre: none is
+    narrower than a node's network cards, which carry all bytes that leave a node.
     """
     inside, *outside = levels
     costs = inside.link.nvlink
-    if costs is None or inside.link.duplex == "half" or any(level.exchanges for level in levels):
+    if costs is None or inside.link.duplex == "half" or any(level.is_shared_half_duplex for level in levels):
         return None
     rates = [level.link.goodput_bytes_per_s for level in outside]
     if any(np.any(rate < rates[0]) for rate in rates):

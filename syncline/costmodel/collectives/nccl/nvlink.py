@@ -30,7 +30,7 @@ from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.errors import SpecError, one_of
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
-"""Measured bytes, increasing, and seconds, by number of GPUs."""
+"""Measured sizes in bytes, increasing, and their seconds, by number of GPUs."""
 
 CUBE_MESH_RINGS = {2: 1.0, 3: 2.0, 4: 4.0, 5: 2 * 2 * (5 - 1) / 5 * 0.92, 6: 2.0, 7: 4.0, 8: 6.0}
 """r by P of a cube mesh's first P GPUs; for five GPUs the rings that take as long as a chain of 0.92 of two links."""
@@ -40,12 +40,12 @@ RINGS = {"a100": dict.fromkeys(range(2, 17), 1.0), "v100": CUBE_MESH_RINGS}
 
 
 def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySize) -> float:
-    """Return the seconds of an all-reduce of n bytes among GPUs of a node.
+    """Return the seconds of an all-reduce among GPUs of a node, by the formula of this module.
 
     Args:
         gpu: one of ``RINGS``.
-        gpus: P, at least 2.
-        nbytes: n, at least 0.
+        gpus: number of GPUs P, at least 2.
+        nbytes: bytes n of the tensor, at least 0.
         measured: measured times of nodes with this GPU.
 
     Raises:
@@ -63,8 +63,9 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
     upper = min((count for count in measured if count >= gpus), default=max(measured))
 
     def time_s(count: int) -> float:
+        """Return T(count, n'), with as many bytes on each of the node's links as n bytes among ``gpus`` put there."""
         equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * rings[count] / rings[gpus]
-        return _between(equivalent_bytes, *measured[count])
+        return _interpolated_s(equivalent_bytes, *measured[count])
 
     if lower == upper:
         return time_s(lower)
@@ -82,16 +83,15 @@ def node_times(gpu: str) -> TimesBySize:
 
 
 def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
-    """Return whether a link, or its star, has measured times of a collective among any of these numbers of workers."""
+    """Return whether a link, or its star, has measured times of a collective for all these numbers of workers."""
     times: NodeTimes | None = getattr(network, "measured", None)
-    counts = np.unique(workers).tolist()
-    return (
-        times is not None and kind == "all_reduce" and all(count == 1 or count in RINGS[times.gpu] for count in counts)
-    )
+    if times is None or kind != "all_reduce":
+        return False
+    return all(count == 1 or count in RINGS[times.gpu] for count in np.unique(workers).tolist())
 
 
 def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) -> FloatOrArray:
-    """Return the measured seconds of an all-reduce on a link that has them; P and n broadcast.
+    """Return the seconds of an all-reduce by a link's measured times; ``workers`` and ``nbytes`` broadcast.
 
     Raises:
         NoClosedForm: the link has no measured times for a number of workers.
@@ -100,16 +100,16 @@ def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) 
         raise NoClosedForm("all_reduce.algorithm", "measured", "a link inside a node whose times were measured")
     times: NodeTimes = link.measured
     counts, sizes = np.broadcast_arrays(workers, np.asarray(nbytes, dtype=np.float64))
-    table, gpu = node_times(times.gpu), times.gpu
+    times_by_size = node_times(times.gpu)
     seconds = [
-        nvlink_all_reduce_s(gpu, count, size, table) if count > 1 and size > 0 else 0.0
+        nvlink_all_reduce_s(times.gpu, count, size, times_by_size) if count > 1 and size > 0 else 0.0
         for count, size in zip(counts.ravel().tolist(), sizes.ravel().tolist(), strict=True)
     ]
     return times.factor * np.reshape(seconds, counts.shape)[()]
 
 
-def _between(nbytes: float, sizes: Floats, seconds: Floats) -> float:
-    """Interpolate between measured sizes; use the largest size's rate above it, the smallest size's time below it."""
+def _interpolated_s(nbytes: float, sizes: Floats, seconds: Floats) -> float:
+    """Return the seconds of n bytes between measured sizes; below the smallest its time, above the largest its rate."""
     if nbytes > sizes[-1]:
         return float(seconds[-1] * nbytes / sizes[-1])
     return float(np.interp(nbytes, sizes, seconds))

@@ -3,7 +3,8 @@
 NCCL cuts a tensor into pieces of its buffers' size, and a worker forwards a piece while it receives the next one. So a
 large collective pays latencies once, not at every step, unless a worker sends a step's bytes before the piece for the
 next step arrives. There are P workers, latency alpha, overhead o per message and R payload bytes per second. Pieces
-have at most C bytes in S slices, and a worker forwards a slice as soon as it has received it. Then
+have at most C bytes in S slices, and a worker forwards a slice as soon as the slice has arrived. A block of w whole
+pieces and a rest of C' bytes takes w + 1 steps. Then
 
     s(C) = max(S o + C/R, alpha + o + C/(S R))           seconds of a ring's step
     u(C) = min(alpha, (S - 1)(o + C/(S R)))              extra time of the last slice, once
@@ -55,30 +56,25 @@ class NcclAlgorithm(NamedTuple):
     """An algorithm of NCCL over sockets, which sends pieces before the receiver's program waits for them.
 
     Attributes:
-        form: function that returns seconds, of P, n, the link, its costs, and the part of a piece that a worker must
-            receive before it forwards the piece.
-        sent: function that returns the bytes that each worker sends, mean over workers, of P and n.
+        form: function ``(workers, nbytes, link, costs)`` that returns seconds.
+        sent: function ``(workers, nbytes)`` that returns the bytes that each worker sends, mean over workers.
         directions: transfers that a worker's half-duplex link carries at once; None if workers differ.
     """
 
-    form: Callable[[IntOrArray, FloatOrArray, Link, NcclCosts, FloatOrArray], FloatOrArray]
+    form: Callable[[IntOrArray, FloatOrArray, Link, NcclCosts], FloatOrArray]
     sent: Callable[[IntOrArray, FloatOrArray], FloatOrArray]
     directions: int | None
 
 
 def nccl_sockets_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    costs: NcclCosts | None = None,
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts | None = None
 ) -> FloatOrArray:
     """Return the seconds that NCCL takes over sockets for a collective of workers that start together.
 
     Args:
         kind: one of ``NCCL_KINDS``.
-        workers: P, at least 1; P, n and the fields of the link broadcast.
-        nbytes: n, at least 0, with the meaning that `syncline.costmodel.collectives.cost` gives it.
+        workers: number of workers P, at least 1; it broadcasts with ``nbytes`` and the fields of the link.
+        nbytes: bytes n of the collective, at least 0, by the table of `syncline.costmodel.collectives.cost`.
         link: each worker's link to the others.
         costs: costs of the software; None for those of the link, or NCCL's defaults if it has none.
 
@@ -102,13 +98,13 @@ def nccl_sockets_s(
             raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS[kind], expected)
         if algorithm.directions > 1:
             link = link.shared_by(1)
-    seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs, costs.forwarded_part)
+    seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs)
     seconds = seconds + costs.fixed_s(NCCL_RUNS[kind], link.latency_s)
     return np.where(np.greater(workers, 1) & np.greater(nbytes, 0), seconds, 0.0)[()]
 
 
 def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
-    """Return the number of messages of all workers together: slices of a ring, pieces of a chain."""
+    """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
     costs, hops = costs or DEFAULT, workers - 1
     if workers < 2 or not nbytes:
         return 0
@@ -120,66 +116,70 @@ def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | Non
     return (2 if kind == "all_reduce" else 1) * workers * hops * costs.slices * int(full_steps + (rest > 0))
 
 
-def _ring_s(
-    laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray
-) -> FloatOrArray:
-    alpha, overhead, rate, slices = link.latency_s, link.overhead_s, link.goodput_bytes_per_s, costs.slices
+def _ring_s(laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return the seconds of a ring's laps in which each worker forwards blocks of so many bytes."""
+    alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
 
-    def step_s(piece: FloatOrArray) -> FloatOrArray:
-        return np.maximum(slices * overhead + piece / rate, alpha + overhead + part * piece / rate)
+    def step_s(piece_bytes: FloatOrArray) -> FloatOrArray:
+        """Return s, the seconds of a ring's step."""
+        forwarded_bytes = costs.forwarded_part * piece_bytes
+        return np.maximum(costs.slices * overhead + piece_bytes / rate, alpha + overhead + forwarded_bytes / rate)
 
     full_steps, rest = costs.ring_steps(block)
     steps_s = full_steps * step_s(costs.ring_piece_bytes) + np.where(np.greater(rest, 0), step_s(rest), 0.0)
-    return laps * np.subtract(workers, 1) * steps_s + ring_last_s(block, link, costs, part)
+    return laps * np.subtract(workers, 1) * steps_s + ring_last_s(block, link, costs)
 
 
-def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
-    """Return u, the seconds of a ring's last slice beyond its steps; the arguments are those of `nccl_sockets_s`."""
-    first = np.minimum(block, costs.ring_piece_bytes)
-    flow_s = (1 - part) * first / link.goodput_bytes_per_s
-    return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + flow_s)
+def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return u, the seconds of a ring's last slice beyond its steps, with blocks of so many bytes."""
+    first_bytes = np.minimum(block, costs.ring_piece_bytes)
+    rest_s = (1 - costs.forwarded_part) * first_bytes / link.goodput_bytes_per_s
+    return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + rest_s)
 
 
-def _all_reduce(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
-    return _ring_s(2, p, np.divide(n, p), link, costs, part)
+def _all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    return _ring_s(2, workers, np.divide(nbytes, workers), link, costs)
 
 
-def _all_gather(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
-    return _ring_s(1, p, n, link, costs, part)
+def _all_gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    return _ring_s(1, workers, nbytes, link, costs)
 
 
-def _reduce_scatter(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, part: FloatOrArray) -> FloatOrArray:
-    return _ring_s(1, p, np.divide(n, p), link, costs, part)
+def _reduce_scatter_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    return _ring_s(1, workers, np.divide(nbytes, workers), link, costs)
 
 
-def _chain(p: IntOrArray, n: FloatOrArray, link: Link, costs: NcclCosts, _: FloatOrArray) -> FloatOrArray:
+def _chain_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
     alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
-    piece = costs.chain_piece_bytes
-    filled_s = np.subtract(p, 2) * (overhead + np.minimum(piece, n) / rate)
-    return n / rate + np.ceil(n / piece) * overhead + np.subtract(p, 1) * alpha + filled_s
+    piece_bytes = costs.chain_piece_bytes
+    filling_s = np.subtract(workers, 2) * (overhead + np.minimum(piece_bytes, nbytes) / rate)
+    return nbytes / rate + np.ceil(nbytes / piece_bytes) * overhead + np.subtract(workers, 1) * alpha + filling_s
 
 
-def _all_to_all(p: IntOrArray, n: FloatOrArray, link: Link, _: NcclCosts, __: FloatOrArray) -> FloatOrArray:
-    return np.subtract(p, 1) * (link.overhead_s + np.divide(n, p) / link.goodput_bytes_per_s) + link.latency_s
+def _all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+    message_s = link.overhead_s + np.divide(nbytes, workers) / link.goodput_bytes_per_s
+    return np.subtract(workers, 1) * message_s + link.latency_s
 
 
-def _gather(p: IntOrArray, n: FloatOrArray, link: Link, _: NcclCosts, __: FloatOrArray) -> FloatOrArray:
-    return np.subtract(p, 1) * (link.overhead_s + n / link.goodput_bytes_per_s) + link.latency_s
+def _gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+    return np.subtract(workers, 1) * (link.overhead_s + nbytes / link.goodput_bytes_per_s) + link.latency_s
 
 
-def _of_part(p: IntOrArray, n: FloatOrArray) -> FloatOrArray:
-    return n * (np.subtract(p, 1) / p)
+def _other_parts_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return n (P - 1)/P, the bytes of all but one of P equal parts of n bytes."""
+    return nbytes * (np.subtract(workers, 1) / workers)
 
 
 NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
-    "all_reduce": NcclAlgorithm(_all_reduce, lambda p, n: 2 * _of_part(p, n), 2),
-    "all_gather": NcclAlgorithm(_all_gather, lambda p, n: n * np.subtract(p, 1), 2),
-    "reduce_scatter": NcclAlgorithm(_reduce_scatter, _of_part, 2),
-    "all_to_all": NcclAlgorithm(_all_to_all, _of_part, 2),
-    "broadcast": NcclAlgorithm(_chain, _of_part, None),
-    "reduce": NcclAlgorithm(_chain, _of_part, None),
-    "gather": NcclAlgorithm(_gather, _of_part, 1),
+    "all_reduce": NcclAlgorithm(_all_reduce_s, lambda workers, nbytes: 2 * _other_parts_bytes(workers, nbytes), 2),
+    "all_gather": NcclAlgorithm(_all_gather_s, lambda workers, nbytes: nbytes * np.subtract(workers, 1), 2),
+    "reduce_scatter": NcclAlgorithm(_reduce_scatter_s, _other_parts_bytes, 2),
+    "all_to_all": NcclAlgorithm(_all_to_all_s, _other_parts_bytes, 2),
+    "broadcast": NcclAlgorithm(_chain_s, _other_parts_bytes, None),
+    "reduce": NcclAlgorithm(_chain_s, _other_parts_bytes, None),
+    "gather": NcclAlgorithm(_gather_s, _other_parts_bytes, 1),
 }
 """The algorithm of NCCL for each collective."""
 
 NCCL_KINDS = tuple(NCCL_ALGORITHMS)
+"""The collectives that NCCL carries over sockets."""

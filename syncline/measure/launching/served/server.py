@@ -199,7 +199,7 @@ class _Server(EventObserver):
         if worker in self.serving.failed:
             self.serving.take([worker])
         elif worker not in server.idle and worker not in server.buffered and worker not in self.going:
-            self.serving.asleep.add(worker)
+            self.serving.sleeping.add(worker)
             self._wake()
 
     def _update(self, message: Message) -> None:
@@ -226,7 +226,7 @@ class _Server(EventObserver):
         """Remove a worker that has gone; the steps that it has not sent are lost."""
         del self.connections[worker]
         self._now()
-        self.serving.asleep.discard(worker)
+        self.serving.sleeping.discard(worker)
         self.failed_s = self.time_s()
         if worker in self.busy:
             self.busy.discard(worker)
@@ -237,10 +237,10 @@ class _Server(EventObserver):
 
     def _note_the_gone(self) -> None:
         """Remove the workers that have left and will not come back."""
-        for worker in self.register.gone_workers() - self.serving.gone - self.connections.keys():
+        for worker in self.register.gone_workers() - self.serving.departed - self.connections.keys():
             self._now()
             if worker in self.serving.failed:
-                self.serving.gone.add(worker)
+                self.serving.departed.add(worker)
                 self.serving.take([worker])
             else:
                 self.serving.leave(worker)
@@ -248,19 +248,19 @@ class _Server(EventObserver):
             self.going = deque(other for other in self.going if other != worker)
 
     def _wake(self) -> None:
-        if self.serving.steps_left and self.serving.asleep:
+        if self.serving.steps_left and self.serving.sleeping:
             self.serving.wake()
 
     def _go(self) -> None:
         """Send the models that are due."""
         while self.going:
             worker = self.going.popleft()
-            self.serving.replied(worker)
-            if worker in self.serving.gone:
+            self.serving.reply(worker)
+            if worker in self.serving.departed:
                 continue
             if not self.serving.assigned[worker]:
                 if worker in self.connections:
-                    self.serving.asleep.add(worker)
+                    self.serving.sleeping.add(worker)
                     self._wake()
             elif worker in self.connections:
                 self._send(worker)

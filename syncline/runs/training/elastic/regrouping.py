@@ -23,7 +23,7 @@ from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.limits import BYTES
 from syncline.sim import Clock
-from syncline.sim.clocks.failing import placed_clock
+from syncline.sim.clocks.failing import delayed_clock
 from syncline.sim.failures.elastic import ElasticTraining
 from syncline.sim.failures.outcome import FailureCosts
 from syncline.sim.failures.work import CheckpointTimes, SavedSteps
@@ -157,7 +157,7 @@ class TrainedGroup:
             return None
         history = self.history if factors == AS_PREDICTED else self.group.play(factors)
         base = self.group.clock_of(calls, factors, self.history.present[:steps])
-        return placed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)
+        return delayed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)
 
 
 def _runs(away: NDArray[np.bool_]) -> list[tuple[Any, Any]]:

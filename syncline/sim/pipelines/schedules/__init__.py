@@ -1,10 +1,10 @@
 """Pipeline schedules: the order in which each stage runs its forwards, backwards and weight gradients.
 
 A schedule is data: a list of tasks per stage. It does not contain the durations of tasks or the arrivals of inputs.
-Stages count from 0; the one before the last is K - 2. With v chunks, stage k holds the parts k, K + k, 2 K + k, ... of
-the model, so micro-batches pass all stages v times.
+Stages count from 0 to K - 1. With v chunks, stage k holds the parts k, K + k, 2 K + k, ... of the model, so
+micro-batches pass all stages v times.
 
-``base`` defines a schedule, and ``kinds`` has those that are built in.
+``base`` defines a schedule, ``orders`` stores its tasks as numbers, and ``kinds`` has the built-in schedules.
 """
 
 from __future__ import annotations
@@ -51,40 +51,41 @@ SCHEDULES: Registry[ScheduleKind] = Registry("schedules", "syncline.schedules", 
 
 
 class CalledSchedule(str):
-    """The name of a schedule that a call returned, with the schedule itself.
+    """The name of a schedule that a Python call returned, with the schedule itself.
 
     Args:
         fields: ``{kind: python, target: module:name, ...}``: the target is called with the other keys.
         path: path of these fields, for the error line.
 
     Raises:
-        SpecError: as `called`; or the target returns no schedule.
+        SpecError: as `call_from_fields`; or the target returns no schedule.
     """
 
     kind: ScheduleKind
-    given: dict[str, Any]
+    fields: dict[str, Any]
 
     def __new__(cls, fields: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
-        """Call the target and keep its schedule."""
+        """Call the target and store its schedule."""
         self = super().__new__(cls, name_of_call(fields))
-        self.given = dict(fields)
+        self.fields = dict(fields)
         self.kind = _kind_of(call_from_fields(fields, path), str(self), f"{path}.target" if path else "target")
         return self
 
     def __reduce__(self) -> tuple[type[CalledSchedule], tuple[dict[str, Any]]]:
-        return CalledSchedule, (self.given,)
+        return CalledSchedule, (self.fields,)
 
 
 def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
-    """Return the schedule of this name: one of ``SCHEDULES``, or ``module:name`` of a schedule or its builder.
+    """Return the kind of schedule of this name: one of ``SCHEDULES``, or ``module:name`` of a kind or its builder.
 
     Raises:
-        SpecError: there is none, or it is no schedule.
+        SpecError: nothing has this name, or the object of this name is no schedule.
     """
     return name.kind if isinstance(name, CalledSchedule) else _kind_of(SCHEDULES.get(name, path), name, path)
 
 
 def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
+    """Return an object that a user named as a kind of schedule; a function becomes the builder of one."""
     if isinstance(candidate, ScheduleKind):
         return candidate
     if not callable(candidate):
@@ -101,7 +102,7 @@ def schedule(
         name: name of the schedule, one of ``SCHEDULES``, or ``module:name``.
         stages: K, at least 1.
         microbatches: M, at least 1.
-        chunks: v, of a schedule that takes chunks, at least 2 there; 1 for all others.
+        chunks: v, parts of the model per stage: at least 2 for a schedule that takes chunks, and 1 for all others.
         max_in_flight: for schedules that take limits, the largest number of micro-batches between forward and backward
             at a stage: one per stage, or one for all (in a fixed order at most the usual limit); by default K - k at
             stage k from 0.
@@ -132,7 +133,7 @@ def limited_schedules() -> tuple[str, ...]:
 
 
 def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Schedule:
-    """Return the result of a function, perhaps a user's, if it is a schedule of ``stages`` stages."""
+    """Return the schedule that a kind builds, which may be a user's function, after a check of its type and stages."""
     try:
         result: object = kind.build(stages, *arguments)
     except SpecError:
@@ -147,21 +148,21 @@ def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Sched
     return result
 
 
-def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, fixed: bool) -> tuple[int, ...]:
-    """Return the checked limit of each stage: with a limit that is too small a stage would wait for ever."""
+def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, fixed_order: bool) -> tuple[int, ...]:
+    """Return the checked in-flight limit of each stage: with a limit that is too small a stage would wait for ever."""
     if isinstance(max_in_flight, Sequence):
         limits = tuple(max_in_flight)
     else:  # a fixed order gains nothing from a limit above the usual one
-        limits = tuple(min(max_in_flight, usual) if fixed else max_in_flight for usual in usual_limits(stages))
+        limits = tuple(min(max_in_flight, usual) if fixed_order else max_in_flight for usual in usual_limits(stages))
     if len(limits) != stages:
         raise SpecError("max_in_flight", max_in_flight, f"one limit, or one for each of the {stages} stages")
     for stage, limit in enumerate(limits):
         if limit < 1:
             raise SpecError("max_in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
-    for stage in range(1, stages if fixed else 0):
-        before, limit = (min(limit_, microbatches) for limit_ in limits[stage - 1 : stage + 1])
-        if limit > before:
-            reason = f"before its backward 1 it waits for forward {before + 1} of stage {stage}, which with the limit"
-            expected = f"at most {before} at stage {stage + 1}: {reason} {before} waits for that backward first"
+    for stage in range(1, stages if fixed_order else 0):
+        previous, limit = (min(stage_limit, microbatches) for stage_limit in limits[stage - 1 : stage + 1])
+        if limit > previous:
+            reason = f"before its backward 1 it waits for forward {previous + 1} of stage {stage}, which with the limit"
+            expected = f"at most {previous} at stage {stage + 1}: {reason} {previous} waits for that backward first"
             raise SpecError("max_in_flight", limit, expected)
     return limits

@@ -11,12 +11,13 @@ import numpy as np
 from syncline.costmodel.network.paths import Ints
 
 Kind = Literal["forward", "backward", "weight"]
-"""Forward; backward (complete, or in a split one only the gradient of the input); gradient of the weights."""
+"""Forward; backward (complete, or only the gradient of the input if split); gradient of the weights."""
+
 TASK_KINDS: tuple[Kind, ...] = ("forward", "backward", "weight")
 
 
 class PipelineTask(NamedTuple):
-    """One micro-batch through one chunk of one stage, one way."""
+    """The forward, backward or weight gradient of one micro-batch in one chunk of a stage."""
 
     kind: Kind
     microbatch: int
@@ -32,8 +33,8 @@ class Schedule(NamedTuple):
 
     Attributes:
         name: usual name in the literature.
-        orders: per stage, from the first to the last: lists of tasks, or `Orders`; empty for a schedule whose order
-            depends on timing.
+        orders: the tasks of each stage in order, as lists or as `Orders`; empty for a schedule whose order depends on
+            timing.
         microbatches: M, number of micro-batches.
         chunks: v, parts of the model per stage.
         splits_backward: whether weight gradients are tasks of their own.
@@ -73,9 +74,10 @@ class ScheduleKind:
     Args:
         build: function of ``(stages, microbatches)``, and of ``chunks`` or ``max_in_flight`` if the schedule takes
             them.
-        takes_chunks: whether a stage has several parts of the model, 2 by default.
+        takes_chunks: whether a stage has several parts of the model, by default two.
         takes_limits: whether an in-flight limit changes the schedule.
-        fixed_order: whether its orders are known beforehand; a limit above the usual one then changes nothing.
+        fixed_order: whether the orders are known before the simulation; a limit above the usual limit then changes
+            nothing.
     """
 
     build: Callable[..., Schedule]
@@ -85,15 +87,15 @@ class ScheduleKind:
 
 
 def usual_limits(stages: int) -> range:
-    """Return K - k for each stage k from 0.
+    """Return the usual in-flight limit of each of K stages: K - k for stage k, from 0.
 
-    These are the smallest limits with which stage k stays busy while its first micro-batch goes to the end and back.
+    This is the smallest limit with which stage k stays busy while its first micro-batch goes to the end and back.
     """
     return range(stages, 0, -1)
 
 
 def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
-    """Return ``ahead`` forwards, then a forward and a backward in turn, then the backwards that are left."""
+    """Return task numbers: ``ahead`` forwards, then a forward and a backward in turn, then the remaining backwards."""
     count = len(forwards)
     ahead = min(ahead, count)
     pairs = np.stack([forwards[ahead:], backwards[: count - ahead]], axis=1)
@@ -101,19 +103,22 @@ def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
 
 
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
-    """Return the stage whose output a task waits for; None if it needs none from another stage."""
+    """Return the stage whose output a task of ``stage`` waits for; None if its input is not from another stage."""
     return _neighbour_stage(task, stage, stages, chunks, {"forward": -1, "backward": 1})
 
 
 def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
-    """Return the stage that waits for a task's output; None if no other does."""
+    """Return the stage that waits for the output of a task of ``stage``; None if no other stage does."""
     return _neighbour_stage(task, stage, stages, chunks, {"forward": 1, "backward": -1})
 
 
 def _neighbour_stage(
     task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]
 ) -> int | None:
-    """Return the stage of the neighbouring part of the model; None for weight gradients and at the model's ends."""
+    """Return the stage of the neighbouring part of the model; None for weight gradients and at the model's ends.
+
+    ``directions`` has 1 for the part after or -1 for the part before, by kind of task.
+    """
     part = task.chunk * stages + stage + directions.get(task.kind, 0)
-    inside = 0 <= part < chunks * stages
-    return part % stages if task.kind in directions and inside and stages > 1 else None
+    is_part = 0 <= part < chunks * stages
+    return part % stages if task.kind in directions and is_part and stages > 1 else None

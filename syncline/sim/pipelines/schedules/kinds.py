@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from syncline.errors import SpecError
-from syncline.sim.pipelines.schedules.base import TASK_KINDS, Schedule, ScheduleKind, alternating, usual_limits
+from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind, alternating, usual_limits
 from syncline.sim.pipelines.schedules.orders import Numbering, Orders
 
 
@@ -24,8 +24,8 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 def one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
     """Return the schedule 1F1B: some forwards, then a forward and a backward in turn, then the remaining backwards.
 
-    A stage with the limit n begins with n - 1 forwards, so at most n micro-batches are in flight: K - k at stage k,
-    unless ``max_in_flight`` gives the limit of each stage.
+    A stage with the limit n begins with n - 1 forwards, so at most n micro-batches are in flight. The limit of stage k
+    of K is K - k, unless ``max_in_flight`` has the limit of each stage.
 
     Source: D. Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training" (2021), PipeDream-Flush.
 
@@ -48,7 +48,7 @@ def async_one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[in
 
 
 def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """Return 1F1B over K v virtual stages, v of them on each stage; groups of K micro-batches pass a chunk together.
+    """Return 1F1B over K v virtual stages: K stages with v chunks, which groups of K micro-batches pass together.
 
     Stage k is 2 (K - 1 - k) + (v - 1) K forwards ahead of its backwards.
 
@@ -61,9 +61,10 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     if microbatches % stages:
         raise SpecError("microbatches", microbatches, f"a multiple of the {stages} stages, as interleaving needs")
     tasks = Numbering(microbatches, chunks)
-    # Groups of K micro-batches pass all chunks before the next group comes.
-    by_chunk = [[tasks.all(kind, chunk).reshape(-1, stages) for chunk in range(chunks)] for kind in TASK_KINDS[:2]]
-    forwards, backwards = (np.stack(groups, axis=1).ravel() for groups in (by_chunk[0], by_chunk[1][::-1]))
+    # Groups of K micro-batches pass all chunks before the next group comes: rows of (groups, K) per chunk.
+    forward_groups = [tasks.all("forward", chunk).reshape(-1, stages) for chunk in range(chunks)]
+    backward_groups = [tasks.all("backward", chunk).reshape(-1, stages) for chunk in reversed(range(chunks))]
+    forwards, backwards = (np.stack(groups, axis=1).ravel() for groups in (forward_groups, backward_groups))
     orders = []
     for stage in range(stages):
         ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
@@ -72,26 +73,26 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 def zb_h1(stages: int, microbatches: int) -> Schedule:
-    """Return 1F1B with a split backward: stage k's weight gradients follow k backwards late, into the bubble.
+    """Return 1F1B with a split backward: the weight gradients of stage k run k backwards later, in the bubble.
 
-    No stage holds more micro-batches than the first one of 1F1B does.
+    No stage has more micro-batches in flight than the first stage of 1F1B.
 
     Source: P. Qi, X. Wan, G. Huang, M. Lin, "Zero Bubble Pipeline Parallelism" (2023), section 2.2 (ZB-H1).
     """
     tasks, orders = Numbering(microbatches), []
     weights, first_backward = tasks.all("weight"), tasks.all("backward")[0]
     for stage, order in enumerate(Orders.from_lists(one_f_one_b(stages, microbatches).orders, tasks).numbers):
-        followed = np.flatnonzero(order >= first_backward + stage)  # by the weight gradient of an earlier backward
-        split = np.insert(order, followed + 1, weights[: len(followed)])
-        orders.append(np.concatenate([split, weights[len(followed) :]]))
+        backwards = np.flatnonzero(order >= first_backward + stage)  # each followed by an earlier one's weight gradient
+        order_with_weights = np.insert(order, backwards + 1, weights[: len(backwards)])
+        orders.append(np.concatenate([order_with_weights, weights[len(backwards) :]]))
     return Schedule("zb-h1", Orders(np.stack(orders), tasks), microbatches, splits_backward=True)
 
 
 def greedy(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
     """Return the schedule in which each stage runs a backward if its input is there, else a forward within its limit.
 
-    At most K - k micro-batches are in flight at stage k, unless ``max_in_flight`` says otherwise. Each backward is
-    followed by an update, as in `async_one_f_one_b`, whose order this is if stages are even and links take no time.
+    At most K - k micro-batches are in flight at stage k of K, unless ``max_in_flight`` has other limits. Each backward
+    is followed by an update, as in `async_one_f_one_b`; if stages are even and links take no time, the order is equal.
     """
     limits = tuple(usual_limits(stages) if max_in_flight is None else max_in_flight)
     return Schedule("greedy", [], microbatches, updates="every", limits=limits)

@@ -1,4 +1,4 @@
-"""The orders of all stages as one array of task numbers; a task becomes an object only when it is read.
+"""The orders of all stages as one array of task numbers; code that reads a task gets a `PipelineTask`.
 
 With M micro-batches in v chunks, the task of micro-batch i has the number
 
@@ -47,10 +47,10 @@ class Numbering(NamedTuple):
 
 
 class Orders(Sequence[Order]):
-    """The tasks of each stage, first to last: a sequence of lists of tasks, kept as their numbers.
+    """The tasks of each stage, first to last: a sequence of lists of tasks, stored as numbers.
 
     Args:
-        numbers: ``(K, N)``.
+        numbers: number of each task, ``(stages, tasks)``.
         numbering: the numbering of the tasks.
     """
 
@@ -89,25 +89,22 @@ class Orders(Sequence[Order]):
 
     def repeated(self, times: int) -> Orders:
         """Return the orders of ``times`` flushes one after another, whose micro-batches follow each other."""
-        m, numbering = (
-            self.numbering.microbatches,
-            Numbering(times * self.numbering.microbatches, self.numbering.chunks),
-        )
-        block, microbatch = np.divmod(self.numbers, m)
-        flushes = [block * (times * m) + flush * m + microbatch for flush in range(times)]
+        count = self.numbering.microbatches
+        block, microbatch = np.divmod(self.numbers, count)
+        flushes = [block * (times * count) + flush * count + microbatch for flush in range(times)]
+        numbering = Numbering(times * count, self.numbering.chunks)
         return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
 
-    def are_whole(self, kinds: int) -> bool:
-        """Return whether each stage has each task once, and after the same task of the kind before."""
+    def are_complete(self, kinds: int) -> bool:
+        """Return whether each stage has each task once, and a kind after the kind before of the same micro-batch."""
         count = kinds * self.numbering.microbatches * self.numbering.chunks
         if self.numbers.shape[1] != count:
             return False
-        place = np.full(self.numbers.shape, -1, dtype=np.int32)
-        np.put_along_axis(
-            place, np.asarray(self.numbers, dtype=np.intp), np.arange(count, dtype=np.int32)[None], axis=1
-        )
-        by_kind = place.reshape(len(place), kinds, -1)
-        return bool((place >= 0).all() and (by_kind[:, 1:] > by_kind[:, :-1]).all())
+        position = np.full(self.numbers.shape, -1, dtype=np.int32)
+        numbers = np.asarray(self.numbers, dtype=np.intp)
+        np.put_along_axis(position, numbers, np.arange(count, dtype=np.int32)[None], axis=1)
+        by_kind = position.reshape(len(position), kinds, -1)
+        return bool((position >= 0).all() and (by_kind[:, 1:] > by_kind[:, :-1]).all())
 
 
 def repeated(schedule: Schedule, flushes: int) -> Schedule:

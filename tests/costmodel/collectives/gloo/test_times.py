@@ -16,7 +16,7 @@ from syncline.costmodel.collectives.gloo.times import (
     gloo_message_s,
     gloo_s,
     segments,
-    tree_ways,
+    slowest_tree_paths,
     window_s,
 )
 from syncline.costmodel.fitting.gloo import errors, fit_costs
@@ -84,9 +84,9 @@ def test_segments():
 
 
 def test_the_tree_of_gloo():
-    assert tree_ways(1) == ((),) and tree_ways(2) == ((1,),)
-    assert tree_ways(4) == ((1, 2), (2,))  # worker 2 hears from the root, worker 3 from worker 1
-    assert max(tree_ways(8), key=sum) == (1, 2, 3)
+    assert slowest_tree_paths(1) == ((),) and slowest_tree_paths(2) == ((1,),)
+    assert slowest_tree_paths(4) == ((1, 2), (2,))  # worker 2 hears from the root, worker 3 from worker 1
+    assert max(slowest_tree_paths(8), key=sum) == (1, 2, 3)
 
 
 @pytest.mark.parametrize("kind", GLOO)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, wire_bytes
-from syncline.costmodel.collectives.gloo.wire import Wire, gloo_messages, gloo_wire
+from syncline.costmodel.collectives.gloo.wire import WireBytes, gloo_messages, gloo_wire
 from syncline.errors import SpecError
 from syncline.sim import rounds
 
@@ -16,7 +16,7 @@ def test_a_call_by_hand():
     # Between two workers one message of 2000 bytes each: 2048 with its header in two segments of 1448, two notices;
     # an acknowledgement for every second of the three that come from the sender.
     wire = gloo_wire("all_to_all", 2, 4000.0)
-    assert wire == Wire(2000, 3 * 48, 4 * 52, 1.5 * 52)
+    assert wire == WireBytes(2000, 3 * 48, 4 * 52, 1.5 * 52)
     assert wire.total_bytes == 2430
     assert wire + wire == gloo_wire("all_to_all", 2, 4000.0)._replace(
         payload_bytes=4000, gloo_bytes=288, packet_bytes=416, acknowledgement_bytes=156
@@ -49,4 +49,4 @@ def test_what_cannot_be():
         gloo_wire("gather", 2, 1.0, 0)
     with pytest.raises(SpecError, match=r"^nbytes: got -1"):
         gloo_wire("gather", 2, -1.0)
-    assert gloo_wire("gather", 1, 5.0) == Wire(0, 0, 0, 0)
+    assert gloo_wire("gather", 1, 5.0) == WireBytes(0, 0, 0, 0)

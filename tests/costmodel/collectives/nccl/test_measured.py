@@ -7,7 +7,7 @@ import pytest
 
 from syncline.costmodel import NETWORKS, Link, NoClosedForm, chosen_algorithm, collective_s
 from syncline.costmodel.collectives.nccl.nvlink import node_times, nvlink_all_reduce_s
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s
@@ -24,7 +24,7 @@ def test_a_node_takes_what_was_measured(name: str, workers: int) -> None:
         expected = nvlink_all_reduce_s("a100", workers, nbytes, node_times("a100"))
         assert chosen_algorithm("auto", "all_reduce", workers, nbytes, on) == "measured"
         assert collective_s("all_reduce", workers, nbytes, on, "measured") == expected
-        priced = carried("all_reduce", np.array([workers]), nbytes, on, "auto")
+        priced = collective_prices("all_reduce", np.array([workers]), nbytes, on, "auto")
         assert np.ravel(priced.seconds).tolist() == [expected] and priced.names[0] == "measured"
         for by in ("auto", "events"):
             done = collective_finish_s("all_reduce", workers, nbytes, on, "measured", evaluator=by)
@@ -48,4 +48,4 @@ def test_several_nodes_and_other_links_have_none() -> None:
         3 * collective_s("all_reduce", 4, 1e8, inside, "measured")
     )
     across = inside.with_numbers({"bandwidth_bytes_per_s": np.array([[1e9, 2e9]])}, same_links=True)
-    assert carried("all_reduce", np.array([[2], [4]]), 1e8, across, "auto").seconds.shape in {(2, 1), (2, 2)}
+    assert collective_prices("all_reduce", np.array([[2], [4]]), 1e8, across, "auto").seconds.shape in {(2, 1), (2, 2)}

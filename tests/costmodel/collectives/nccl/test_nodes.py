@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import NETWORKS, Link, MultiLevel, TwoLevel, collective_s
 from syncline.costmodel.collectives.nccl.nodes import LAPS
 from syncline.costmodel.collectives.policies import chosen_algorithm
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s
@@ -24,7 +24,7 @@ kinds, sizes = st.sampled_from(sorted(LAPS)), st.floats(1e3, 1e11)
 
 def seconds(kind: str, workers: int, nbytes: float, on: object = DGX) -> float:
     """Return the seconds of a collective that NCCL carries."""
-    priced = carried(kind, np.array([workers]), nbytes, on, "auto")  # type: ignore[arg-type]
+    priced = collective_prices(kind, np.array([workers]), nbytes, on, "auto")  # type: ignore[arg-type]
     assert priced.names == ("nccl-nvlink",)
     return np.asarray(priced.seconds).item()
 
@@ -72,7 +72,7 @@ def test_a_slower_network_takes_as_much_longer(kind: str, workers: int, nbytes: 
 @given(kinds, sizes)
 def test_many_settings_are_priced_as_each_alone(kind: str, nbytes: float) -> None:
     workers = np.array([16, 64, 512])
-    priced = carried(kind, workers, nbytes, DGX, "auto")
+    priced = collective_prices(kind, workers, nbytes, DGX, "auto")
     each = [float(collective_s(kind, count, nbytes, DGX, "nccl-nvlink")) for count in workers.tolist()]
     np.testing.assert_allclose(priced.seconds, each, rtol=1e-12)
 
@@ -93,7 +93,7 @@ def test_closed_form_events_and_clock_agree(kind: str, workers: int) -> None:
 @pytest.mark.parametrize("kind", sorted(LAPS))
 def test_an_algorithm_that_the_user_names_is_kept(kind: str) -> None:
     for workers in (16, 64):
-        priced = carried(kind, np.array([workers]), 1e8, DGX, "hierarchical")
+        priced = collective_prices(kind, np.array([workers]), 1e8, DGX, "hierarchical")
         assert priced.names == ("hierarchical",)
         expected_s = float(collective_s(kind, workers, 1e8, DGX, "hierarchical"))
         assert np.asarray(priced.seconds).item() == pytest.approx(expected_s, rel=1e-12)
@@ -101,17 +101,17 @@ def test_an_algorithm_that_the_user_names_is_kept(kind: str) -> None:
 
 def test_groups_have_their_share_of_the_cards() -> None:
     """Two groups of four GPUs in each of four nodes: each has four cards."""
-    half = carried("reduce_scatter", np.array([32]), 1e12, DGX, "auto", groups=[range(0, 32, 2)])
+    half = collective_prices("reduce_scatter", np.array([32]), 1e12, DGX, "auto", groups=[range(0, 32, 2)])
     assert half.names == ("nccl-nvlink",)
     assert half.seconds.item() == pytest.approx(1e12 * 15 / 16 / (0.93 * 4 * 50e9), rel=1e-3)
 
 
 def test_other_collectives_and_narrower_levels_go_level_by_level() -> None:
-    assert carried("broadcast", np.array([16]), 1e9, DGX, "auto").names != ("nccl-nvlink",)
+    assert collective_prices("broadcast", np.array([16]), 1e9, DGX, "auto").names != ("nccl-nvlink",)
     sites = network({"levels": [{"units": 8, "link": "nvlink4"}, {"units": 2, "link": "ib-ndr"},
                                 {"units": 2, "link": "20ms,1Gbit/s", "rails": 1}]})  # fmt: skip
     assert isinstance(sites, MultiLevel)
-    assert carried("all_reduce", np.array([32]), 1e9, sites, "auto").names != ("nccl-nvlink",)
+    assert collective_prices("all_reduce", np.array([32]), 1e9, sites, "auto").names != ("nccl-nvlink",)
     slow = TwoLevel(8, NETWORKS["nvlink4"].network, Link(25e-3, 125e6))  # type: ignore[arg-type]
     assert seconds("all_reduce", 16, 1e3, slow) > 2 * 25e-3
 

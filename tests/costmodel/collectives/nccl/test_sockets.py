@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import OF_NCCL, Link, algorithms_on, best_algorithm, chosen_algorithm, collective_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.nccl.sockets import NCCL_KINDS, NcclCosts, nccl_sockets_s
-from syncline.costmodel.collectives.vectorised import carried
+from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.gloo_costs import FREE
 from syncline.errors import SpecError
 
@@ -92,7 +92,7 @@ def test_a_link_that_knows_nccl_carries_by_it_what_names_nothing(kind: str) -> N
     )
     assert chosen_algorithm("nccl", kind, 8, 1e9, LINK) not in OF_NCCL[kind]
     for name in (None, "nccl"):
-        priced = carried(kind, np.array([4, 8]), 1e9, KNOWN, name)
+        priced = collective_prices(kind, np.array([4, 8]), 1e9, KNOWN, name)
         np.testing.assert_array_equal(
             priced.seconds, collective_s(kind, np.array([4, 8]), 1e9, KNOWN, OF_NCCL[kind][0])
         )
