@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -105,7 +106,13 @@ class Registry(Generic[T]):
         return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
     def _offered(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        return _entry_points(self.group, tuple(sys.path))
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the entry points that the packages on Python's path offer to a group; reading them takes 20 ms."""
+    return {point.name: point for point in entry_points(group=group)}
 
 
 def is_reference(value: Any) -> bool:

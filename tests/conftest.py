@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import jaxtyping
 import pytest
+from _pytest.doctest import DoctestModule
 
 from syncline.interrupts import SIGNALS
 from tests import annotations
 from tests.skips import pytest_sessionfinish  # noqa: F401
 
+gc.disable()  # until all tests are collected: a million objects that stay
 annotations.install("syncline.comm", "syncline.optim")  # before anything of these rooms is imported
 
 import torch  # noqa: E402
@@ -30,6 +34,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Shared, noisy machines: a slow example is no failure, and a failure must be the same on every machine.
 settings.register_profile("syncline", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
+class Doctests:
+    """A plugin that looks for doctests only in files with a prompt: to find none takes as long as to find some.
+
+    A package may show functions whose help is written elsewhere.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path):
+        collectors = yield
+        if file_path.name == "__init__.py" or file_path.suffix != ".py" or ">>>" in file_path.read_text("utf-8"):
+            return collectors
+        return [collector for collector in collectors if not isinstance(collector, DoctestModule)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Doctests())  # for files outside of this folder, too
+
 
 collect_ignore = ["outside"]  # a package of somebody else's: on Python's path only where a test puts it there
 
@@ -57,10 +84,14 @@ class Done(NamedTuple):
 
 @pytest.fixture
 def command(capsys, monkeypatch, tmp_path):
-    """``command("project", "--json")``: the command line in this process, in an empty folder."""
+    """``command("project", "--json")``: the command line in this process, in an empty folder.
+
+    It prints no lines of progress, which come after 10 seconds: on a busy machine that is what a small training takes.
+    """
     from syncline.cli.application import main  # after the import hook
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("syncline.runs.processes.progress.FIRST_LINE_S", 1e6)
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def run(*arguments: str) -> Done:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,7 +47,9 @@ class PeriNormGPT(nn.Module):
         """Return the mean cross-entropy in nats per token."""
         self.calls += 1
         compiled = self.compiled and self.calls > 1 and torch.is_grad_enabled()  # torch counts the first call's FLOPs
-        block, loss = (compiled_block, compiled_loss) if compiled else (block_output, output_loss)
+        block, loss = block_output, output_loss
+        if compiled:
+            block, loss = compiled_form(block_output), compiled_form(output_loss)
         tokens = windows.long()
         x = self.token(tokens[:, :-1])
         for weights in self.blocks:
@@ -103,5 +109,7 @@ def output_loss(x: Tensor, norm: Tensor, table: Tensor, targets: Tensor) -> Tens
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
 
 
-compiled_block = torch.compile(block_output, dynamic=False)
-compiled_loss = torch.compile(output_loss, dynamic=False)
+@cache
+def compiled_form(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with the kernels of torch's compiler, whose import takes seconds."""
+    return torch.compile(function, dynamic=False)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from syncline.runs.folders import streams
 from syncline.runs.training import limits
 from syncline.specs import bundled
 from syncline.version import __version__, git_commit
+from tests.forked import Forked
 
 SMALL = ("digits-skewed", "--set", "steps=8", "--set", "seeds=[0]", "--set", "methods=[ddp-adam, local-adam]",
          "--set", "methods.1.period=4", "--jobs", "1")  # fmt: skip
@@ -130,7 +132,6 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 def test_a_quick_command_loads_only_what_it_needs(arguments, heavy):
     code = f"""
 import atexit, os, sys
-from syncline.cli.application import main
 atexit.register(lambda: os._exit(not {heavy}.isdisjoint(sys.modules)))
 sys.argv[1:] = {arguments}
 main()
@@ -362,20 +363,30 @@ OWN_RUN = """{kind: run, name: own, problem: {kind: quadratic, spectrum: [1, 10]
 method: ddp-adam, steps: 1000, network: 10gbe, compute: {seconds: 0.001}}"""
 
 
-def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> subprocess.Popen[str]:
-    """A command that is under way: what it has written is such that it is ready."""
+def begun(arguments: list[str], folder: Path, ready: Callable[[Path], bool], afresh: bool = False) -> Any:
+    """A command that is under way: what it has written is such that it is ready.
+
+    A command in this process's child is under way seconds earlier. One that starts processes, or that is to import what
+    it needs, runs ``afresh``: processes come from a server, which a child would share with this process.
+    """
     program = [sys.executable, "-c", "from syncline.cli.application import main; main()", *arguments]
     (folder / "own.yaml").write_text(OWN_RUN if arguments[0] in ("run", "launch") else OWN)
-    process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    if not afresh:
+        process: Any = Forked(arguments, folder)
+        process.start()
+    else:
+        process = subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + PATIENCE_S
     while not ready(folder) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return process
 
 
-def interrupted(arguments: list[str], folder: Path, ready: Callable[[Path], bool]) -> tuple[int, str]:
+def interrupted(
+    arguments: list[str], folder: Path, ready: Callable[[Path], bool], afresh: bool = False
+) -> tuple[int, str]:
     """Run a command, interrupt it as a terminal does once it is ready, and wait."""
-    process = begun(arguments, folder, ready)
+    process = begun(arguments, folder, ready, afresh)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     return process.returncode, errors
@@ -398,7 +409,9 @@ def short_is_over(folder: Path) -> bool:
 
 @pytest.mark.parametrize("jobs", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_an_interrupted_comparison_keeps_what_was_finished(jobs, tmp_path):
-    code, errors = interrupted(["compare", *SHORT_AND_LONG, "--jobs", jobs], tmp_path, short_is_over)
+    code, errors = interrupted(
+        ["compare", *SHORT_AND_LONG, "--jobs", jobs], tmp_path, short_is_over, afresh=jobs != "1"
+    )
     assert code == 130 and "Traceback" not in errors
     assert "interrupted: what was finished until then is in the folder above" in errors
     assert os.listdir(tmp_path / "runs") == ["own"]
@@ -412,7 +425,7 @@ def test_an_interrupted_comparison_keeps_what_was_finished(jobs, tmp_path):
 
 
 def test_a_comparison_that_is_killed_leaves_no_process_and_its_steps_on_disk(tmp_path):
-    process = begun(["compare", *SHORT_AND_LONG, "--jobs", "2"], tmp_path, short_is_over)
+    process = begun(["compare", *SHORT_AND_LONG, "--jobs", "2"], tmp_path, short_is_over, afresh=True)
     started = children(process.pid)
     assert started
     process.kill()
@@ -471,7 +484,7 @@ def test_an_interrupted_run_keeps_the_steps_that_it_took(tmp_path):
 ])  # fmt: skip
 def test_a_scheduler_that_ends_a_job_by_sigterm_leaves_it_what_it_has(arguments, tmp_path):
     enough = (lambda at: len(on_disk(at, 0)) > 5) if arguments[0] == "run" else (lambda at: measured(at, 1) > 50)
-    process = begun(arguments, tmp_path, enough)
+    process = begun(arguments, tmp_path, enough, afresh=arguments[0] == "launch")
     process.terminate()
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 143 and "Traceback" not in errors
@@ -483,7 +496,7 @@ def test_a_scheduler_that_ends_a_job_by_sigterm_leaves_it_what_it_has(arguments,
 def test_a_run_that_is_interrupted_before_its_first_step_leaves_nothing_or_what_it_has(tmp_path):
     """While torch is imported, or weights are drawn: there is nothing yet that could be kept."""
     arguments = ["run", "rosenbrock-mt-dao", "--set", "workers=2", "--set", "steps=100000000"]
-    code, errors = interrupted(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")))
+    code, errors = interrupted(arguments, tmp_path, lambda folder: any(folder.rglob("spec.yaml")), afresh=True)
     assert code == 130 and "Traceback" not in errors
     left = [path for path in (tmp_path / "runs").glob("*") if not path.name.startswith(".")]
     assert all((folder / "run.json").exists() for folder in left)
@@ -493,6 +506,6 @@ def test_a_run_that_is_interrupted_before_its_first_step_leaves_nothing_or_what_
 @pytest.mark.slow
 def test_an_interrupt_before_the_first_step_is_no_traceback_either(tmp_path):
     code, errors = interrupted(
-        ["compare", "digits-skewed", "--jobs", "2"], tmp_path, lambda folder: (folder / "runs").exists()
+        ["compare", "digits-skewed", "--jobs", "2"], tmp_path, lambda folder: (folder / "runs").exists(), afresh=True
     )
     assert code == 130 and "Traceback" not in errors

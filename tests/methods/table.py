@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class Row:
     setting: dict[str, Any] | None = None
     moves: dict[str, Moves] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def spec(self) -> MethodBase:
         return method_of(self.fields)
 

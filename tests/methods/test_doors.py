@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +12,7 @@ from syncline.errors import SpecError
 from syncline.methods import METHOD_KINDS, METHODS, MethodBase, method_of, named, register
 from syncline.methods.local import LocalSpec
 from syncline.methods.mt_dao import MTDAOSpec
+from tests.forked import run_forked
 
 OWN = '''
 from typing import Literal
@@ -72,24 +70,12 @@ def offer(folder: Path, entry: str) -> None:
     (info / "entry_points.txt").write_text(f"[syncline.methods]\nseldom = {entry}\n")
 
 
-def syncline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.run(
-        [sys.executable, "-m", "syncline.cli.application", *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": paths},
-        cwd=folder,
-        check=False,
-    )
-
-
 def test_a_method_of_another_package_is_compared(tmp_path: Path) -> None:
     """By its class, and by the name that it is offered under."""
     offer(tmp_path, "my_package:Offered")
     methods = "{kind: ddp, rule: sgdm, lr: 0.01}, {kind: 'my_package:Seldom', lr: 0.01}, {kind: seldom, lr: 0.01}"
     (tmp_path / "own.yaml").write_text(SPEC % methods)
-    out = syncline(tmp_path, "compare", "own.yaml", "--jobs", "1", "--json", "--out", "out")
+    out = run_forked(tmp_path, "compare", "own.yaml", "--jobs", "1", "--json", "--out", "out")
     assert out.returncode == 0, out.stderr
     ddp, by_class, by_name = json.loads(out.stdout)["rows"]
     assert (by_class["method"], by_name["method"]) == ("Seldom", "seldom")
@@ -99,13 +85,13 @@ def test_a_method_of_another_package_is_compared(tmp_path: Path) -> None:
 
 def test_what_a_package_offers_is_listed_with_its_presets(tmp_path: Path) -> None:
     offer(tmp_path, "my_package:Offered")
-    out = syncline(tmp_path, "list", "methods", "--json")
+    out = run_forked(tmp_path, "list", "methods", "--json")
     assert "seldom-8" in {row["name"] for row in json.loads(out.stdout)["rows"]}, out.stderr
 
 
 def test_an_entry_point_that_is_broken_ends_in_one_line_that_names_it(tmp_path: Path) -> None:
     offer(tmp_path, "my_package:Nothing")
-    out = syncline(tmp_path, "project", "--method", "seldom")
+    out = run_forked(tmp_path, "project", "--method", "seldom")
     assert out.returncode == 2
     (line,) = out.stderr.strip().splitlines()
     assert "my_package" in line and "Nothing" in line

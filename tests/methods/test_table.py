@@ -30,9 +30,15 @@ TINY = Digits(hidden=5, batch_size=4)
 BLOCK = {"text-gpt": "a block of text-gpt", "gpt-160m": "a block of gpt-160m"}
 """Of models whose blocks repeat each other: one shows every shape in a fraction of the time."""
 
-SHAPES = MODELS | {name: replace(MODELS[model], name=name, layers=1) for model, name in BLOCK.items()}
+SHAPES = {name: model.tensors for name, model in MODELS.items()} | {
+    name: replace(MODELS[model], layers=1).tensors for model, name in BLOCK.items()
+}
+FOUR = "four tensors of text-gpt"
+"""A wide, a tall and a lying matrix and a vector: one of each kind that a block has."""
+SHAPES[FOUR] = [t for t in SHAPES[BLOCK["text-gpt"]] if t.name in ("embedding", "0.qkv", "0.down", "norm")]
 
 
+@cache
 def exchanges_every_step(name: str) -> bool:
     """Whether workers hold equal parameters after every step: something is exchanged in each, or they rest."""
     spec = METHODS[name].spec
@@ -58,7 +64,8 @@ def test_one_worker_is_the_serial_optimizer(name: str, optimizer: Serial) -> Non
     assert relative_difference(got, {k: p.detach() for k, p in task.params.items()}) < 1e-6
 
 
-STEPS = 12
+STEPS = 13
+"""Steps of a training: more than a period of every row, and in the middle of the next one."""
 
 
 @cache
@@ -69,20 +76,26 @@ def trained(name: str, seed: int) -> Outcome:
 
 @rows
 def test_same_seed_same_bits(name: str) -> None:
-    one, two, other = trained(name, 0), in_simulator(name, steps=STEPS), trained(name, 1)
-    for key, tensor in one.params.items():
-        assert torch.equal(tensor, two.params[key])
+    first, again, other = trained(name, 0), kept(name), trained(name, 1)
+    for key, tensor in first.params.items():
+        assert torch.equal(tensor, again.params_then[key])
         assert not torch.equal(tensor, other.params[key])
-    assert one.ledger == two.ledger
+    assert first.ledger == [record for record in again.ledger.records if record.step < STEPS]
 
 
 class Kept(NamedTuple):
-    """A training of 25 steps, and what a user would have kept in the middle of every period of the table."""
+    """A training of 25 steps, and what a user would have kept in the middle of every period of the table.
+
+    ``unequal`` names the tensors that differ between workers in the first steps though they were averaged in that
+    step, and ``apart`` tells whether parameters that were not averaged differ.
+    """
 
     params: dict[str, torch.Tensor]
     ledger: Ledger
     state: dict[str, Any]
     params_then: dict[str, torch.Tensor]
+    unequal: set[str]
+    apart: bool
 
 
 @cache
@@ -90,13 +103,29 @@ def kept(name: str) -> Kept:
     comm = SimulatedCommunicator(4)
     task = DIGITS.build(rows_of(comm, (0,)))
     method = METHODS[name].spec.build(parameter_groups(task), comm)
+    unequal: set[str] = set()
+    apart = False
     for t in range(25):
-        if t == 13:
+        if t == STEPS:
             state = copy.deepcopy(method.state_dict())
             then = {key: p.detach().clone() for key, p in task.params.items()}
         task.step_gradients(t)
         method.step()
-    return Kept({key: p.detach() for key, p in task.params.items()}, comm.ledger, state, then)
+        if t < STEPS:
+            averaged = {part for r in comm.ledger.records if r.step == t for part in r.label.split("+")}
+            for p in task.params.values():
+                found = {state for state, tensor in method.state[p].items() if differs(tensor)}
+                unequal |= found & averaged
+                if exchanges_every_step(name) or "params" in averaged:
+                    unequal |= {"params"} if differs(p) else set()
+                else:
+                    apart |= differs(p)
+    return Kept({key: p.detach() for key, p in task.params.items()}, comm.ledger, state, then, unequal, apart)
+
+
+def differs(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor differs between workers."""
+    return not torch.equal(tensor, tensor[:1].expand_as(tensor))
 
 
 @rows
@@ -108,12 +137,12 @@ def test_a_state_dict_in_mid_run_continues_identically(name: str) -> None:
     with torch.no_grad():
         for key, p in task.params.items():
             p.copy_(whole.params_then[key])
-    for t in range(13, 25):
+    for t in range(STEPS, 25):
         task.step_gradients(t)
         method.step()
     for key, p in task.params.items():
         assert torch.equal(p, whole.params[key])
-    assert comm.ledger.records == [record for record in whole.ledger.records if record.step >= 13]
+    assert comm.ledger.records == [record for record in whole.ledger.records if record.step >= STEPS]
 
 
 @rows
@@ -130,8 +159,8 @@ def test_float64(name: str) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        BLOCK["text-gpt"],
-        *(pytest.param(m, marks=pytest.mark.slow) for m in (BLOCK["gpt-160m"], "gpt-160m", "olmo-1b")),
+        FOUR,
+        *(pytest.param(m, marks=pytest.mark.slow) for m in (*BLOCK.values(), "gpt-160m", "olmo-1b")),
     ],
 )
 def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
@@ -139,7 +168,7 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
 
     A trigger needs values: test_ledger_equals_the_cost_model_on_values compares its bytes.
     """
-    tensors, spec = SHAPES[model].tensors, METHODS[name].spec
+    tensors, spec = SHAPES[model], METHODS[name].spec
     groups = [
         {"params": [meta(t.shape) for t in tensors if t.is_matrix == matrix], "matrix": matrix}
         for matrix in (True, False)
@@ -147,7 +176,7 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
     comm = ShapesCommunicator(8)
     method = spec.build(groups, comm)
     # Shapes take long: the first phases and two periods of the last one show the rest, of large ones a period.
-    large = model != BLOCK["text-gpt"]
+    large = model not in (FOUR, BLOCK["text-gpt"])
     shown = max(max(one.start, one.stop or 0) + (1 if large else 2) * one.period for one in spec.exchanges(tensors, 8))
     steps = min(max(shown, 2), 12 if large else 24)
     for _ in range(steps):
@@ -269,23 +298,9 @@ def test_memory_of_states_equals_the_cost_model(name: str) -> None:
 
 @rows
 def test_workers_agree_on_what_was_just_averaged(name: str) -> None:
-    comm = SimulatedCommunicator(4)
-    task = DIGITS.build(rows_of(comm, (0,)))
-    method = METHODS[name].spec.build(parameter_groups(task), comm)
-    apart = False
-    for t in range(12):
-        task.step_gradients(t)
-        method.step()
-        averaged = [r.label for r in comm.ledger.records if r.step == t]
-        for p in task.params.values():
-            if exchanges_every_step(name) or any("params" in label.split("+") for label in averaged):
-                assert torch.equal(p, p[:1].expand_as(p))
-            else:
-                apart |= not torch.equal(p, p[:1].expand_as(p))
-            for state, tensor in method.state[p].items():
-                if any(state in label.split("+") for label in averaged):
-                    assert torch.equal(tensor, tensor[:1].expand_as(tensor)), state
-    assert apart or exchanges_every_step(name)
+    whole = kept(name)
+    assert whole.unequal == set()
+    assert whole.apart or exchanges_every_step(name)
 
 
 @rows

@@ -63,13 +63,31 @@ MEANT = {"layout", "replicas", "bytes_per_worker"}
 all workers is alone."""
 
 
-def drawn_plan(number: int) -> dict[str, Any]:
-    """Return the numbered plan as options of ``project``."""
-    random = np.random.default_rng((39, number))
-    plan = {name: values[random.integers(len(values))] for name, values in CHOICES.items()}
-    network = list(NETWORKS)[random.integers(len(NETWORKS))]
-    counts = NETWORKS[network]
-    return plan | {"network": network, "workers": counts[random.integers(len(counts))]}
+PLACES = tuple((name, workers) for name, counts in NETWORKS.items() for workers in counts)
+
+BLOCK, BLOCKS = 2 * len(PLACES), 4
+"""Plans of a block, in which each field takes each of its values as often as any other; blocks after the first are
+marked slow."""
+
+
+@cache
+def drawn_plans() -> list[dict[str, Any]]:
+    """Return the plans as options of ``project``: in each block the values of each field are shuffled by themselves."""
+    random = np.random.default_rng(39)
+    plans = []
+    for _ in range(BLOCKS):
+        fields = CHOICES | {"place": PLACES}
+        orders = {name: random.permutation(np.arange(BLOCK) % len(values)) for name, values in fields.items()}
+        for number in range(BLOCK):
+            plan: dict[str, Any] = {name: fields[name][order[number]] for name, order in orders.items()}
+            on, workers = plan.pop("place")
+            plans.append(plan | {"network": on, "workers": workers})
+    return plans
+
+
+every_plan = pytest.mark.parametrize(
+    "number", [n if n < BLOCK else pytest.param(n, marks=pytest.mark.slow) for n in range(BLOCK * BLOCKS)]
+)
 
 
 def tokens_of(plan: dict[str, Any]) -> int:
@@ -99,9 +117,9 @@ def near(value: Any) -> Any:
     return pytest.approx(value, rel=NEAR, nan_ok=True) if isinstance(value, float | int) else value
 
 
-@pytest.mark.parametrize("number", range(200))
+@every_plan
 def test_a_plan_without_a_layout_is_data_parallel_among_all(number: int) -> None:
-    plan = drawn_plan(number)
+    plan = drawn_plans()[number]
     row, laid_out = row_of(plan), row_of(plan, layout={"data": plan["workers"]})
     assert set(row) == set(laid_out)
     for name in [*ANSWERS, *WORDS, *sorted(set(row) - MEANT)]:
@@ -110,10 +128,10 @@ def test_a_plan_without_a_layout_is_data_parallel_among_all(number: int) -> None
 
 def drawn_for(number: int, **fixed: Any) -> dict[str, Any]:
     """Return the numbered plan with the values that another question fixes, and the activations that it tries."""
-    return drawn_plan(number) | {"precision": None, "activations": "auto"} | fixed
+    return drawn_plans()[number] | {"precision": None, "activations": "auto"} | fixed
 
 
-@pytest.mark.parametrize("number", range(200))
+@every_plan
 def test_advice_has_the_price_of_the_same_plan(number: int) -> None:
     """Of advice, whose gradients overlap or do not, and travel in the format of the hardware's peak."""
     plan = drawn_for(number)
@@ -131,7 +149,7 @@ def test_advice_has_the_price_of_the_same_plan(number: int) -> None:
             assert row[name] == near(priced[name]), (name, layout)
 
 
-@pytest.mark.parametrize("number", range(200))
+@every_plan
 def test_the_page_has_the_price_of_the_same_plan(number: int) -> None:
     """Of the page's baseline on one site, whose gradients overlap and whose algorithms and sharding are the default."""
     plan = drawn_for(number, method="ddp-adam", overlap="ddp", algorithm=None, sharding="auto")
@@ -152,7 +170,7 @@ def replayed_s(kind: str, nbytes: float, workers: int, on: str, algorithm: str |
     return float(replay(ranks, network(on), hardware("a100"), algorithm).step_end_s[-1])
 
 
-@pytest.mark.parametrize("number", range(200))
+@every_plan
 def test_a_replay_has_the_price_of_the_same_plan(number: int) -> None:
     """Of ``trace --shapes``, whose records have the calls of a step.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from syncline.costmodel.clusters.l40s import L40S
 from syncline.costmodel.compute.transformer_time import STEP_TIMES, step_s
 from syncline.costmodel.network.measured_links import P3
 from syncline.errors import SpecError, SynclineError
+from syncline.measure.validation import cluster_files
 from syncline.measure.validation.cluster_files import (
     BUNDLED,
     COLLECTIVES,
@@ -31,9 +34,24 @@ from tests.test_docs import documented
 QUICK = ("validate", "clusters", "--set", "cross_validation=false")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _each_file_once() -> Iterator[None]:
+    """A file that ships is predicted once: all of them take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = cache(predicted_rows)
+        patch.setattr(
+            cluster_files,
+            "predicted_rows",
+            lambda path, *network: (
+                known(path) if path in BUNDLED and network in ((), (None,)) else predicted_rows(path, *network)
+            ),
+        )
+        yield
+
+
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return [row for path in BUNDLED for row in predicted_rows(path)]
+    return [row for path in BUNDLED for row in cluster_files.predicted_rows(path)]
 
 
 def errors(rows: list[dict], *starts: str) -> np.ndarray:

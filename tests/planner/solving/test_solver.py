@@ -60,7 +60,7 @@ def projected(method: str, network: Any, target: dict[str, Any], **more: Any) ->
     return told.rows[-1]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     variable=st.sampled_from(["bandwidth", "latency"]),
     method=st.sampled_from(CHEAP),
@@ -144,7 +144,7 @@ def test_a_period_is_the_shortest_that_meets_the_target(method: str, step_s: flo
             with_less -= 1
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(method=st.sampled_from(["ddp-adam", "diloco"]), days=st.floats(0.2, 60.0))
 def test_the_fewest_workers_meet_the_target_and_no_fewer_do(method: str, days: float) -> None:
     cluster = "two-sites-a100"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-import sys
+import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from replication.replications import bundled_replications
 from replication.replications.replicate import replicate
 from replication.replications.spec import CPU, ReplicationSpec, load_replication, scales_of
 from syncline.errors import SpecError, SynclineError
+from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.pool import Allowance
 from syncline.specs.load import load_spec, with_overrides
 from syncline.yamls import parse_yaml
@@ -36,6 +38,12 @@ def whole(tmp_path_factory):
         result = replicate(tiny(folder), folder / "out", jobs=1, command="syncline replicate tiny.yaml")
     assert len(begun) == TRAININGS == sum(result.planned.values()) and result.num_remaining == 0
     return result
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Figures are made and not drawn, which takes a third of the time."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **options: Path(path).touch())
 
 
 def test_the_stages_are_those_of_the_spec(whole):
@@ -87,43 +95,38 @@ def test_verdicts_and_the_page_say_how_sure_they_are(whole):
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_in_pieces_it_is_the_same(jobs, whole, tmp_path):
+def test_in_pieces_it_is_the_same(jobs, whole, tmp_path, no_pictures):
     spec, pieces = tiny(tmp_path), 0
     with counted_trainings() as begun:
         while True:
-            result = replicate(spec, tmp_path / "out", jobs=jobs, allowance=Allowance(max_trainings=5))
+            result = replicate(spec, tmp_path / "out", jobs=jobs, allowance=Allowance(max_trainings=9))
             pieces += 1
-            assert result.num_remaining == max(0, TRAININGS - 5 * pieces)
+            assert result.num_remaining == max(0, TRAININGS - 9 * pieces)
             if not result.num_remaining:
                 break
             assert not result.interrupted and not [row for row in result.verdicts if result.num_remaining > 2]
-    assert pieces == 5 and (jobs > 1 or len(begun) == TRAININGS)
+    assert pieces == 3 and (jobs > 1 or len(begun) == TRAININGS)
     assert tables(tmp_path / "out") == tables(whole.folder) and result.verdicts == whole.verdicts
 
 
-KILLED = """
-import os, signal, sys
-from contextlib import nullcontext
-from pathlib import Path
-from replication.replications.replicate import replicate
-from syncline.runs.sweep.listener import Listener
-from replication.replications.spec import load_replication
-
 class Killer(Listener):
+    """Kills the process after eight trainings."""
+
     left = 8
+
     def finished(self, label, row):
         Killer.left -= 1
         if not Killer.left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-replicate(load_replication(sys.argv[1]), Path(sys.argv[2]), jobs=1, on_stage=lambda stage: nullcontext(Killer()))
-"""
 
-
-def test_after_a_kill_it_goes_on_and_trains_nothing_twice(whole, tmp_path):
+def test_after_a_kill_it_goes_on_and_trains_nothing_twice(whole, tmp_path, no_pictures):
     path, out = tiny_file(tmp_path), tmp_path / "out"
-    done = subprocess.run([sys.executable, "-c", KILLED, path, out], capture_output=True, text=True, check=False)
-    assert done.returncode == -9, done.stderr
+    child = os.fork()
+    if child == 0:
+        replicate(load_replication(path), out, jobs=1, on_stage=lambda _: nullcontext(Killer()))
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     with counted_trainings() as begun:
         result = replicate(load_replication(path), out, jobs=1)
     assert len(begun) == TRAININGS - 8 and result.verdicts == whole.verdicts
@@ -137,7 +140,7 @@ def test_what_is_whole_needs_no_training_and_no_other_code_changes_it(whole, tmp
     assert begun == [] and again.verdicts == whole.verdicts and again.num_remaining == 0
 
 
-def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path):
+def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path, no_pictures):
     """Of another size, in which two seeds are enough, in a folder beside that of the first."""
     shutil.copytree(whole.folder, tmp_path / "tiny")
     sure = [{"lower": "apart", "higher": "apart @ K4", "tolerance": 9}]
@@ -151,7 +154,7 @@ def test_a_verdict_that_changes_at_another_size_is_told(whole, tmp_path):
     assert (f"{beside}apart is better: the same." in page) == same
 
 
-def test_without_a_second_search_the_first_one_chooses(whole, tmp_path):
+def test_without_a_second_search_the_first_one_chooses(whole, tmp_path, no_pictures):
     """The same search by the same trials, so that it is trained again by nobody."""
     shutil.copytree(whole.folder, tmp_path / "out")
     (tmp_path / "out" / "rerun.parquet").unlink()
@@ -214,9 +217,8 @@ LONGEST = (CPU, "gpu")
 @pytest.mark.parametrize(
     ("name", "scale"), [pytest.param(*one, marks=[pytest.mark.slow] if one[1] in LONGEST else []) for one in FORMS]
 )
-def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, monkeypatch):
+def test_bundled_replications_run_at_tiny_size(name, scale, tmp_path, no_pictures):
     """In pieces of a lease: search and choice, then the finals; extras of several workers are as they are."""
-    monkeypatch.setattr(Figure, "savefig", lambda self, path, **options: Path(path).touch())  # a third of the time
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog\n" * 40)
     spec = load_replication(name, scale)
