@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from benchmarks.command import parser_of, show
 from benchmarks.evidence import backtest, intellect, off, ranking
+from benchmarks.ideal_clock import IdealClock
 from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
 from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
 from syncline.costmodel.scaling.published import CHARLES_BY_REPLICAS, CHARLES_DDP, CHARLES_DILOCO
-from syncline.costmodel.scaling.wall_clock import IdealClock
 
 Floats = NDArray[np.float64]
 

@@ -50,7 +50,8 @@ from replication.theory import (
     trap_radius,
 )
 from syncline.costmodel.compute.rotation import rotation_elements
-from syncline.costmodel.pipeline.closed_form import block_bytes, effective_delay, stage_delays, stages_needed
+from syncline.costmodel.pipeline.closed_form import (stage_delays)
+from replication.theory.basis_rotation import (block_bytes, effective_delay, stages_needed)
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
 from syncline.problems.spiral import spiral, spiral_hessian

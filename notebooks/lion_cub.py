@@ -50,7 +50,8 @@ from replication.theory import (
     vote_shares,
 )
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import MODELS, Link, gather_s, vote_bits_per_parameter, vote_crossover, vote_s
+from syncline.costmodel import (MODELS, Link, gather_s)
+from replication.theory.votes import (vote_bits_per_parameter, vote_crossover, vote_s)
 from syncline.specs import network
 from syncline.costmodel.traffic.packing import sum_levels
 from replication.studies.quantisers import study as quantisers

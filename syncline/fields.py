@@ -211,7 +211,8 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
     details = error.errors(include_url=False)
     # An unknown key is more informative than a missing one, because it may be the missing one misspelt.
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
-    parts = [str(part) for part in first["loc"] if not _is_tag(part)]
+    # The tags of unions are pydantic's: the user did not write them.
+    parts = [str(part) for part in first["loc"] if not str(part).startswith("kind:")]
     value, context = first["input"], first.get("ctx", {})
     if first["type"] == "refused":
         parts += [context["path"].strip(".")]
@@ -222,11 +223,6 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
     elif first["type"] == "missing":
         value = None
     return SpecError(".".join(filter(None, parts)) or "spec", value, _expected(first, fields))
-
-
-def _is_tag(part: Any) -> bool:
-    """Return whether a part of a path is a union's tag, which pydantic adds to the path that the user wrote."""
-    return isinstance(part, str) and part.startswith("kind:")
 
 
 def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:
@@ -297,7 +293,8 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
         value = value.to_dict("records")
     if hasattr(type(value), "tolist"):
         value = value.tolist()
-    if isinstance(value, bytes | bytearray | memoryview | range) or _is_record(value):
+    is_named_tuple = isinstance(value, tuple) and type(value) is not tuple  # one object, not a list of items
+    if isinstance(value, bytes | bytearray | memoryview | range) or is_named_tuple:
         return value
     if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
         bool(value == "" or hasattr(value, "name"))  # raises if the object cannot be compared or inspected
@@ -312,11 +309,6 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     if len(items) > MOST_ITEMS and not has_end:
         raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
     return items if isinstance(value, list) else tuple(items)
-
-
-def _is_record(value: Any) -> bool:
-    """Return whether a value is a named tuple, which is one object and not a list of items."""
-    return isinstance(value, tuple) and type(value) is not tuple
 
 
 LARGEST = 2**63

@@ -92,7 +92,7 @@ class _Listener:
 
     def end(self) -> None:
         for number in SIGNALS:
-            signal.signal(number, _exit_at_once)
+            signal.signal(number, lambda number, frame: os._exit(128 + number))
         signal.set_wakeup_fd(-1)
         os.write(self._write, b"\0")
         self._thread.join()
@@ -158,10 +158,6 @@ _listeners: list[_Listener] = []
 
 def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
     """Do nothing; a Python handler must exist so that the signal's number is written to the thread's pipe."""
-
-
-def _exit_at_once(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
 
 
 @contextmanager

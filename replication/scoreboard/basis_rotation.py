@@ -10,16 +10,12 @@ import numpy as np
 import torch
 
 from replication.theory import delayed_adam_bound
+from replication.theory.basis_rotation import block_bytes, effective_delay, stages_needed
 from replication.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
 from replication.theory.products import Products, cauchy_norm_11
 from syncline.costmodel import Link
 from syncline.costmodel.compute.rotation import rotation_elements, stage_frequencies
-from syncline.costmodel.pipeline.closed_form import (
-    block_bytes,
-    effective_delay,
-    stage_delays,
-    stages_needed,
-)
+from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule
 

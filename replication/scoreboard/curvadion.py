@@ -9,7 +9,8 @@ import numpy as np
 
 from replication.scoreboard.cells import study_cell
 from replication.theory import rmmc_bias_over_curvature, rmmc_exact, rmmc_leading_order
-from syncline.costmodel import MODELS, Link, collective_s, curvadion_speedup, mean_bytes_per_step, mean_step
+from replication.theory.wall_clock import curvadion_speedup
+from syncline.costmodel import MODELS, Link, collective_s, mean_bytes_per_step, mean_step
 from syncline.methods import method_of
 from syncline.seeds import seed64
 from syncline.specs import network as network_of

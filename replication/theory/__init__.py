@@ -54,7 +54,6 @@ from replication.theory.mt_dao import (
     beta_omega,
     covariance_information_nats,
     drift_factor,
-    flat_drift,
     momentum_information_nats,
     momentum_noise_variance,
     mt_dao_bound,
@@ -66,6 +65,7 @@ from replication.theory.mt_dao import (
 )
 from replication.theory.random_averages import (
     RandomAverages,
+    flat_drift,
     random_averages,
 )
 

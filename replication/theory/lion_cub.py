@@ -1,6 +1,6 @@
 """Lion Cub's theory: the outcome of votes, the error of quantisers, and when packing costs more than fewer bits save.
 
-The time of a vote follows Table 1, in `syncline.costmodel.collectives.votes`. Entries of update vectors follow one
+The time of a vote follows Table 1, in `replication.theory.votes`. Entries of update vectors follow one
 of two laws of unit scale: ``laplace`` has the density ``exp(-|x|) / 2``, ``gaussian`` the variance 1.
 """
 

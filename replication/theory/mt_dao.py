@@ -165,7 +165,7 @@ def quasi_hyperbolic_contraction(beta: ArrayLike, omega: ArrayLike, a: ArrayLike
     return np.asarray(np.where(discriminant < 0, np.sqrt(np.maximum(product, 0.0)), real))
 
 
-def _with_gradient(
+def with_gradient(
     betas: ArrayLike, omegas: ArrayLike, rates: ArrayLike = 0.0
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return decay rates, weights and averaging probabilities ``(..., N + 1)``, the gradient's last."""
@@ -197,7 +197,7 @@ def beta_omega(betas: ArrayLike, omegas: ArrayLike) -> FloatArray:
 
     Source: MT-DAO, Theorem 1, equation (1).
     """
-    decay, weight, _ = _with_gradient(betas, omegas)
+    decay, weight, _ = with_gradient(betas, omegas)
     return np.asarray((weight * decay / (1 - decay)).sum(-1))
 
 
@@ -230,7 +230,7 @@ def drift_factor(
     """
     if form not in ("printed", "tight"):
         raise SpecError("form", form, one_of(("printed", "tight"), form))
-    decay, weight, rate = _with_gradient(betas, omegas, momentum_rates)
+    decay, weight, rate = with_gradient(betas, omegas, momentum_rates)
     p_x = np.asarray(params_rate, dtype=float)
     require((p_x >= 0) & (p_x <= 1), "params_rate", p_x, "a probability in [0, 1]")
     momentum_drift = (weight * (1 - decay) * (1 - rate) / (1 - (1 - rate) * decay)).sum(-1)
@@ -364,43 +364,3 @@ def mt_dao_rate(
     eta_0 = mt_dao_step_size(smoothness, lag, drift, dissimilarity, form)
     t, delta = np.asarray(steps, dtype=float), np.asarray(gap, dtype=float)
     return np.asarray((4 * delta + first) / np.sqrt(t) + (4 * delta / eta_0 + constant_bound - first) / t)
-
-
-def flat_drift(params_rate: ArrayLike, betas: ArrayLike, omegas: ArrayLike, momentum_rates: ArrayLike) -> FloatArray:
-    """Return the exact drift of the workers on a flat loss, which Lemma 3 bounds by ``4 psi``.
-
-    ``E ||x^m - x||^2 / (eta^2 sigma^2 (1 - 1/M))`` in the steady state of Algorithm 4 under noise alone, independent
-    between steps and workers, each state averaged with a coin of its own. With ``S_ij`` the covariance of two momenta's
-    deviations, ``q_j = (1 - p_j) beta_j`` and ``C_j = sum_i omega_i S_ij / (1 - (1 - p_x) q_j)``:
-
-    ``(1 - p_x) / p_x [sum_ij omega_i omega_j S_ij + 2 (1 - p_x) sum_j omega_j q_j C_j]``
-
-    Args:
-        params_rate: p_x, in (0, 1].
-        betas: (..., N) decay rates in [0, 1).
-        omegas: (..., N) weights; the gradient has the rest.
-        momentum_rates: (..., N) p_j.
-
-    Raises:
-        SpecError: parameters that are never averaged, for which there is no steady state.
-
-    >>> float(flat_drift(1 / 32, 0.0, 0.0, 0.0))  # no momentum: as many steps as have passed, K - 1 on average
-    31.0
-
-    Source: second moments of MT-DAO's Algorithm 4.
-    """
-    decay, weight, rate = _with_gradient(betas, omegas, momentum_rates)
-    p_x = np.asarray(params_rate, dtype=float)
-    require((p_x > 0) & (p_x <= 1), "params_rate", p_x, "a probability in (0, 1]")
-    not_averaged = (1 - rate)[..., :, None] * (1 - rate)[..., None, :]
-    diagonal = np.arange(decay.shape[-1])
-    not_averaged[..., diagonal, diagonal] = 1 - rate  # one momentum has one coin, not two
-    decay_product = decay[..., :, None] * decay[..., None, :]
-    new = (1 - decay)[..., :, None] * (1 - decay)[..., None, :]
-    covariance = not_averaged * new / (1 - not_averaged * decay_product)
-    weighted_covariance = (weight[..., :, None] * covariance).sum(-2)
-    retention = (1 - rate) * decay
-    path_covariance = weight * retention * weighted_covariance / (1 - (1 - p_x)[..., None] * retention)
-    return np.asarray(
-        (1 - p_x) / p_x * ((weight * weighted_covariance).sum(-1) + 2 * (1 - p_x) * path_covariance.sum(-1))
-    )

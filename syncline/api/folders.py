@@ -20,6 +20,7 @@ from syncline.files import refuse_changed_files
 from syncline.measure.replaying.replay_folder import read_losses
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.planner.collectives import CostQuestion
+from syncline.planner.transfer import transfers_of
 from syncline.questions.report import Report
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
@@ -145,7 +146,7 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
 
 def _projection(noted: dict[str, Any]) -> Result:
     specs: list[Experiment] = [load_spec(dict(fields)) for fields in noted["specs"]]
-    return projection_result(specs, noted["rows"], noted.get("origins"))
+    return projection_result(specs, noted["rows"], transfers_of(specs), noted.get("origins"))
 
 
 def _collectives(noted: dict[str, Any]) -> Result:

@@ -14,7 +14,7 @@ from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.placements import FASTEST, SEARCH, placed_spec
 from syncline.planner.projection.training_totals import WholeTraining, with_training
-from syncline.planner.transfer import refuse_transfers, tables_after, transfers_of
+from syncline.planner.transfer import Transfer, refuse_transfers, tables_after, transfers_of
 from syncline.questions.project import Project
 from syncline.questions.shared import Projection
 from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options, with_matrices
@@ -58,7 +58,8 @@ def answer_project(question: Project) -> Result:
         specs = projections.variants(*projection_options(question, studies_of="project"))
         warn_lines(projections.left_out(specs))
         specs = with_steps_of_tokens(specs, question)
-    refuse_transfers(transfers_of(specs), question.strict)
+    transfers = transfers_of(specs)
+    refuse_transfers(transfers, question.strict)
     searched = any(isinstance(spec, ProjectSpec) and spec.placement == SEARCH for spec in specs)
     specs = [placed_spec(spec) if isinstance(spec, ProjectSpec) else spec for spec in specs]
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
@@ -68,7 +69,7 @@ def answer_project(question: Project) -> Result:
     origins |= {"placement": FASTEST} if searched else {}
     rows = projections.projection_rows(specs, question.thresholds)
     rows = rows if training.is_nothing else with_training(rows, specs, training)
-    return projection_result(specs, rows, origins)
+    return projection_result(specs, rows, transfers, origins)
 
 
 def with_steps_of_tokens(specs: Sequence[Experiment], question: Projection) -> Sequence[Experiment]:
@@ -80,13 +81,17 @@ def with_steps_of_tokens(specs: Sequence[Experiment], question: Projection) -> S
 
 
 def projection_result(
-    specs: Sequence[Experiment], rows: Sequence[dict[str, Any]], origins: Mapping[str, str] | None = None
+    specs: Sequence[Experiment],
+    rows: Sequence[dict[str, Any]],
+    transfers: Sequence[Transfer],
+    origins: Mapping[str, str] | None = None,
 ) -> Result:
     """Return the result of projections from their rows.
 
     Args:
         specs: the projections, or the spec of a study.
         rows: their rows.
+        transfers: their parts that are transferred.
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
     assumptions = projection_assumptions(
@@ -94,7 +99,6 @@ def projection_result(
         rows.distinct(OF_ROWS) if isinstance(rows, ColumnRows) else rows,
         origins,
     )
-    transfers = transfers_of(specs)
     record = {
         "spec": specs[0].name,
         "transferred": [transfer.record() for transfer in transfers],

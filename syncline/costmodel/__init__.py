@@ -31,14 +31,6 @@ from syncline.costmodel.collectives.table import (
     SERVERS,
     algorithms_on,
 )
-from syncline.costmodel.collectives.votes import (
-    VOTES,
-    vote_bits_per_parameter,
-    vote_by_collectives_s,
-    vote_crossover,
-    vote_parts,
-    vote_s,
-)
 from syncline.costmodel.compute.batch_times import BatchTimes
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s
 from syncline.costmodel.compute.model_shape import ModelShape
@@ -76,16 +68,9 @@ from syncline.costmodel.traffic.exchanges import (
     calls_of,
     communication_factor,
     communication_s,
-    mean_bytes_per_step,
-)
-from syncline.costmodel.traffic.papers import (
-    curvadion_speedup,
-    curvadion_step_s,
     half_life,
     half_life_period,
-    half_life_total_s,
-    mt_dao_all_reduce_s,
-    unified_total_s,
+    mean_bytes_per_step,
 )
 from syncline.costmodel.traffic.step_time import StepTime, mean_step, step_time_s
 
@@ -103,7 +88,6 @@ __all__ = [
     "OF_PLACES",
     "POLICIES",
     "SERVERS",
-    "VOTES",
     "Activations",
     "BatchTimes",
     "Call",
@@ -145,15 +129,12 @@ __all__ = [
     "communication_factor",
     "communication_s",
     "compute_s",
-    "curvadion_speedup",
-    "curvadion_step_s",
     "dion_rank",
     "gather_s",
     "gloo_message_s",
     "gloo_s",
     "half_life",
     "half_life_period",
-    "half_life_total_s",
     "inner_sizes",
     "is_worth_factors",
     "largest_call_bytes",
@@ -164,19 +145,12 @@ __all__ = [
     "mean_step",
     "model_fragments",
     "model_memory",
-    "mt_dao_all_reduce_s",
     "nccl_sockets_s",
     "node_size",
     "ring_all_reduce_s",
     "rounds_and_block",
     "step_time_s",
     "topology",
-    "unified_total_s",
     "update_s",
-    "vote_bits_per_parameter",
-    "vote_by_collectives_s",
-    "vote_crossover",
-    "vote_parts",
-    "vote_s",
     "wire_bytes",
 ]

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -62,14 +61,6 @@ class AdEMAMix(UpdateRule):
         warmups = {"alpha_warmup_steps": self.alpha_warmup_steps, "beta3_warmup_steps": self.beta3_warmup_steps}
         rates = {"betas": (self.beta1, self.beta3), "beta2": self.beta2, "alpha": self.alpha, "eps": self.eps}
         return {**rates, **warmups}
-
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return zeros for every state of a parameter."""
-        return {name: torch.zeros_like(x) for name in self.states}
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:

@@ -67,12 +67,17 @@ class UpdateRule(Protocol):
         ...
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return a parameter group cut into groups that each have one rule; itself, where there is one rule for all."""
-        ...
+        """Return a parameter group cut into groups that each have one rule; by default the group with this rule."""
+        return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the states of the ``number``-th parameter before its first step; equal on all workers."""
-        ...
+        """Return a parameter's states before its first step, equal on all workers; by default zeros.
+
+        Args:
+            x: the parameter.
+            number: its number.
+        """
+        return {name: torch.zeros_like(x) for name in self.states}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """Return the direction ``d`` of ``x <- x - lr d`` at step ``t`` (from 0), updating ``state`` in place.
@@ -137,12 +142,12 @@ class Reducer(Protocol):
     """A reduction of the workers' gradients, or directions, when they are exchanged."""
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the knobs and their values, which become defaults of the parameter groups."""
-        ...
+        """Return the knobs, by default none, and their values, which become defaults of the parameter groups."""
+        return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the tensors that the reducer keeps for the ``number``-th parameter, as in ``UpdateRule.init``."""
-        ...
+        """Return the tensors that the reducer keeps for a parameter, as in ``UpdateRule.init``; by default none."""
+        return {}
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
         """Return the replacement of each row's ``g`` at step ``t``: its gradient, or its direction.

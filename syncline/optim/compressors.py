@@ -68,8 +68,8 @@ class Compressor(Protocol):
     """A way to average tensors in fewer bytes than they have."""
 
     def check(self, workers: int) -> None:
-        """Refuse a group that is too large for the compressor."""
-        ...
+        """Refuse a group that is too large for the compressor; by default none is."""
+        return
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return the bytes that one worker sends for a tensor of this shape."""
@@ -112,9 +112,6 @@ class TopK(Compressor):
         if not 0 < self.fraction <= 1:
             raise SpecError("fraction", self.fraction, "a number in (0, 1]")
 
-    def check(self, workers: int) -> None:
-        """Accept any group."""
-
     def num_kept(self, count: int) -> int:
         """Return k, the number of entries sent; see ``kept_entries``.
 
@@ -137,8 +134,7 @@ class TopK(Compressor):
         ]  # in order, so that equal sets are equal bytes
         values = [flat(x).gather(1, index) for x, index in zip(xs, chosen, strict=True)]
         encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(chosen, values, xs, strict=True)]
-        everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
-        parts = first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
         sent = LazyTensors(
             lambda: [
@@ -257,9 +253,6 @@ class QSGD(Compressor):
         """Return s, the number of levels on one side of zero."""
         return int(2 ** (self.bits - 1) - 1)
 
-    def check(self, workers: int) -> None:
-        """Accept any group."""
-
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return the bytes of norm and integers, see ``Compressor.nbytes``."""
         return SCALE_BYTES + packed_bytes(math.prod(shape), self.bits)
@@ -275,8 +268,7 @@ class QSGD(Compressor):
             encoded.append(torch.cat([norm.contiguous().view(torch.uint8), pack(q, self.bits)], 1))
             integers.append(q)
             units.append(self._unit(norm, x))
-        everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
-        parts = first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
         alone = zip(integers, units, xs, strict=True)
         sent = LazyTensors(
@@ -330,9 +322,6 @@ class BlockTopK(Compressor):
         """Return the selection of coefficients to send of each tensor."""
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
-    def check(self, workers: int) -> None:
-        """Accept any group."""
-
     @override
     def nbytes(self, shape: tuple[int, ...]) -> int:
         return self.coefficients.nbytes(shape)
@@ -343,9 +332,7 @@ class BlockTopK(Compressor):
     ) -> CompressedMeans:
         blocks = self.coefficients
         extracted = [blocks.extract(x, t) for x in xs]
-        sizes = [encoded.shape[1] for encoded, _ in extracted]
-        everyone = comm.all_gather(torch.cat([e for e, _ in extracted], 1), label=label, details=encoded_from(*xs))
-        parts = first_rows(everyone, comm).split(sizes, -1)
+        parts = _gathered([encoded for encoded, _ in extracted], xs, comm, label)
         means = [for_all(blocks.assemble(part, x, t, "all"), len(x)) for part, x in zip(parts, xs, strict=True)]
         return CompressedMeans(means, LazyTensors(lambda: [arrived() for _, arrived in extracted]))
 
@@ -362,9 +349,6 @@ class OneBit(Compressor):
 
     kind: ClassVar[str] = "one-bit"
 
-    def check(self, workers: int) -> None:
-        """Accept any group."""
-
     def nbytes(self, shape: tuple[int, ...]) -> int:
         """Return the bytes of scale and signs, see ``Compressor.nbytes``."""
         return SCALE_BYTES + SIGNS.nbytes(math.prod(shape))
@@ -379,8 +363,7 @@ class OneBit(Compressor):
             torch.cat([scale.contiguous().view(torch.uint8), SIGNS.encode(positive_row)], 1)
             for scale, positive_row in zip(scales, positive, strict=True)
         ]
-        everyone = comm.all_gather(torch.cat(encoded, 1), label=label, details=encoded_from(*xs))
-        parts = first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
+        parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
         sent = LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
         return CompressedMeans(means, sent)
@@ -400,6 +383,12 @@ def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:
     """Return the nearest integers in units of ``unit (R, 1)``; nothing has a unit of zero and stays nothing."""
     q = (x / unit).round_().clamp_(-levels, levels)
     return q if x.device.type == "cpu" and (unit > 0).all() else torch.where(unit > 0, q, 0.0)
+
+
+def _gathered(encoded: Sequence[Tensor], xs: Sequence[Tensor], comm: Communicator, label: str) -> Sequence[Tensor]:
+    """Return the bytes of all workers for each tensor, ``(S, M, b)``, in one call."""
+    everyone = comm.all_gather(torch.cat([*encoded], 1), label=label, details=encoded_from(*xs))
+    return first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
 
 
 def _count(x: Tensor) -> int:

@@ -47,10 +47,6 @@ class CompressedMean(Reducer):
     compressor: Compressor
     error_feedback: bool = True
 
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return an empty mapping of hyperparameters."""
-        return {}
-
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """Return no states; an error starts when its gradient is first sent, because some gradients are never sent."""
         return {}

@@ -72,10 +72,6 @@ class LowRankAdam(UpdateRule):
         """Return ``betas``, ``beta2``, ``eps``, ``rho``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "rho": self.rho}
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """Return the initial state of R stacked matrices with sides ``m <= n``.
 

@@ -52,14 +52,6 @@ class LionRule(UpdateRule):
         """Return both values of ``betas``."""
         return {"betas": (self.beta1, self.beta2)}
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return a zero momentum for a parameter."""
-        return {name: torch.zeros_like(x) for name in self.states}
-
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         (name,) = self.states

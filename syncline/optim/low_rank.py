@@ -39,12 +39,8 @@ def power_iteration(
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
     factors = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
-    factors = [computed_once(_orthonormal_or_zero, p) for p in factors]
+    factors = [computed_once(lambda p: torch.where(is_all_zero(p), 0.0, orthonormal_columns(p)), p) for p in factors]
     return list(zip(factors, average([m.mT @ p for m, p in zip(matrices, factors, strict=True)], "R"), strict=True))
-
-
-def _orthonormal_or_zero(p: Tensor) -> Tensor:
-    return torch.where(is_all_zero(p), 0.0, orthonormal_columns(p))
 
 
 def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ from syncline.optim.groups import (
     rules_by_number,
     unzipped,
 )
-from syncline.optim.sharing import Shared, move, store_states
+from syncline.optim.sharing import Shared, clip_rows, move, store_states
 from syncline.optim.sync import EveryStep, Periodic
 
 
@@ -57,25 +57,10 @@ class MeanGradient(Reducer):
     in_backward: bool = False
     encoded: bool = True
 
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return an empty mapping of hyperparameters."""
-        return {}
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return no state tensors."""
-        return {}
-
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
-
-
-def default_communicator() -> Communicator:
-    """Return the process group if ``torch.distributed`` is initialised (a worker per process), else a single worker."""
-    if dist.is_available() and dist.is_initialized():
-        return ProcessGroupCommunicator()
-    return SimulatedCommunicator(1)
 
 
 MEAN_GRADIENT = MeanGradient()
@@ -165,7 +150,10 @@ class Method(torch.optim.Optimizer):
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # set by whoever has some, of all rows
         self.on_average: AverageHook | None = None  # a training that measures sets it
-        self.comm = default_communicator() if comm is None else comm
+        if comm is None:  # a worker per process, or a single worker
+            is_distributed = dist.is_available() and dist.is_initialized()
+            comm = ProcessGroupCommunicator() if is_distributed else SimulatedCommunicator(1)
+        self.comm = comm
         self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
         self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
@@ -405,16 +393,3 @@ class Method(torch.optim.Optimizer):
                 row.x.copy_(average)
         if self._compressed:
             self._compressed.mend({row.number: row for _, row in due}.values(), self.steps_done)
-
-
-def clip_rows(rows: list[Row], radius: float) -> list[Row]:
-    """Scale each worker's gradient into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
-    if not rows:
-        return rows
-    in_common = all(is_one_copy(row.g) for row in rows)
-    gradients = [the_copy(row.g) if in_common else row.g for row in rows]
-    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
-    # Along the last dimension: torch's order of adding up then depends on no worker beside this one.
-    scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
-    clipped = (g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients)
-    return [row._replace(g=for_rows(g, len(row.g))) for row, g in zip(rows, clipped, strict=True)]

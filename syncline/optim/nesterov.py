@@ -8,7 +8,6 @@ from itertools import accumulate
 from operator import mul
 from typing import Any
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -57,14 +56,6 @@ class NesterovAdam(UpdateRule):
     def hyperparameters(self) -> dict[str, Any]:
         """Return ``betas``, ``beta2``, ``eps``, ``momentum_decay``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "momentum_decay": self.momentum_decay}
-
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return zeros for every state of a parameter."""
-        return {name: torch.zeros_like(x) for name in self.states}
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:

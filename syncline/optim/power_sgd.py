@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,10 +52,6 @@ class FactorMean(Reducer):
             raise SpecError("rank", self.rank, "an integer >= 1")
         if self.warmup_steps < 0:
             raise SpecError("warmup_steps", self.warmup_steps, "an integer >= 0")
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return an empty mapping of hyperparameters."""
-        return {}
 
     def rank_of(self, shape: tuple[int, ...]) -> int:
         """Return the rank of a parameter's factors; 0 if it travels as it is."""

@@ -33,7 +33,7 @@ def power_mean(x: Tensor, p: float) -> Tensor:
     Raises:
         SpecError: a negative p, or none.
     """
-    return _as_column(power_means([x], p)[:, 0], x)
+    return power_means([x], p)[:, 0].reshape(-1, *[1] * (x.ndim - 1))
 
 
 def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
@@ -239,11 +239,6 @@ def most_levels(dtype: torch.dtype) -> int:
 def _wide(x: Tensor) -> Tensor:
     """Return ``x`` in fp32 if it has half precision, whose digits are too few to round to the nearest integer."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _as_column(scale: Tensor, x: Tensor) -> Tensor:
-    """Reshape ``(R,)`` to ``(R, 1, .., 1)``, to broadcast over ``x``."""
-    return scale.reshape(-1, *[1] * (x.ndim - 1))
 
 
 def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:

@@ -142,10 +142,6 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             "frequency": self.frequency,
         }
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """Return zero moments and covariances, and the identity as bases."""
         state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}

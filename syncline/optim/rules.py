@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from syncline.errors import SpecError
 from syncline.optim.base import BatchedUpdateRule, Hyperparameters, Row, UpdateRule
-from syncline.optim.fused import Moments, fused_adam, is_worth_fusing
 from syncline.optim.scalings import (
     SECOND_MOMENT,
     AdamScaling,
@@ -97,14 +96,6 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             rates["omegas"] = self.omegas
         switch = {"switch_step": self.switch_step, "warmup_beta": self.warmup_beta} if self.switch_step else {}
         return {**rates, **switch, **self.scaling.hyperparameters()}
-
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return zeros for every state of a parameter."""
-        return {name: torch.zeros_like(x) for name in self.states}
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
@@ -241,3 +232,52 @@ def ada_sgd(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> Mome
 def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> MomentumRule:
     """Return ADOPT (Taniguchi et al., 2024): Adam that converges with any ``beta2``."""
     return MomentumRule((beta1,), (1.0,), AdoptScaling(beta2, eps))
+
+
+WORTH = 3 * 2**14
+"""Numbers of a worker, parameters and moments, from which on the kernel pays; fewer take operations on all at once."""
+
+
+def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
+    """Return whether to use the kernel for ``(R, *s)``; the answer does not depend on the number of local workers."""
+    first = xs[0]
+    has_kernel = first.device.type == "cpu" and first.dtype in (torch.float32, torch.float64)
+    if not has_kernel or sum(x.numel() // x.size(0) for x in xs) < WORTH:
+        return False
+    return all(x.is_contiguous() for x in xs)  # it goes through memory in order
+
+
+class Moments(NamedTuple):
+    """Gradients, first and second moments of several parameters ``(R, *s)``."""
+
+    gs: Sequence[Tensor]
+    us: Sequence[Tensor]
+    vs: Sequence[Tensor]
+
+
+def fused_adam(
+    xs: Sequence[Tensor], moments: Moments, lr: float, betas: tuple[float, float], eps: float, t: int
+) -> None:
+    """Make Adam's step ``x <- x - lr u_hat / (sqrt(v_hat) + eps)`` in place, on parameters x and on their moments.
+
+    Here u is the first moment and v the second, and hats are corrected for their start at zero. The kernel gets the
+    tensors of each worker separately, because it rounds the end of a tensor differently from its inside. A worker's
+    result therefore does not depend on the other workers of the process.
+
+    Args:
+        xs: parameters, contiguous, as moments are.
+        moments: first and second moments of the parameters.
+        lr: learning rate.
+        betas: decay rates of u and v.
+        eps: added to the root.
+        t: number of the step, from 0.
+    """
+    gradients = [g if g[0].is_contiguous() else g.contiguous() for g in moments.gs]
+    params, gs, us, vs = (
+        [row for x in some for row in x.unbind(0)] for some in (xs, gradients, moments.us, moments.vs)
+    )
+    steps = [torch.tensor(float(t + 1))] * len(params)
+    torch._fused_adam_(
+        params, gs, us, vs, [], steps, lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
+        maximize=False,
+    )  # fmt: skip

@@ -31,7 +31,7 @@ def check_unit(field: str, value: float) -> None:
 
 @runtime_checkable
 class Scaling(Protocol):
-    """A transformation of a gradient before the momenta see it, and of their mixture afterwards."""
+    """A transformation of a gradient before the momenta see it, and of their mixture afterwards; by default none."""
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -40,15 +40,15 @@ class Scaling(Protocol):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return knobs and their values."""
-        ...
+        return {}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """Return the gradient that the momenta see; None to make no step."""
-        ...
+        return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction for a mixture of momenta."""
-        ...
+        return d
 
     def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
         """Return ``before`` of several parameters of a group; by itself one after the other."""
@@ -65,18 +65,6 @@ class Unscaled(Scaling):
     """The gradient as it is: SGD."""
 
     states: tuple[str, ...] = ()
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return an empty mapping of hyperparameters."""
-        return {}
-
-    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``g`` as it is."""
-        return g
-
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``d`` as it is."""
-        return d
 
 
 @dataclass(frozen=True)

@@ -119,3 +119,16 @@ def _tensor_and_direction(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
             return the_copy(x), the_copy(d)
         x.data = as_own_copies(x.data)
     return x, d
+
+
+def clip_rows(rows: list[Row], radius: float) -> list[Row]:
+    """Scale each worker's gradient into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
+    if not rows:
+        return rows
+    in_common = all(is_one_copy(row.g) for row in rows)
+    gradients = [the_copy(row.g) if in_common else row.g for row in rows]
+    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
+    # Along the last dimension: torch's order of adding up then depends on no worker beside this one.
+    scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
+    clipped = (g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients)
+    return [row._replace(g=for_rows(g, len(row.g))) for row, g in zip(rows, clipped, strict=True)]

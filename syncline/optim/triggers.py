@@ -27,8 +27,8 @@ class Trigger(Protocol):
     """A decision whether workers exchange in step ``t``, which is the same on all workers."""
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the tensors that the trigger keeps per matrix."""
-        ...
+        """Return the tensors that the trigger keeps per matrix; none by default."""
+        return {}
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
         """Return whether to exchange; ``rows`` are the matrices before this step's update."""
@@ -44,10 +44,6 @@ class Every(Trigger):
     def __post_init__(self) -> None:
         if self.period < 1:
             raise SpecError("period", self.period, "an integer >= 1")
-
-    def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return no state tensors."""
-        return {}
 
     @override
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
@@ -65,10 +61,6 @@ class AtSteps(Trigger):
 
     steps: frozenset[int]
     period: int
-
-    def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return no state tensors."""
-        return {}
 
     @override
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:

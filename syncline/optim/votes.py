@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, encoded_from, first_rows, for_all
 from syncline.errors import SpecError, one_of
-from syncline.optim.base import Row
+from syncline.optim.base import Reducer, Row
 from syncline.optim.noise import coins
 from syncline.optim.signs import nan_where_nonfinite
 
@@ -91,16 +91,8 @@ class SignCode:
         return PackedSigns().decode(encoded, count, torch.int8)
 
 
-class Vote(ABC):
+class Vote(Reducer, ABC):
     """The base of all votes: it concatenates the signs of all parameters and splits the verdict again."""
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return an empty mapping of hyperparameters."""
-        return {}
-
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return no state tensors."""
-        return {}
 
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
         """Return each worker's votes ``(R, N)`` as signs; NaN abstains, see ``reduce``."""

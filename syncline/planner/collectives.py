@@ -150,16 +150,7 @@ class CostQuestion:
         for on in self.networks:
             if not isinstance(on, Link):
                 on.among(self.workers)
-            possible = {
-                name
-                for kind in self.collectives
-                for name in (
-                    *algorithms_on(kind, on, self.workers),
-                    *OF_DIRECT[kind],
-                    *OF_GLOO[kind],
-                    *OF_NCCL[kind],
-                )
-            }
+            possible = {name for kind in self.collectives for name in self._possible(kind, on)}
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
                     continue
@@ -168,18 +159,20 @@ class CostQuestion:
                     raise SpecError("--algorithm", name, expected)
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
+    def _possible(self, kind: str, on: Network) -> tuple[str, ...]:
+        """Return all algorithms of a collective on a network, those of libraries last."""
+        return algorithms_on(kind, on, self.workers) + OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
+
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
         """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
-        possible = algorithms_on(kind, on, self.workers)
         if not self.algorithms:
-            default = default_algorithm(kind, on)
+            possible, default = algorithms_on(kind, on, self.workers), default_algorithm(kind, on)
             return possible if default in possible else (*possible, default)
-        possible += OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
         wanted = {
             chosen_by(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms
         }
-        return tuple(name for name in possible if name in wanted)
+        return tuple(name for name in self._possible(kind, on) if name in wanted)
 
 
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:

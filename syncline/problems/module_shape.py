@@ -55,7 +55,8 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     if inputs is None:
         return ModuleShape(name, tensors, 6.0 * multiplied_parameters(module, name, path))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-    flops, tokens, samples = _counted(module, tuple(tree_map(_on_meta, inputs)), name, path)
+    on_meta = tree_map(lambda value: value.to("meta") if isinstance(value, Tensor) else value, inputs)
+    flops, tokens, samples = _counted(module, tuple(on_meta), name, path)
     return ModuleShape(name, tensors, flops / tokens, sequence=max(1, tokens // samples))
 
 
@@ -77,22 +78,15 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
             expected = f"an example input beside the module, (module, inputs): the weights of a {type(part).__name__}"
             raise SpecError(path, name, f"{expected} do not tell its work")
     heads = {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
-    idle = _looked_up(module) - heads
+    looked_up = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
+    idle = looked_up - heads
     return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in idle)
-
-
-def _looked_up(module: nn.Module) -> set[int]:
-    return {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
 
 
 def _without_memory(module: nn.Module) -> dict[str, Tensor]:
     """Return copies of the module's parameters and buffers on the meta device, without their values."""
     learned = {name: p.detach().to("meta").requires_grad_(p.requires_grad) for name, p in module.named_parameters()}
     return learned | {name: buffer.to("meta") for name, buffer in module.named_buffers()}
-
-
-def _on_meta(value: Any) -> Any:
-    return value.to("meta") if isinstance(value, Tensor) else value
 
 
 def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:

@@ -35,8 +35,8 @@ class Validate(
     fields: Mapping[str, Any] | None = shared.fields()
     data: Path | None = option("Folder of the published measurements; by default the spec's.", metavar="FOLDER")
     measurements: Sequence[str] | None = option(
-        "For 'clusters': a table or a log, predicted row by row: CSV with the columns of a bundled file, a throughput "
-        "table, outputs of nccl-tests, DeepSpeed's communication benchmarks or iperf3 -J, a table of regions.",
+        "For 'clusters': a table or a log, predicted row by row: CSV with the columns of a bundled file, outputs "
+        "of nccl-tests, DeepSpeed's communication benchmarks or iperf3 -J, a table of regions.",
         metavar="FILE", repeatable=True, several=True,
     )  # fmt: skip
     workers: str | None = option(

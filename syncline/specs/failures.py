@@ -208,9 +208,9 @@ class FailuresSpec(Spec):
         """Return the cheapest interval by the exact formula for a constant failure rate; infinite without failures."""
         return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
 
-    def best_intervals_s(self, workers: int, nbytes: float | None = None) -> tuple[float, float]:
+    def best_intervals_s(self, workers: int) -> tuple[float, float]:
         """Return the shortest and the longest interval that cost at most 1 % more than the best."""
-        return intervals_within(0.01, self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes))
+        return intervals_within(0.01, self.checkpoint.blocking_s(None), self.rollback_mtbf_s(workers))
 
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.
@@ -290,7 +290,7 @@ FAILURE_OPTIONS = {
 """Field of the failures by the name of the option that sets it."""
 
 
-def failures_of(question: Any, path: str = "failures") -> FailuresSpec | None:
+def failures_of(question: Any) -> FailuresSpec | None:
     """Return the failures of a question, with the fields that its options set; None for a question without failures.
 
     Raises:
@@ -302,7 +302,7 @@ def failures_of(question: Any, path: str = "failures") -> FailuresSpec | None:
         for name, value in options.items():
             raise SpecError(name, value, "--failures beside it, which says what fails")
         return None
-    failures = parse_failures(question.failures, path)
+    failures = parse_failures(question.failures, "failures")
     return failures_with(failures, options) if options else failures
 
 

@@ -20,12 +20,11 @@ _FIELDS: dict[str, Any] = {field.name: (_TYPES[field.name], field.default) for f
 PricesSpec = create_model("PricesSpec", __base__=Spec, __doc__="The fields of `Prices`, by their own names.", **_FIELDS)
 
 
-def parse_prices(value: Any, path: str = "prices") -> Prices:
+def parse_prices(value: Any) -> Prices:
     """Return the price list that a user describes.
 
     Args:
         value: name of a published price list, a YAML file, its fields, or a ``Prices``.
-        path: the field's name, for the error line.
 
     Raises:
         SpecError: the name is unknown, the file cannot be read, or a field is unknown.
@@ -34,14 +33,14 @@ def parse_prices(value: Any, path: str = "prices") -> Prices:
         return value
     if isinstance(value, str) and not is_file(value):
         if value not in PRICES:
-            raise SpecError(path, value, f"a file of prices in YAML, or {one_of(PRICES, value)}")
+            raise SpecError("prices", value, f"a file of prices in YAML, or {one_of(PRICES, value)}")
         return PRICES[value]
     name_field: dict[str, Any] = {}
     if is_file(value):
         file = Path(value)
         name_field = {"name": file.stem}
-        value = parse_fields(read_text(file, path), str(file), path, "a file", EXAMPLE)
+        value = parse_fields(read_text(file, "prices"), str(file), "prices", "a file", EXAMPLE)
     if not isinstance(value, dict):
-        raise SpecError(path, value, EXAMPLE)
+        raise SpecError("prices", value, EXAMPLE)
     read = validate(PricesSpec, name_field | value)
     return Prices(**{price_field.name: getattr(read, price_field.name) for price_field in fields(Prices)})

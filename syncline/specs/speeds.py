@@ -25,11 +25,9 @@ def _speed(value: Any, path: str) -> float | Hardware:
     return float(value)
 
 
-def _speed_field(value: float | Hardware) -> Any:
-    return value if isinstance(value, float) else hardware_fields(value)
-
-
-Speed = Annotated[Any, parsed(_speed), PlainSerializer(_speed_field)]
+Speed = Annotated[
+    Any, parsed(_speed), PlainSerializer(lambda value: value if isinstance(value, float) else hardware_fields(value))
+]
 """The speed of a worker: a number, or hardware as for ``compute.hardware``."""
 
 

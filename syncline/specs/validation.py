@@ -52,10 +52,6 @@ class StepTimesSpec(Experiment):
     repeats: int = Field(default=20, ge=0, le=1000)
     seed: int = Field(default=0, ge=0)
 
-    def warnings(self) -> list[str]:
-        """Return no warnings; there are none for this spec."""
-        return []
-
     @model_validator(mode="after")
     def _fits(self) -> StepTimesSpec:
         if self.fold >= self.folds:
@@ -68,7 +64,7 @@ class StepTimesSpec(Experiment):
 class ClustersSpec(Experiment):
     """A validation of the shipped constants on measurements from other clusters.
 
-    ``measurements`` are tables of these clusters, throughput tables, or logs (`syncline.measure.logs.formats`), whose
+    ``measurements`` are tables of these clusters or of trainings, or logs (`syncline.measure.logs.formats`), whose
     collectives are predicted on ``network``. Without ``measurements`` the validation takes those of the package, and
     adds the errors of constants that are fitted without one group of measurements at a time (cross-validation);
     ``cross_validation: false`` skips these fits.
@@ -78,10 +74,6 @@ class ClustersSpec(Experiment):
     measurements: tuple[str, ...] = ()
     network: NetworkField | None = None
     cross_validation: bool = True
-
-    def warnings(self) -> list[str]:
-        """Return no warnings; there are none for this spec."""
-        return []
 
 
 ValidationSpec = StepTimesSpec | ClustersSpec

@@ -78,7 +78,7 @@ def test_machines() -> None:
 
 def test_size_and_scale_beyond_what_was_measured() -> None:
     a100 = HARDWARE["a100"]
-    assert computing_uncertainty(a100, 2**15).reasons == ("a width of 32,768 where 2,048 to 12,288 were measured",)
+    assert computing_uncertainty(a100, 2**15).reasons == ("a width of 32,768 where 2,048 to 25,600 were measured",)
     assert not computing_uncertainty(a100, 4096, workers=1024).reasons
     assert "16,384 workers where" in computing_uncertainty(a100, 4096, workers=16_384).reasons[0]
     node = NETWORKS["dgx-h100"].network

@@ -12,7 +12,7 @@ from torch import Tensor
 from syncline.comm import SimulatedCommunicator, is_one_copy
 from syncline.methods import method_of
 from syncline.optim import Method
-from syncline.optim.fused import Moments, fused_adam
+from syncline.optim.rules import Moments, fused_adam
 from syncline.problems import Digits
 from syncline.problems.network import NetworkTask
 from syncline.problems.streams import torch_generator

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit
+from replication.theory.basis_rotation import delayed_sgd_limit
 from syncline.errors import SpecError
 from syncline.problems import DelayedTask, Quadratic, Rows
 

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from replication.studies.papers.base import PaperTable, paper_table
-from syncline.costmodel import Call, Exchange, Model, collective_s, curvadion_speedup, curvadion_step_s
+from replication.theory.wall_clock import curvadion_speedup, curvadion_step_s
+from syncline.costmodel import Call, Exchange, Model, collective_s
 from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_buckets, split_call
 from syncline.fields import Positive, Seconds, Spec
 from syncline.planner.tables.columns import Column, seconds_of, text_of

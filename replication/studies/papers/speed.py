@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from replication.studies.papers.base import PaperTable, Printed, bandwidth_of, paper_table
-from syncline.costmodel import vote_bits_per_parameter
+from replication.theory.votes import vote_bits_per_parameter
 from syncline.fields import Spec, parsed, refusal
 from syncline.planner.tables.columns import Column, seconds_of
 from syncline.specs import Record

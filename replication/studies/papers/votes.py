@@ -9,17 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from replication.studies.papers.base import PaperTable, digits, paper_table
-from syncline.costmodel import (
-    VOTES,
-    Link,
-    collective_s,
-    rounds_and_block,
-    vote_bits_per_parameter,
-    vote_crossover,
-    vote_parts,
-    vote_s,
-)
-from syncline.costmodel.collectives.votes import VotePart
+from replication.theory.votes import VOTES, VotePart, vote_bits_per_parameter, vote_crossover, vote_parts, vote_s
+from syncline.costmodel import Link, collective_s, rounds_and_block
 from syncline.fields import Positive, Spec, Workers
 from syncline.planner.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.specs import Figures, ModelField, Record

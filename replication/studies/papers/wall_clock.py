@@ -9,15 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from replication.studies.papers.base import PaperTable, bandwidth_of, paper_table
-from syncline.costmodel import (
-    Call,
-    Exchange,
-    Link,
-    calls_by_step,
-    compute_s,
-    half_life_total_s,
-    unified_total_s,
-)
+from replication.theory.wall_clock import half_life_total_s, unified_total_s
+from syncline.costmodel import Call, Exchange, Link, calls_by_step, compute_s
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs import Figures, ModelField, Record

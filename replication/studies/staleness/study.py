@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
+from replication.theory.basis_rotation import effective_delay
 from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
-from syncline.costmodel.pipeline.closed_form import effective_delay, stage_delays
+from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.methods import MethodBase
 from syncline.runs.training.delayed_gradients.updates import (
     StageWork,

@@ -1,4 +1,4 @@
-"""Pipelines in closed form: seconds of a schedule, its bubble, gradient delays, and the stages that a model needs.
+"""Pipelines in closed form: seconds of a schedule, its bubble, gradient delays, and the blocks of each stage.
 
 A pipeline has K equal stages, M micro-batches, forward F and backward B, and links take no time. A split backward pass
 has B for the gradient of the inputs and W for that of the weights:
@@ -16,8 +16,6 @@ Stages count from 0. In the interleaved schedule F and B cover all v chunks of a
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -90,44 +88,6 @@ def stage_delays(stages: int) -> np.ndarray:
     return np.arange(stages)[::-1].copy()
 
 
-def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[float] | np.ndarray = (1.0,)) -> float:
-    """Return the delay, equal for all stages, with the convergence bound of these delays.
-
-    It is ``sqrt(sum C_k^2 tau_k^2 / sum C_k^2)``.
-
-    Args:
-        delays: tau_k, delays of stages or of coordinates, in updates.
-        curvature: C_k, coordinate-wise smoothness; the weight of a stage is the sum of C_k^2 over its coordinates. A
-            single value means equal weights: ``sqrt((K - 1)(2 K - 1) / 6)`` for stages with delays 0, ..., K - 1.
-
-    Raises:
-        SpecError: no delay, or only weights of 0.
-
-    Source: Basis Rotation, equation (3) and Theorem E.6.
-
-    >>> f"{effective_delay(stage_delays(32)):.2f}"
-    '18.04'
-    """
-    tau, weight = np.broadcast_arrays(np.asarray(delays, dtype=float), np.square(np.asarray(curvature, dtype=float)))
-    if tau.size == 0 or weight.sum() <= 0:
-        raise SpecError("delays", delays, "at least one delay, with a curvature above 0")
-    return float(np.sqrt((weight * tau**2).sum() / weight.sum()))
-
-
-def delayed_sgd_limit(delay: IntOrArray) -> FloatOrArray:
-    """Return the largest stable step size times curvature of delayed gradient descent: ``2 sin(pi / (2 (2 tau + 1)))``.
-
-    With a delay of tau steps, x_{t+1} = x_t - a x_{t - tau} is stable for 0 < a < limit. The limit is 2 without delay
-    and 1 with delay 1.
-
-    Source: S. A. Levin, R. May, "A note on difference-delay equations", Theoretical Population Biology 9 (1976).
-
-    >>> [round(float(delayed_sgd_limit(delay)), 4) for delay in (0, 1, 2, 31)]
-    [2.0, 1.0, 0.618, 0.0499]
-    """
-    return 2 * np.sin(np.pi / (2 * (2 * np.asarray(delay) + 1)))
-
-
 def even_parts(count: int, parts: int) -> list[range]:
     """Split ``count`` items into ``parts`` runs in order; the first runs get one more item if the split is not even.
 
@@ -148,44 +108,3 @@ def block_stages(blocks: int, stages: int) -> list[range]:
     if not 1 <= stages <= blocks:
         raise SpecError("stages", stages, f"from 1 to {blocks}: a stage has at least one of the model's blocks")
     return even_parts(blocks, stages)
-
-
-def block_bytes(parameters: float, *, sequence: int, width: int, heads: int, batch: int = 1) -> float:
-    """Return the bytes to train one transformer block with AdamW in mixed precision: ``16 W + 34 s b h + 5 b a s^2``.
-
-    A parameter takes two bytes for the weight, two for the gradient, and twelve for the master weight and both moments;
-    activations are as V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2023),
-    count them.
-
-    Args:
-        parameters: W, parameters of the block.
-        sequence: s, tokens of a sequence.
-        width: h, width of the model.
-        heads: a, attention heads of the block.
-        batch: b, sequences in a batch.
-
-    Source: Basis Rotation, Appendix A, equation (7).
-    """
-    return 16 * parameters + 34 * sequence * batch * width + 5 * batch * heads * sequence**2
-
-
-def stages_needed(blocks: int, bytes_per_block: float, memory_bytes: float) -> int:
-    """Return the number of stages that hold L blocks of b bytes: ``ceil(L / floor(m / b))``, or 2 L if no block fits.
-
-    Args:
-        blocks: L, number of blocks.
-        bytes_per_block: b, by `block_bytes`.
-        memory_bytes: m, memory of one device.
-
-    The formula gives 31 of the 35 cells of Appendix A's table with decimal memories (8 GB is 8e9 bytes), and 24 with
-    2^30 bytes per GB. The other four cells are those of the 405B model where a block does not fit: the formula gives
-    2 * 126 = 252, the table has 512, twice 256, although its last cell, with one block per device, has 126.
-
-    Source: Basis Rotation, Appendix A.
-
-    >>> llama_7b = block_bytes(202e6, sequence=4096, width=4096, heads=32)
-    >>> [stages_needed(32, llama_7b, memory) for memory in (8e9, 16e9, 24e9, 48e9, 80e9)]
-    [32, 16, 11, 5, 3]
-    """
-    blocks_per_device = int(memory_bytes // bytes_per_block)
-    return 2 * blocks if blocks_per_device == 0 else -(-blocks // blocks_per_device)

@@ -3,5 +3,5 @@
 Read the modules in this order: ``laws`` (the functional forms and their fit), ``losses`` (measurements of papers),
 ``fits`` (a fit with its ranges and errors), ``published`` (the fits of the package, with their sources), ``predict``
 (the loss of a training), ``relative`` (the ratio to the loss of data parallelism), ``inverse`` (the tokens or the model
-size for a loss, and the time to it), ``hyperparameters`` and ``wall_clock`` (further fits and the clock of one paper).
+size for a loss, and the time to it), ``hyperparameters`` (further fits of one paper).
 """

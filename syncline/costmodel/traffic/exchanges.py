@@ -314,6 +314,32 @@ def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
     return 1 / sum((1 / period for period in periods), start=0.0)
 
 
+def half_life(beta: FloatOrArray) -> FloatOrArray:
+    """Return the steps after which an exponential average has lost half of a value: ``ln 0.5 / ln beta``.
+
+    It is defined for beta in (0, 1).
+
+    Source: MT-DAO, Appendix E.2.
+
+    >>> [f"{half_life(beta):.2f}" for beta in (0.99, 0.999, 0.9999)]
+    ['68.97', '692.80', '6931.13']
+    """
+    return math.log(0.5) / np.log(beta)
+
+
+def half_life_period(beta: float, min_period: int = 1) -> int:
+    """Return the steps between averages of a state with decay ``beta``: its rounded half-life, at least ``min_period``.
+
+    A ``beta`` of 0 counts as a half-life of one step.
+
+    Source: MT-DAO, Table 3 (69, 693 and 6931; its caption's "closest power of two" is not what the table has).
+
+    >>> [half_life_period(beta, min_period=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
+    [32, 69, 693, 6931]
+    """
+    return max(min_period, round(float(half_life(beta))) if beta > 0 else 1)
+
+
 def _sum(call: Call, other: Call) -> Call:
     labels = dict.fromkeys(label for label in (*call.label.split("+"), other.label) if label)
     return call._replace(

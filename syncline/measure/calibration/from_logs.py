@@ -19,6 +19,7 @@ from syncline.errors import SpecError
 from syncline.measure.calibration.cluster_file import RATES, TIMES, ClusterFile, Fields, quantity
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
 from syncline.measure.logs.formats import read_log
+from syncline.measure.logs.gpus import gpus_in
 from syncline.measure.logs.logged import Logged
 from syncline.specs import network_fields
 from syncline.specs.cluster.bounds import bounds_fields
@@ -91,14 +92,10 @@ def _seconds(logged: Sequence[Logged]) -> np.ndarray:
     return np.array([entry.value for entry in logged])
 
 
-GENERATION = {"A100": 3, "H100": 4, "H200": 4, "H20": 4, "H800": 4, "B200": 5, "B300": 5, "GB200": 5, "GB300": 5}
-"""Generation of NVLink by the word in a driver's name of a GPU. Source: NVIDIA's data sheets."""
-
-
 def _generations(logged: Sequence[Logged]) -> list[int]:
     """Return the generations of NVLink that the GPUs of the logs have; all of them if the GPUs are unknown."""
-    words = {word for entry in logged for word in entry.setting["gpu"].replace("-", " ").split()}
-    return sorted({GENERATION[word] for word in words if word in GENERATION}) or list(GENERATIONS)
+    gpus = {gpu for entry in logged for gpu in gpus_in(entry.setting["gpu"])}
+    return sorted({gpu.nvlink for gpu in gpus if gpu.nvlink}) or list(GENERATIONS)
 
 
 def _candidates(logged: Sequence[Logged]) -> list[Any]:

@@ -139,7 +139,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
             if source is not None:
                 received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch)
                 math.incoming(stage, task, received.to(device))
-            watch.begin(task.microbatch, _activity_name(schedule, task))
+            watch.begin(task.microbatch, task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}")
             math.effect(stage, task)()
             watch.end()
             if target is not None:
@@ -151,11 +151,6 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _activity_name(schedule: Schedule, task: PipelineTask) -> str:
-    """Return the name of a task on the timeline, with its chunk if a stage has several."""
-    return task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}"
 
 
 def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:

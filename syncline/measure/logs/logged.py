@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from syncline.errors import SynclineError
+from syncline.errors import SpecError, SynclineError
 
 Quantity = Literal["collective", "rate", "round trip"]
 
@@ -42,6 +42,21 @@ def log_error(file: Path, line: int, problem: str) -> SynclineError:
     return SynclineError(f"measurements: {where}: {problem}")
 
 
+def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
+    """Return a finite number of at least ``minimum`` from its text.
+
+    Raises:
+        SpecError: it is none.
+    """
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= minimum):
+        raise SpecError(name, text, f"a number, at least {minimum:g}" if minimum in (0.0, 1.0) else "a positive number")
+    return value
+
+
 def number_of(text: str, name: str, file: Path, line: int) -> float:
     """Return a positive number.
 
@@ -49,12 +64,9 @@ def number_of(text: str, name: str, file: Path, line: int) -> float:
         SynclineError: it is none; the error names file and line.
     """
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise log_error(file, line, f"{name}: got {text!r}; expected a positive number")
-    return value
+        return positive_number(text, name)
+    except SpecError as error:
+        raise log_error(file, line, str(error)) from None
 
 
 def payload_bytes(kind: str, whole_bytes: float, workers: int) -> float:

@@ -34,20 +34,19 @@ WHERE = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 """The signal that makes a rank write its stacks; scripts rarely use it."""
 
 
-def watched_ranks(running: dict[int, int], folder: Path, stuck_s: float | None = None) -> None:
+def watched_ranks(running: dict[int, int], folder: Path) -> None:
     """Wait for all ranks to end; if a rank fails or the ranks deadlock, end the others.
 
     Args:
         running: the ranks by process id.
         folder: the folder in which ranks write why they failed and where they wait.
-        stuck_s: seconds without computation that count as a deadlock; `STUCK_S` if None.
 
     Raises:
         SynclineError: if a rank fails, for the rank that failed first, with its message on standard error; or if the
             ranks deadlock.
     """
     workers = len(running)
-    idle = Idleness(STUCK_S if stuck_s is None else stuck_s)
+    idle = Idleness(STUCK_S)
     try:
         while running:
             failed = reap_failed_ranks(running)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,14 +11,15 @@ import numpy as np
 
 from syncline.allocator import paused_garbage_collection
 from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
+from syncline.costmodel.collectives.hierarchical import first_group_like
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
-from syncline.costmodel.collectives.vectorised import group_algorithm
+from syncline.costmodel.collectives.vectorised import collective_prices, group_algorithm
+from syncline.costmodel.network.topology import among, topology
 from syncline.errors import SpecError
 from syncline.measure.recording.record import RankRecord, Started
-from syncline.measure.replaying.prices import group_price
 from syncline.measure.replaying.programs import MeasuredComputing, known_host, programs_of
-from syncline.sim import Timeline, run_events
+from syncline.sim import Timeline, collective_finish_s, run_events
 from syncline.sim.clocks.simulated import simulated_s
 
 MOST_PLAYED = 32
@@ -105,3 +107,34 @@ def replay(
     np.maximum.at(ends, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
     step_end_s = np.maximum.accumulate(ends)[:steps]
     return Replayed(timeline, step_end_s)
+
+
+def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
+    """Return a function that gives the seconds of a collective of any group, without simulating each message.
+
+    The price is that of projections (`collective_prices`): all groups like this one call the collective at the same
+    time, and share cards and uplinks. A group that no others are like is simulated by itself.
+
+    Args:
+        workers: number of workers P.
+        policy: algorithm or policy; None: that of the network's library.
+    """
+
+    @cache
+    def of_groups_s(kind: str, nbytes: float, group: range) -> float:
+        among_all = np.array([workers])
+        priced = collective_prices(kind, among_all, nbytes, network, policy, timer=simulated_s, groups=[group])
+        return np.asarray(priced.seconds).item()
+
+    @cache
+    def alone_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
+        on = among(topology(network, workers), ranks)
+        name = chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), on)
+        return float(collective_finish_s(kind, len(ranks), nbytes, on, name).max())
+
+    def price_s(event: Started) -> float:
+        group = first_group_like(event.ranks, workers)
+        seconds = math.nan if group is None else of_groups_s(event.kind, event.payload_bytes, group)
+        return alone_s(event.kind, event.payload_bytes, event.ranks) if math.isnan(seconds) else seconds
+
+    return price_s

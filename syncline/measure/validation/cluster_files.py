@@ -7,7 +7,7 @@
 |                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
 | ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
 | those of `nvlink.COLUMNS`                                             | ``predicted_ms`` of ``time_us``           |
-| those of `published.COLUMNS`                                          | ``predicted_ms`` of ``step_ms``           |
+| those of `published.COLUMNS`                                          | ``predicted_ms`` of `published.TIMES`     |
 | those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
 A row may lack the measured time: it is then predicted, and not compared.
@@ -24,6 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from syncline.costmodel.bases import SMALL_BYTES
 from syncline.costmodel.clusters.l40s import l40s_step
 from syncline.costmodel.clusters.p3 import p3_s
@@ -37,15 +39,14 @@ from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.numerics import measured_times as measured
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.logs.formats import FORMATS, format_of, header_of, read_text
-from syncline.measure.validation.log_files import predicted_log, predicted_streams, predicted_trainings
+from syncline.measure.logs.formats import FORMATS, format_of, read_text
+from syncline.measure.logs.logged import positive_number
+from syncline.measure.validation.log_files import predicted_log, predicted_streams
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
 from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
 from syncline.measure.validation.nvlink import NVLINK_COLLECTIVES, nvlink_row_s
 from syncline.measure.validation.published import COLUMNS as TRAINING_COLUMNS
-from syncline.measure.validation.published import TIME as TRAINING_TIME
-from syncline.measure.validation.published import TRAININGS, training_s
-from syncline.measure.validation.trainings import NEEDED, TIMES, is_throughput_table
+from syncline.measure.validation.published import TRAININGS, measured_step_s, predicted_step, training_spec
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
@@ -66,15 +67,13 @@ class Table(NamedTuple):
 
     Attributes:
         columns: columns that identify it, all that a prediction needs.
-        measured: the column of the time that ``predicted_ms`` predicts.
-        per_ms: number of its units in a millisecond.
+        measured_ms: function that returns the time that ``predicted_ms`` predicts, of a row; None if it has none.
         predictor: function that returns the predictor for a file's rows, all as written; a predictor returns the added
             columns of a row.
     """
 
     columns: tuple[str, ...]
-    measured: str
-    per_ms: float
+    measured_ms: Callable[[Mapping[str, str]], float | None]
     predictor: Callable[[Sequence[Mapping[str, str]]], Callable[[Mapping[str, str]], _Row]]
 
 
@@ -91,27 +90,23 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` to the measurement.
 
     Args:
-        path: a table of `TABLES`, a throughput table, or a log of `syncline.measure.logs.formats`.
+        path: a table of `TABLES`, or a log of `syncline.measure.logs.formats`.
         network: the network of a log's collectives; by default the preset of the GPUs that the log names.
 
     Raises:
         SpecError: the file does not exist, or has another header.
         SynclineError: a line that cannot be predicted.
     """
-    if path.is_file():
-        text = read_text(path)
-        if is_throughput_table(header_of(text)):
-            return predicted_trainings(path)
-        if format_of(text) is not None:
-            return predicted_log(path, network)
+    if path.is_file() and format_of(read_text(path)) is not None:
+        return predicted_log(path, network)
     name, lines = read_table(path)
     kind, rows = TABLES[name], []
     predict = kind.predictor(lines)
     for number, line in enumerate(lines, start=2):
         try:
             row: _Row = {**line, **predict(line)}
-            measured_time = _number(line[kind.measured], kind.measured) if line.get(kind.measured) else None
-            row["error"] = None if measured_time is None else row["predicted_ms"] / (measured_time / kind.per_ms) - 1
+            measured_ms = kind.measured_ms(line)
+            row["error"] = None if measured_ms is None else row["predicted_ms"] / measured_ms - 1
         except (SpecError, ValueError, TypeError, ZeroDivisionError) as error:
             raise SynclineError(f"measurements: {path}, line {number}: {error}") from None
         rows.append({"file": path.name, **row})
@@ -142,17 +137,16 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
             return name, rows
-    tables = (*(kind.columns for kind in TABLES.values()), (*NEEDED, f"and one of {', '.join(TIMES)}"))
-    headers = "; or ".join(map(", ".join, tables))
+    headers = "; or ".join(", ".join(kind.columns) for kind in TABLES.values())
     logs = "; or ".join(log_format.name for log_format in FORMATS)
     raise SpecError("measurements", str(path), f"a file whose header has the columns {headers}; or {logs}")
 
 
 def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any:
     """Return the predicted seconds of a row of ``collectives.csv``."""
-    delay_s = None if row["delay_ms"] == DEFAULT else _number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
-    rate = None if row["gbit_s"] == DEFAULT else _number(row["gbit_s"], "gbit_s") * 1e9 / 8
-    nodes, nbytes = int(_number(row["nodes"], "nodes")), _number(row["megabytes"], "megabytes") * MIB
+    delay_s = None if row["delay_ms"] == DEFAULT else positive_number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
+    rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
+    nodes, nbytes = int(positive_number(row["nodes"], "nodes")), positive_number(row["megabytes"], "megabytes") * MIB
     pieces = in_pieces(row)
     return p3_s(row["collective"], row["backend"], nodes, nbytes, delay_s, rate, pieces=pieces, constants=constants)
 
@@ -176,7 +170,7 @@ def _collective(row: Mapping[str, str]) -> _Row:
 def collective_link(row: Mapping[str, str]) -> str:
     """Return the kind of a row's link: long, shaped, or as in the data centre."""
     delay, rate = row["delay_ms"], row["gbit_s"]
-    if delay != DEFAULT and _number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
+    if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
     return "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
 
@@ -184,10 +178,10 @@ def collective_link(row: Mapping[str, str]) -> str:
 def _l40s(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a step of DDP or DiLoCo on L40S."""
     rate = bandwidth_bytes_per_s(row["bw"])
-    flow = _number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
-    syncs = int(_number(row["n_sync"], "n_sync", minimum=0.0))
+    flow = positive_number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
+    syncs = int(positive_number(row["n_sync"], "n_sync", minimum=0.0))
     method = re.sub("[-_ ]", "", row["algorithm"].lower())
-    params, batch, sequence, steps = (_number(row[name], name) for name in ("params", "batch", "seq", "steps"))
+    params, batch, sequence, steps = (positive_number(row[name], name) for name in ("params", "batch", "seq", "steps"))
     step = l40s_step(method, params, batch, sequence, int(steps), syncs, g6e_nccl_link(rate, flow))
     regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
     regime += ", shaped" if rate else ", not shaped"
@@ -211,12 +205,12 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
 
 def _nvlink(row: Mapping[str, str]) -> _Row:
     """Return the prediction of an all-reduce over NVLink."""
-    gpu, gpus = row["gpu"], int(_number(row["gpus"], "gpus"))
+    gpu, gpus = row["gpu"], int(positive_number(row["gpus"], "gpus"))
     if gpu not in NVLINKS:
         raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINKS))}")
     if gpus not in RINGS[gpu]:
         raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in RINGS[gpu])}")
-    link, nbytes = NETWORKS[NVLINKS[gpu]].network, _number(row["bytes"], "bytes")
+    link, nbytes = NETWORKS[NVLINKS[gpu]].network, positive_number(row["bytes"], "bytes")
     seconds = float(collective_s("all_reduce", gpus, nbytes, link, MEASURED))
     source = KNOWN if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
@@ -224,7 +218,7 @@ def _nvlink(row: Mapping[str, str]) -> _Row:
 
 def _nvlink_collective(row: Mapping[str, str]) -> _Row:
     for name in ("nvlink", "gpus", "nodes", "bytes"):
-        _number(row[name], name)
+        positive_number(row[name], name)
     where = "one node" if int(row["nodes"]) == 1 else "several nodes"
     size = "8 MiB and more" if float(row["bytes"]) >= SMALL_BYTES else "below 8 MiB"
     return {"predicted_ms": 1e3 * nvlink_row_s(row), "regime": f"NCCL over NVLink, {where}, {size}"}
@@ -268,8 +262,20 @@ def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _
 
 
 def _training(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of a training; its regime is its source and GPU."""
+    step_s = float(np.ravel(predicted_step(training_spec(row)).step_time_s)[0])
     regime = ", ".join(text for text in (row.get("source"), row["hardware"].upper()) if text)
-    return {"predicted_ms": 1e3 * training_s(row), "regime": regime}
+    return {"predicted_ms": 1e3 * step_s, "regime": regime}
+
+
+def _training_ms(row: Mapping[str, str]) -> float | None:
+    seconds = measured_step_s(row)
+    return None if seconds is None else 1e3 * seconds
+
+
+def _column_ms(column: str, per_ms: float = 1.0) -> Callable[[Mapping[str, str]], float | None]:
+    """Return a function that returns the milliseconds in a column of a row, which has ``per_ms`` units of each."""
+    return lambda row: positive_number(row[column], column) / per_ms if row.get(column) else None
 
 
 A100_NODE_GPUS, A100_NODE_BYTES_PER_S = 8, 100e9
@@ -281,7 +287,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 
 def _point(row: Mapping[str, str]) -> Point:
     """Return the configuration of a row of measured steps."""
-    numbers = {name: int(_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
+    numbers = {name: int(positive_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:
         raise SpecError("global batch", point.global_batch, "a micro-batch at least for each replica")
@@ -289,27 +295,20 @@ def _point(row: Mapping[str, str]) -> Point:
     return point
 
 
-def _number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
-    """Return a number of at least ``minimum`` from its text."""
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (math.isfinite(value) and value >= minimum):
-        raise SpecError(name, text, f"a number, at least {minimum:g}" if minimum in (0.0, 1.0) else "a positive number")
-    return value
-
-
 TABLES = {
     "collectives": Table(
-        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"), "time_ms", 1.0, lambda rows: _collective
+        ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"),
+        _column_ms("time_ms"),
+        lambda rows: _collective,
     ),
     "steps": Table(
-        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), "sync_wall_ms", 1.0, lambda rows: _l40s
+        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"),
+        _column_ms("sync_wall_ms"),
+        lambda rows: _l40s,
     ),
-    "nvlink": Table(("gpu", "gpus", "bytes"), "in_place_ns", 1e6, lambda rows: _nvlink),
-    "nvlink collectives": Table(NVLINK_COLUMNS, "time_us", 1e3, lambda rows: _nvlink_collective),
-    "trainings": Table(TRAINING_COLUMNS, TRAINING_TIME, 1.0, lambda rows: _training),
-    "GPT steps": Table(tuple(COLUMNS.values()), TIME, 1.0, _steps),
+    "nvlink": Table(("gpu", "gpus", "bytes"), _column_ms("in_place_ns", 1e6), lambda rows: _nvlink),
+    "nvlink collectives": Table(NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _nvlink_collective),
+    "trainings": Table(TRAINING_COLUMNS, _training_ms, lambda rows: _training),
+    "GPT steps": Table(tuple(COLUMNS.values()), _column_ms(TIME), _steps),
 }
 """Kinds of files, by their content."""

@@ -1,8 +1,7 @@
-"""Predictions of anyone's logs and throughput tables, with the network that a user names or that the machine has."""
+"""Predictions of anyone's logs, with the network that a user names or that the machine has."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,48 +12,15 @@ from syncline.costmodel import Network, chosen_algorithm, collective_s
 from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.tcp import Tcp
-from syncline.errors import SpecError, SynclineError
+from syncline.errors import SynclineError
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
 from syncline.measure.logs.formats import read_log
+from syncline.measure.logs.gpus import gpus_in
 from syncline.measure.logs.logged import Logged, log_error
-from syncline.measure.validation.trainings import MACHINES, measured_step_s, predicted_training
-
-MACHINE_WORDS = {"A100": "a100", "H100": "h100", "H200": "h200", "B200": "b200", "GB200": "gb200", "V100": "v100"}
-"""Hardware by the word in a driver's name of a GPU."""
 
 GB = 1e9
 
 _Row = dict[str, Any]
-
-
-def predicted_trainings(path: Path) -> list[_Row]:
-    """Return the rows of a throughput table with their predictions; a row may lack the measurement.
-
-    Raises:
-        SynclineError: a line cannot be predicted.
-    """
-    rows: list[_Row] = []
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for number, row in enumerate(csv.DictReader(file), start=2):
-            try:
-                projected, measured_s = predicted_training(row), measured_step_s(row)
-            except SpecError as error:
-                raise log_error(path, number, str(error)) from None
-            rows.append(
-                row
-                | {"file": path.name, "regime": f"training on {row['gpu']}, {row['gpus']} GPUs"}
-                | _bounded(projected["step_time_s"], measured_s, projected)
-            )
-    return rows
-
-
-def _bounded(predicted_s: float, measured_s: float | None, projected: _Row) -> _Row:
-    """Return the columns of a prediction in milliseconds, with the bounds of a projection."""
-    return {
-        "predicted_ms": 1e3 * predicted_s, "error": None if measured_s is None else predicted_s / measured_s - 1,
-        "low_ms": 1e3 * projected["step_time_low_s"], "high_ms": 1e3 * projected["step_time_high_s"],
-        "basis": projected["basis"],
-    }  # fmt: skip
 
 
 def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
@@ -87,11 +53,11 @@ def _collective(entry: Logged, network: Network | None) -> _Row:
 def _preset(entry: Logged) -> Network:
     """Return the preset of the machines that a log names."""
     gpu = entry.setting["gpu"]
-    words = [name for word, name in MACHINE_WORDS.items() if word in gpu.replace("-", " ").split()]
-    if not words:
+    presets = [machine.network for machine in gpus_in(gpu) if machine.network]
+    if not presets:
         expected = "--cluster with the network, as the log names no GPU whose machines have a preset"
         raise log_error(entry.file, entry.line, f"gpu: got {gpu!r}; expected {expected}")
-    return NETWORKS[MACHINES[words[0]]].network
+    return NETWORKS[presets[0]].network
 
 
 def predicted_streams(paths: Sequence[Path]) -> list[_Row]:

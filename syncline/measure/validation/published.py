@@ -1,105 +1,164 @@
-"""Tables of trainings that others measured: a model, its machines, its layout, and the time of a step.
+"""Tables of trainings: a model, its machines, its layout, and a measured time; each row is predicted as by ``project``.
 
-`COLUMNS` identify such a table. ``hardware``, ``network`` and ``model`` are what a spec accepts: a name, or a mapping
-in YAML; ``kernels`` is a mapping of `KernelsSpec`'s fields. Other columns have defaults (`OPTIONAL`). A row is
-predicted as ``syncline project`` predicts it: by DDP-Adam, whose states are sharded as ``sharding`` says.
+A row has `COLUMNS` and may have a time in one of the columns `TIMES`; the other columns are `OPTIONAL`, and an empty
+cell has the value there. ``model``, ``hardware`` and ``network`` are what a spec accepts: a name, or a mapping in YAML;
+``kernels`` is a mapping of `KernelsSpec`'s fields. The states of Adam are sharded as ``sharding`` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from syncline.costmodel import ModelShape
-from syncline.errors import SpecError
+from syncline.costmodel import Hardware, ModelShape, Network, StepTime
+from syncline.errors import SpecError, one_of
+from syncline.measure.logs.gpus import MACHINES
+from syncline.measure.logs.logged import positive_number
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.specs import ProjectSpec, load_spec
-from syncline.specs.models import model
+from syncline.planner.projection.project import project_all
+from syncline.specs import ProjectSpec, hardware, model, network, validate
 from syncline.yamls import parse_yaml
 
+Row = Mapping[str, str]
+
 TRAININGS = Path(__file__).parent / "measured" / "published_trainings.csv"
+"""The published trainings that come with the package."""
 
-COLUMNS = ("model", "hardware", "network", "gpus", "micro_batch", "global_batch")
-"""Columns that a table of trainings has."""
+COLUMNS = ("model", "hardware", "gpus", "micro_batch")
+"""Columns that a table of trainings has at least."""
 
-TIME = "step_ms"
+TIMES = ("step_ms", "step_s", "tokens_per_s", "tokens_per_s_per_gpu")
+"""Columns of measured times and rates, of which a row has one."""
+
+SIZES = ("layers", "width", "heads", "sequence")
 
 LAYOUT = ("tensor", "context", "pipeline", "chunks", "expert", "copies")
 
 OPTIONAL = {
-    "source": "", "sequence": "", "sharding": "auto", "activations": "auto", "precision": "", "kernels": "{}",
-    "weights": "prefetched", "bucket_size": "25 MiB", "gradients": "fp32",
-    **dict.fromkeys(LAYOUT, "1"),
+    "source": "none", "global_batch": "one micro-batch for each replica", "network": "the one in `MACHINES`",
+    **dict.fromkeys(SIZES, "the model's"), **dict.fromkeys(LAYOUT, "1"), "sharding": "auto", "activations": "auto",
+    "precision": "the hardware's", "kernels": "{}", "weights": "prefetched", "bucket_size": "25 MiB", "gradients": "fp32",
 }  # fmt: skip
-"""Further columns and their defaults; an empty sequence or precision is that of the model or the hardware."""
+"""Further columns, and the value of an empty cell."""
+
+EIGHT_BITS = ("fp8", "mxfp8")
+"""Formats of products at twice the peak of bf16, by the data sheets of H100, B200 and GB200."""
 
 
-def model_of(row: Mapping[str, str]) -> ModelShape:
+def model_of(row: Row) -> ModelShape:
     """Return the shape of a row's model.
 
     Raises:
-        SpecError: no model has this name.
+        SpecError: no model has this name, or it is no transformer.
     """
-    text = row.get("sequence")
-    sequence = {"sequence": _count(text, "sequence")} if text else {}
     described = parse_yaml(row["model"])
-    shape = model((described if isinstance(described, dict) else {"kind": described}) | sequence, "model")
-    assert isinstance(shape, ModelShape)
-    return shape
+    sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}
+    shape = model(described if isinstance(described, dict) else {"kind": described}, "model")
+    if not isinstance(shape, ModelShape):
+        raise SpecError("model", row["model"], "a transformer's shape: a name, a config.json, or fields in braces")
+    return replace(shape, **sizes)
 
 
-def source_of(row: Mapping[str, str]) -> str:
+def source_of(row: Row) -> str:
     """Return the source of a row, without its settings; empty text if it has none."""
     return (row.get("source") or "").partition(",")[0]
 
 
-def training_spec(row: Mapping[str, str]) -> ProjectSpec:
+def is_over_own_network(row: Row) -> bool:
+    """Return whether a row's GPUs are presets that their machines' network joins, as in most published trainings."""
+    usual = MACHINES.get(row["hardware"])
+    return usual is not None and row.get("network") in (None, "", usual)
+
+
+def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     """Return the spec of a projection of a row.
 
+    Args:
+        row: row of a table of trainings.
+        by_utilisation: whether computing is FLOPs at the utilisation of the hardware, even if its kernels are known.
+
     Raises:
-        SpecError: a value that a projection does not accept.
+        SpecError: names the column that cannot be used.
     """
-    values = OPTIONAL | {name: text for name, text in row.items() if text}
-    gpus, micro_batch, batch = (_count(values[name], name) for name in ("gpus", "micro_batch", "global_batch"))
-    sizes = {name: _count(values[name], name) for name in LAYOUT}
-    model_parallel = sizes["tensor"] * sizes["context"] * sizes["pipeline"]
+    shape, gpus, micro_batch = model_of(row), _count(row, "gpus"), _count(row, "micro_batch")
+    layout = {name: _count(row, name) for name in LAYOUT if row.get(name)}
+    model_parallel = layout.get("tensor", 1) * layout.get("context", 1) * layout.get("pipeline", 1)
     data = gpus // model_parallel
+    batch = _count(row, "global_batch") if row.get("global_batch") else micro_batch * data
     if data < 1 or batch % (data * micro_batch):
         raise SpecError("global_batch", batch, f"a multiple of the {data} replicas times the micro-batch {micro_batch}")
-    layout = {name: size for name, size in sizes.items() if size > 1}
-    if layout:
-        layout["data"] = data
-    shape = model_of(values)
-    spec: Any = load_spec(
-        {
-            "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,
-            "tokens_per_worker": batch // data * shape.sequence // model_parallel,
-            "methods": ["ddp-adam"], "networks": [parse_yaml(values["network"])], "layout": layout,
-            "compute": {"hardware": parse_yaml(values["hardware"]), "kernels": parse_yaml(values["kernels"])},
-            "memory": {
-                "micro_batches": batch // data // micro_batch, "sharding": values["sharding"],
-                "activations": values["activations"], "weights": values["weights"],
-                "gradients": values["gradients"],
-            },
-            "bucket_size": values["bucket_size"],
-            "precision": values["precision"] or None,
-        }
-    )  # fmt: skip
-    assert isinstance(spec, ProjectSpec)
-    return spec
+    machine = _hardware(row["hardware"], row.get("precision") or "", by_utilisation)
+    by_kernels = machine.kernels is not None and not by_utilisation
+    compute: dict[str, Any] = {"hardware": machine}
+    if by_kernels:
+        compute["kernels"] = parse_yaml(row.get("kernels") or "{}")
+    elif machine.kernels:
+        compute["mfu"] = machine.mfu
+    networks = [_network(row.get("network") or MACHINES.get(row["hardware"], ""))]
+    return validate(ProjectSpec, {
+        "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,
+        "tokens_per_worker": batch // data * shape.sequence // model_parallel, "methods": ["ddp-adam"],
+        "networks": networks, "layout": layout | {"data": data}, "compute": compute,
+        "precision": (row.get("precision") or None) if by_kernels else None,
+        "memory": {
+            "micro_batches": batch // data // micro_batch, "sharding": row.get("sharding") or "auto",
+            "activations": row.get("activations") or "auto", "weights": row.get("weights") or "prefetched",
+            "gradients": row.get("gradients") or "fp32",
+        },
+        "bucket_size": row.get("bucket_size") or "25 MiB",
+    })  # fmt: skip
 
 
-def training_s(row: Mapping[str, str]) -> float:
-    """Return the predicted seconds of a step of a row."""
+def predicted_step(spec: ProjectSpec) -> StepTime:
+    """Return the predicted times of the step of a row's spec; a training that was measured did fit into memory."""
+    return ProjectionPlan([spec]).step(0, spec.networks[0])
+
+
+def step_bounds(row: Row) -> tuple[float, float, str]:
+    """Return the factors between which nine of ten measured steps are expected, by the projection, and their basis."""
     spec = training_spec(row)
-    plan = ProjectionPlan([spec])
-    return float(np.ravel(plan.step(0, spec.networks[0]).step_time_s)[0])
+    unlimited = spec.memory.model_copy(update={"hardware": replace(spec.compute.machine, memory_bytes=None)})
+    (projected,) = project_all([spec.model_copy(update={"memory": unlimited})], thresholds=False)
+    step_s = projected["step_time_s"]
+    return projected["step_time_low_s"] / step_s, projected["step_time_high_s"] / step_s, projected["basis"]
 
 
-def _count(text: str, name: str) -> int:
-    if not str(text).isdecimal() or int(text) < 1:
-        raise SpecError(name, text, "a whole number, at least 1")
-    return int(text)
+def measured_step_s(row: Row) -> float | None:
+    """Return the measured seconds of a step; None if the row has no measurement."""
+    name = next((name for name in TIMES if row.get(name)), None)
+    if name is None:
+        return None
+    value = positive_number(row[name], name)
+    if name.startswith("step"):
+        return value / (1e3 if name == "step_ms" else 1.0)
+    spec = training_spec(row)
+    return spec.batch_tokens / (value * (spec.workers if name.endswith("per_gpu") else 1))
+
+
+@cache
+def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
+    machine = hardware(parse_yaml(text), "hardware")
+    if (machine.kernels is not None and not by_utilisation) or not precision:
+        return machine  # the price of its kernels has the number format
+    if precision in EIGHT_BITS:
+        return replace(machine, name=f"{machine.name}, {precision}", peak_flops=2 * machine.peak_flops)
+    if precision not in ("bf16", "fp16", machine.precision):
+        raise SpecError("precision", precision, one_of(("bf16", "fp16", *EIGHT_BITS), precision))
+    return machine
+
+
+@cache
+def _network(text: str) -> Network:
+    if not text:
+        raise SpecError("network", text, f"a network, unless the hardware is {one_of(MACHINES, text)}")
+    return network(parse_yaml(text), "network")
+
+
+def _count(row: Row, name: str) -> int:
+    value = positive_number(row[name], name)
+    if value != int(value):
+        raise SpecError(name, row[name], "a whole number")
+    return int(value)

@@ -12,7 +12,7 @@ from typing import Any
 from syncline.costmodel.bases import kernels_basis, nccl_nvlink_basis, nvlink_basis
 from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import LONG_LINK, bandwidth_bytes_per_s, collective_link, in_pieces
-from syncline.measure.validation.published import model_of, source_of
+from syncline.measure.validation.published import is_over_own_network, model_of, source_of, step_bounds
 
 LEAST = 4
 """Smallest number of measurements of a basis."""
@@ -34,7 +34,7 @@ MANY_REPLICAS, WHOLE_NODE = 16, 8
 
 def bases_of(row: Mapping[str, Any]) -> list[str]:
     """Return the bases of a predicted row, the nearest first; the last always has enough measurements."""
-    if "global_batch" in row:
+    if "micro_batch" in row:
         return [kernels_basis(model_of(row).experts)]
     if "switches" in row:
         return [nccl_nvlink_basis(float(row["bytes"]))]
@@ -76,6 +76,9 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     """Return a predicted row with ``low_ms``, ``high_ms`` (``low_mean_ms``, ``high_mean_ms``), and their ``basis``."""
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
+    if "micro_batch" in row and not is_over_own_network(row):
+        low, high, basis = step_bounds(row)
+        return row | {"low_ms": low * row["predicted_ms"], "high_ms": high * row["predicted_ms"], "basis": basis}
     uncertainty = known_uncertainty(bases_of(row))
     out = row | {"low_ms": uncertainty.low * row["predicted_ms"], "high_ms": uncertainty.high * row["predicted_ms"]}
     if "predicted_mean_ms" in row:
@@ -124,7 +127,7 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     errors = residuals(rows)
     by_source: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
-        if "global_batch" in row and row["error"] is not None:
+        if "micro_batch" in row and row["error"] is not None:
             by_source[bases_of(row)[0], source_of(row)].append(row["error"])
     covered: list[bool | None] = []
     for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import override
@@ -41,9 +41,9 @@ class CompressorBase(Spec):
     error_feedback: bool = True
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """Return the compressor's part of a method's name."""
+        """Return the compressor's part of a method's name, by default its kind."""
+        return self.kind
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -104,11 +104,6 @@ class TopKCompressor(CompressorBase):
     index_bits: Literal[0, 16, 32, 64] = 32
     value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
 
-    @property
-    @override
-    def name(self) -> str:
-        return "top-k"
-
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather: k indices packed, then k values.
@@ -129,9 +124,7 @@ class TopKCompressor(CompressorBase):
 
     @override
     def build(self) -> optim.Compressor:
-        from syncline.comm import SparsePairs
-
-        return optim.TopK(self.fraction, SparsePairs(self.index_bits, self.value_format))
+        return optim.TopK(self.fraction, _pairs(self))
 
 
 class LpCompressor(CompressorBase):
@@ -191,11 +184,6 @@ class QSGDCompressor(CompressorBase):
     error_feedback: bool = False
     bits: int = Field(default=4, ge=2, le=16)
 
-    @property
-    @override
-    def name(self) -> str:
-        return "qsgd"
-
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather of norm and integers."""
@@ -232,11 +220,6 @@ class BlockTopKCompressor(CompressorBase):
     index_bits: Literal[0, 16, 32, 64] = 32
     value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
 
-    @property
-    @override
-    def name(self) -> str:
-        return "block-top-k"
-
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather: the indices of all blocks packed, then their values.
@@ -263,9 +246,14 @@ class BlockTopKCompressor(CompressorBase):
 
     @override
     def build(self) -> optim.Compressor:
-        from syncline.comm import SparsePairs
+        return optim.BlockTopK(self.k, self.chunk, self.basis, _pairs(self))
 
-        return optim.BlockTopK(self.k, self.chunk, self.basis, SparsePairs(self.index_bits, self.value_format))
+
+def _pairs(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
+    """Return the encoding of a compressor's pairs of index and value."""
+    from syncline.comm import SparsePairs
+
+    return SparsePairs(compressor.index_bits, compressor.value_format)
 
 
 class OneBitCompressor(CompressorBase):
@@ -278,11 +266,6 @@ class OneBitCompressor(CompressorBase):
     source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
 
     kind: Literal["one-bit"] = "one-bit"
-
-    @property
-    @override
-    def name(self) -> str:
-        return "one-bit"
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.fields import MANY, Positive, Rate, Spec, refusal
+from syncline.methods.parts.method_spec import elements
+from syncline.methods.parts.rule_spec import RuleBase
 
 Weight = Annotated[float, Field(ge=0, le=1)]
 
@@ -29,11 +31,7 @@ def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
         raise refusal("omegas", omegas, "weights whose sum is at most 1")
 
 
-def _numbers(tensors: Sequence[TensorShape], states: int) -> int:
-    return states * sum(tensor.elements for tensor in tensors)
-
-
-class QHMRule(Spec, defer_build=False):
+class QHMRule(RuleBase):
     """Quasi-hyperbolic momentum, in the ema form, with its recommended rates.
 
     Args:
@@ -41,21 +39,15 @@ class QHMRule(Spec, defer_build=False):
         nu: weight of the momentum in the direction; the gradient has weight ``1 - nu``.
     """
 
+    builder: ClassVar[str] = "qhm"
+    num_states: ClassVar[int] = 1
+
     kind: Literal["qhm"] = "qhm"
     momentum: Rate = 0.999
     nu: Weight = 0.7
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return _numbers(tensors, 1)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.qhm(self.momentum, self.nu)
-
-
-class QHAdamRule(Spec, defer_build=False):
+class QHAdamRule(RuleBase):
     """QHAdam, with its recommended rates; MT-DAO's baseline has ``beta1`` 0.999 and ``nu1`` 0.95 to 0.98.
 
     Args:
@@ -66,6 +58,8 @@ class QHAdamRule(Spec, defer_build=False):
         eps: number added to the root.
     """
 
+    builder: ClassVar[str] = "qhadam"
+
     kind: Literal["qhadam"] = "qhadam"
     beta1: Rate = 0.995
     beta2: Rate = 0.999
@@ -73,17 +67,8 @@ class QHAdamRule(Spec, defer_build=False):
     nu2: Weight = 1.0
     eps: Positive = 1e-8
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return _numbers(tensors, 2)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.qhadam(self.beta1, self.beta2, self.nu1, self.nu2, self.eps)
-
-
-class QHAdoptRule(Spec, defer_build=False):
+class QHAdoptRule(RuleBase):
     """QHADOPT, with the rates of MT-DAO's baseline.
 
     Args:
@@ -93,28 +78,23 @@ class QHAdoptRule(Spec, defer_build=False):
         eps: lower bound of the root, as in ADOPT.
     """
 
+    builder: ClassVar[str] = "qhadopt"
+
     kind: Literal["qhadopt"] = "qhadopt"
     beta1: Rate = 0.999
     beta2: Rate = 0.9999
     nu: Weight = 0.98
     eps: Positive = 1e-6
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return _numbers(tensors, 2)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.qhadopt(self.beta1, self.beta2, self.nu, self.eps)
-
-
-class AggMoRule(Spec, defer_build=False):
+class AggMoRule(RuleBase):
     """Aggregated momentum: the mean of several heavy-ball momenta.
 
     Args:
         betas: decay rate of each momentum; a momentum of decay 0 is the gradient and needs no state.
     """
+
+    builder: ClassVar[str] = "aggmo"
 
     kind: Literal["aggmo"] = "aggmo"
     betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.0, 0.9, 0.99)
@@ -126,15 +106,10 @@ class AggMoRule(Spec, defer_build=False):
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements that the states of these parameters hold."""
-        return _numbers(tensors, self.momenta)
-
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.aggmo(self.betas)
+        return self.momenta * elements(tensors)
 
 
-class AdEMAMixRule(Spec, defer_build=False):
+class AdEMAMixRule(RuleBase):
     """AdEMAMix, with its public code's rates; its authors warm alpha and beta3 up over a whole training.
 
     Args:
@@ -147,6 +122,9 @@ class AdEMAMixRule(Spec, defer_build=False):
         beta3_warmup_steps: number of steps in which the slow momentum's decay rate grows from ``beta1`` to ``beta3``;
             with 0 it is constant.
     """
+
+    builder: ClassVar[str] = "AdEMAMix"
+    num_states: ClassVar[int] = 3
 
     kind: Literal["ademamix"] = "ademamix"
     beta1: Rate = 0.9
@@ -161,15 +139,6 @@ class AdEMAMixRule(Spec, defer_build=False):
     def momenta(self) -> int:
         """Return 2, the number of momenta: a fast one and a slow one."""
         return 2
-
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return _numbers(tensors, 3)
-
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.AdEMAMix(**self.model_dump(exclude={"kind"}))
 
 
 class MultiMomentumRule(Spec, defer_build=False):
@@ -196,7 +165,7 @@ class MultiMomentumRule(Spec, defer_build=False):
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of these parameters; Muon's matrices have no second moment."""
         scaled = [t for t in tensors if self.base != "sgdm" and not (self.base == "muon" and t.is_matrix)]
-        return _numbers(tensors, self.momenta) + _numbers(scaled, 1)
+        return self.momenta * elements(tensors) + elements(scaled)
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
@@ -21,16 +21,19 @@ from syncline.methods.parts.momenta import (
     QHMRule,
 )
 from syncline.methods.parts.python_objects import or_object
+from syncline.methods.parts.rule_spec import RuleBase
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 
-class SGDMRule(Spec, defer_build=False):
+class SGDMRule(RuleBase):
     """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form.
 
     Args:
         momentum: decay rate of the momentum; with 0 the rule is plain SGD.
         form: ``heavy-ball``, ``u <- momentum u + g``; ``ema``, ``u <- momentum u + (1 - momentum) g``.
     """
+
+    builder: ClassVar[str] = "sgdm"
 
     kind: Literal["sgdm"] = "sgdm"
     momentum: Rate = 0.9
@@ -40,13 +43,8 @@ class SGDMRule(Spec, defer_build=False):
         """Return the number of elements that the states of these parameters hold."""
         return elements(tensors) if self.momentum else 0
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
 
-        return optim.sgdm(self.momentum, self.form)
-
-
-class AdamRule(Spec, defer_build=False):
+class AdamRule(RuleBase):
     """Adam; AdamW with the method's ``weight_decay``.
 
     Args:
@@ -56,23 +54,16 @@ class AdamRule(Spec, defer_build=False):
         bias_correction: whether both moments are corrected for their start at zero.
     """
 
+    builder: ClassVar[str] = "adam"
+
     kind: Literal["adam"] = "adam"
     beta1: Rate = 0.9
     beta2: Rate = 0.999
     eps: Positive = 1e-8
     bias_correction: bool = True
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return 2 * elements(tensors)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.adam(self.beta1, self.beta2, self.eps, self.bias_correction)
-
-
-class AdaSGDRule(Spec, defer_build=False):
+class AdaSGDRule(RuleBase):
     """AdaSGD: Adam with one second moment per tensor instead of one per element.
 
     Args:
@@ -81,22 +72,15 @@ class AdaSGDRule(Spec, defer_build=False):
         eps: number added to the root of the second moment.
     """
 
+    builder: ClassVar[str] = "ada_sgd"
+
     kind: Literal["ada-sgd"] = "ada-sgd"
     beta1: Rate = 0.9
     beta2: Rate = 0.999
     eps: Positive = 1e-8
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements of the states of these parameters; the second moment is kept once per entry."""
-        return 2 * elements(tensors)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.ada_sgd(self.beta1, self.beta2, self.eps)
-
-
-class NesterovAdamRule(Spec, defer_build=False):
+class NesterovAdamRule(RuleBase):
     """NAdam, with the rates of asynchronous Nesterov pipelines.
 
     Args:
@@ -106,23 +90,16 @@ class NesterovAdamRule(Spec, defer_build=False):
         momentum_decay: psi, which sets how fast the momentum's weight grows to ``beta1``; see ``NesterovAdam``.
     """
 
+    builder: ClassVar[str] = "NesterovAdam"
+
     kind: Literal["nadam"] = "nadam"
     beta1: Rate = 0.99
     beta2: Rate = 0.999
     eps: Positive = 1e-8
     momentum_decay: float = Field(default=0.004, ge=0)
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return 2 * elements(tensors)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.NesterovAdam(self.beta1, self.beta2, self.eps, self.momentum_decay)
-
-
-class AdoptRule(Spec, defer_build=False):
+class AdoptRule(RuleBase):
     """ADOPT, with its published defaults.
 
     Args:
@@ -131,22 +108,15 @@ class AdoptRule(Spec, defer_build=False):
         eps: lower bound of the root of the second moment.
     """
 
+    builder: ClassVar[str] = "adopt"
+
     kind: Literal["adopt"] = "adopt"
     beta1: Rate = 0.9
     beta2: Rate = 0.9999
     eps: Positive = 1e-6
 
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return 2 * elements(tensors)
 
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.adopt(self.beta1, self.beta2, self.eps)
-
-
-class LionRuleSpec(Spec, defer_build=False):
+class LionRuleSpec(RuleBase):
     """Lion, with its published rates.
 
     Args:
@@ -154,18 +124,12 @@ class LionRuleSpec(Spec, defer_build=False):
         beta2: decay rate of the momentum.
     """
 
+    builder: ClassVar[str] = "lion"
+    num_states: ClassVar[int] = 1
+
     kind: Literal["lion"] = "lion"
     beta1: Rate = 0.9
     beta2: Rate = 0.99
-
-    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
-        return elements(tensors)
-
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.lion(self.beta1, self.beta2)
 
 
 OtherRule = Literal["adam", "lion"]
@@ -212,7 +176,7 @@ class MuonRule(Spec, defer_build=False):
         )
 
 
-class ScionRule(Spec, defer_build=False):
+class ScionRule(RuleBase):
     """Scion without its constraint; the method's ``weight_decay: 1`` adds the constraint.
 
     Args:
@@ -222,6 +186,8 @@ class ScionRule(Spec, defer_build=False):
             ``60 radius`` with ``tables: sign``, and ``radius`` with ``tables: rows``.
         tables: norm of tables: ``sign`` limits each entry, ``rows`` limits the root mean square of each row.
     """
+
+    builder: ClassVar[str] = "scion"
 
     kind: Literal["scion"] = "scion"
     momentum: Rate = 0.9
@@ -236,11 +202,6 @@ class ScionRule(Spec, defer_build=False):
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of orthogonalising matrices."""
         return orthogonal_work(tensors)
-
-    def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
-
-        return optim.scion(self.momentum, radius=self.radius, table_radius=self.table_radius, tables=self.tables)
 
 
 RuleSpec = Annotated[

@@ -15,7 +15,6 @@ from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.exchanges import calls_at, due_steps
 from syncline.costmodel.traffic.overlap import PricedCall, Worker, points_of
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.rows import Known
 
 MOST_STEPS = 2048
 """Limit on the steps of a round, because the least common multiple of periods may be any number."""
@@ -79,7 +78,7 @@ class _RecordingWorker(Worker):
             self.spans.append(ActivitySpan(kind, label, start, end))
 
 
-def simulate_round(plan: ProjectionPlan, number: int, network: Network, cache: Known | None = None) -> MethodRound:
+def simulate_round(plan: ProjectionPlan, number: int, network: Network) -> MethodRound:
     """Return a round of a method among the workers of a plan's first setting.
 
     A round is the unit that repeats: the least common multiple of the periods of the exchanges in the last phase.
@@ -88,9 +87,8 @@ def simulate_round(plan: ProjectionPlan, number: int, network: Network, cache: K
         plan: plan of the method.
         number: index of the method, which serves so many workers.
         network: a network without arrays.
-        cache: cache of priced calls, see `ProjectionPlan.step`.
     """
-    scheduled = plan.schedule(number, network, cache)
+    scheduled = plan.schedule(number, network)
     exchanges = _last_phase(scheduled.exchanges)
     steps = min(math.lcm(*(exchange.period for exchange in exchanges)) if exchanges else 1, MOST_STEPS)
     priced: dict[tuple[bool, ...], list[PricedCall]] = {}

@@ -138,13 +138,12 @@ def _memory_known(spec: ProjectSpec) -> bool:
     return machine is not None and machine.memory_bytes is not None
 
 
-def offered_links(choices: Any, path: str = "among") -> list[OfferedLink]:
+def offered_links(choices: Any) -> list[OfferedLink]:
     """Return the links to choose from.
 
     Args:
         choices: text, a list of texts or links, or a mapping of names to prices. A text has names with commas between,
             or ``latency,bandwidth``; ``=`` and a number after a link is the price of a month.
-        path: name of the input in errors.
 
     Raises:
         SpecError: an invalid link, a price that is not a number, or a link that appears twice.
@@ -152,14 +151,14 @@ def offered_links(choices: Any, path: str = "among") -> list[OfferedLink]:
     if choices is None:
         return []
     if isinstance(choices, Mapping):
-        offers = [_offered_link(name, price, path) for name, price in choices.items()]
+        offers = [_offered_link(name, price) for name, price in choices.items()]
     else:
         items = choices if isinstance(choices, list | tuple) else [choices]
-        offers = [_offered_link(link, price, path) for item in items for link, price in _links_with_prices(item)]
+        offers = [_offered_link(link, price) for item in items for link, price in _links_with_prices(item)]
     names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(path, name, "different networks; this one is there twice")
+            raise SpecError("among", name, "different networks; this one is there twice")
     return offers
 
 
@@ -178,9 +177,9 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
     return [(name.strip(), price if equals else None) for name, equals, price in parts]
 
 
-def _offered_link(value: Any, price: Any, path: str) -> OfferedLink:
+def _offered_link(value: Any, price: Any) -> OfferedLink:
     """Return a link, by its name or as a user writes it, with the price of a month."""
-    month = None if price is None else parse_count(price, f"{path}.{value}")
+    month = None if price is None else parse_count(price, f"among.{value}")
     if isinstance(value, str) and "," not in value:
-        return OfferedLink(preset_link(value, path), month)
-    return OfferedLink(parse_network_link(value, path), month)
+        return OfferedLink(preset_link(value, "among"), month)
+    return OfferedLink(parse_network_link(value, "among"), month)

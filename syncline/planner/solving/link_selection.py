@@ -36,7 +36,7 @@ class LinkPlace:
         return f"{self.name} ({link_name})" if self.name and self.name != link_name else link_name
 
 
-def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
+def link_places(network: Network) -> list[LinkPlace]:
     """Return the links of a network, from the innermost level to the outermost.
 
     The links of a matrix are its lines by latency, and last all lines between its places together.
@@ -54,7 +54,7 @@ def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
     if isinstance(network, Sites):
         uplinks = set(network.uplinks)
         if len(uplinks) > 1:
-            raise SpecError(path, network.name, "sites whose uplinks are alike, or a cluster of levels")
+            raise SpecError("network", network.name, "sites whose uplinks are alike, or a cluster of levels")
         uplink = uplinks.pop()
 
         def with_uplink(link: Link) -> Network:
@@ -68,7 +68,7 @@ def link_places(network: Network, path: str = "network") -> list[LinkPlace]:
         return [_level_place(network, number) for number in range(len(network.levels))]
     if isinstance(network, Matrix):
         return _matrix_places(network)
-    raise SpecError(path, network.name, "one link to everybody, nodes, sites, levels or places")
+    raise SpecError("network", network.name, "one link to everybody, nodes, sites, levels or places")
 
 
 MAX_LINES = 16

@@ -145,14 +145,14 @@ def worker_count(network: Network) -> int | None:
     return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
 
 
-def with_matrices(networks: Sequence[Any] | None, path: str = "--network") -> tuple[list[Any] | None, int | None]:
+def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int | None]:
     """Return networks with the matrices among them built, because tables of lines are long, and their worker count.
 
     The count is None if the networks connect different numbers of workers, or any number.
     """
     if networks is None:
         return None, None
-    built = [network(value, f"{path}.{number}") for number, value in enumerate(networks)]
+    built = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
     counts = {worker_count(joined) for joined in built}
     resolved = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
     return resolved, counts.pop() if len(counts) == 1 else None
@@ -163,7 +163,6 @@ def resolve_cluster_options(
     networks: Sequence[Any] | None,
     machines: Sequence[Any] | None,
     workers: Any,
-    path: str = "--cluster",
 ) -> tuple[list[Any] | None, list[Any] | None, Any]:
     """Return networks, hardware and number of workers: those of a command's options, else those of a cluster.
 
@@ -172,7 +171,6 @@ def resolve_cluster_options(
         networks: networks of the options; not allowed together with a cluster.
         machines: hardware of the options, in place of the cluster's.
         workers: number of workers of the options, in place of the cluster's.
-        path: name of the option that names the cluster, for the error line.
 
     Raises:
         SpecError: the cluster cannot be read, or the options name a network as well.
@@ -180,7 +178,7 @@ def resolve_cluster_options(
     option_networks = list(networks) if networks else None
     if cluster_value is None:
         return option_networks, list(machines) if machines else None, workers
-    cluster = named_cluster(cluster_value, path)
+    cluster = named_cluster(cluster_value, "--cluster")
     if option_networks:
         raise SpecError("--network", option_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
     cluster_machines = [cluster.hardware] if cluster.hardware else None

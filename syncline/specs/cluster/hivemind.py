@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import InstanceOf
 
 from syncline.costmodel.network.hivemind_costs import HivemindCosts
-from syncline.errors import SpecError
 from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.reading import Description
+from syncline.specs.cluster.reading import Description, described_costs
 
 HIVEMIND_EXAMPLE = "true (as measured), or fields, as in {call_overhead: 6 s, byte_overhead: 6 ns}"
 
@@ -19,6 +18,9 @@ class HivemindDescription(Description):
     """The costs of hivemind: ``call_overhead``, ``peer_overhead`` and ``byte_overhead``, see `HivemindCosts`."""
 
     needs: ClassVar[str] = HIVEMIND_EXAMPLE
+    attributes: ClassVar[Mapping[str, str]] = {
+        "call_overhead": "call_s", "peer_overhead": "peer_s", "byte_overhead": "byte_s",
+    }  # fmt: skip
 
     call_overhead: Seconds | None = None
     peer_overhead: Seconds | None = None
@@ -31,24 +33,12 @@ def hivemind_costs(value: Any, path: str = "hivemind") -> HivemindCosts | None:
     Raises:
         SpecError: a field is unknown or unusable; the error line says what would be accepted.
     """
-    if value is None or isinstance(value, HivemindCosts):
-        return value
-    if isinstance(value, bool):
-        return HivemindCosts() if value else None
-    if not isinstance(value, Mapping):
-        raise SpecError(path, value, HIVEMIND_EXAMPLE)
-    described = HivemindDescription.read(value, path)
-    fields = {"call_s": described.call_overhead, "peer_s": described.peer_overhead, "byte_s": described.byte_overhead}
-    try:
-        return HivemindCosts(**{name: seconds for name, seconds in fields.items() if seconds is not None})
-    except SpecError as error:
-        name = error.path.removeprefix("hivemind.").replace("_s", "_overhead")
-        raise SpecError(f"{path}.{name}", error.value, error.expected) from None
+    return described_costs(value, path, HivemindCosts, HivemindDescription)
 
 
 def hivemind_fields(costs: HivemindCosts) -> dict[str, float]:
     """Return the mapping of fields from which ``hivemind_costs`` builds the same costs again."""
-    return {"call_overhead": costs.call_s, "peer_overhead": costs.peer_s, "byte_overhead": costs.byte_s}
+    return {name: getattr(costs, attribute) for name, attribute in HivemindDescription.attributes.items()}
 
 
 HivemindField = Annotated[InstanceOf[HivemindCosts] | bool | None, parsed(hivemind_costs)]

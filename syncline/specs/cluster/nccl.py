@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import model_validator
 
 from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.errors import SpecError
-from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.reading import Description, Number, count_validator
+from syncline.fields import Seconds, parsed, refusal
+from syncline.specs.cluster.reading import Description, Number, count_validator, described_costs
 from syncline.units import parse_bytes
 
 NCCL_EXAMPLE = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer_size: 4 MiB}"
@@ -22,6 +23,10 @@ class NcclDescription(Description):
     """
 
     needs: ClassVar[str] = NCCL_EXAMPLE
+    attributes: ClassVar[Mapping[str, str]] = {
+        "buffer_size": "buffer_bytes", "channels": "channels", "slices": "slices", "call_overhead": "call_s",
+        "ring_latencies": "ring_latencies", "chain_latencies": "chain_latencies", "stored": "stored_part",
+    }  # fmt: skip
 
     buffer_size: Annotated[float, parsed(parse_bytes)] | None = None
     channels: Annotated[int | None, count_validator("channels")] = None
@@ -30,6 +35,13 @@ class NcclDescription(Description):
     ring_latencies: Number | None = None
     chain_latencies: Number | None = None
     stored: Number | None = None
+
+    @model_validator(mode="after")
+    def _stores_a_slice(self) -> Self:
+        slices = self.slices or NcclCosts.slices
+        if self.stored is not None and not 1 / slices <= self.stored <= 1:
+            raise refusal("stored", self.stored, f"a part from {1 / slices:g} (1 / slices) to 1")
+        return self
 
 
 def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
@@ -46,29 +58,7 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
     >>> nccl_costs({"channels": 4, "call_overhead": "20 us"}) == NcclCosts(channels=4, call_s=2e-05)
     True
     """
-    if value is None or isinstance(value, NcclCosts):
-        return value
-    if isinstance(value, bool):
-        return NcclCosts() if value else None
-    if not isinstance(value, Mapping):
-        raise SpecError(path, value, NCCL_EXAMPLE)
-    described = NcclDescription.read(value, path)
-    fields: dict[str, Any] = {
-        "buffer_bytes": described.buffer_size,
-        "channels": described.channels,
-        "slices": described.slices,
-        "call_s": described.call_overhead,
-        "ring_latencies": described.ring_latencies,
-        "chain_latencies": described.chain_latencies,
-        "stored_part": described.stored,
-    }
-    part, slices = described.stored, described.slices or NcclCosts.slices
-    if part is not None and not 1 / slices <= part <= 1:
-        raise SpecError(f"{path}.stored", part, f"a part from {1 / slices:g} (1 / slices) to 1")
-    try:
-        return NcclCosts(**{name: field_value for name, field_value in fields.items() if field_value is not None})
-    except SpecError as error:
-        raise SpecError(f"{path}.{error.path.removeprefix('nccl.')}", error.value, error.expected) from None
+    return described_costs(value, path, NcclCosts, NcclDescription)
 
 
 def nccl_fields(costs: NcclCosts) -> dict[str, Any]:

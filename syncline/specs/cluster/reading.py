@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -18,6 +18,8 @@ Name = Annotated[str, BeforeValidator(lambda value: "" if value is None else str
 Number = Annotated[float, Field(strict=True)]
 
 Bandwidth = Annotated[float, parsed(parse_bandwidth)]
+
+T = TypeVar("T")
 
 
 def whole_number(value: Any, path: str, expected: str) -> int:
@@ -44,6 +46,9 @@ class Description(Spec):
     needs: ClassVar[str]
     """Error text for a missing field: what would be accepted."""
 
+    attributes: ClassVar[Mapping[str, str]] = {}
+    """Attributes of the described costs by field, see `described_costs`."""
+
     @classmethod
     def names(cls) -> list[str]:
         """Return the names of the fields as users write them."""
@@ -64,6 +69,37 @@ class Description(Spec):
             raise SpecError(
                 f"{path}.{problem.path}", problem.value, cls.needs if missing else problem.expected
             ) from None
+
+
+def described_costs(value: Any, path: str, costs: type[T], description: type[Description]) -> T | None:
+    """Return the costs that a user describes.
+
+    Args:
+        value: ``true`` for the defaults; ``false`` or nothing for none; the fields of ``description``; or the costs.
+        path: the field's name, for the error line.
+        costs: dataclass of the costs.
+        description: class of the description; its ``attributes`` are those of the costs by field.
+
+    Raises:
+        SpecError: a field is unknown or unusable; the error line says what would be accepted.
+    """
+    if value is None or isinstance(value, costs):
+        return value
+    if isinstance(value, bool):
+        return costs() if value else None
+    if not isinstance(value, Mapping):
+        raise SpecError(path, value, description.needs)
+    read, names = description.read(value, path), {}
+    fields = {}
+    for name, attribute in description.attributes.items():
+        names[attribute], field_value = name, getattr(read, name)
+        if field_value is not None:
+            fields[attribute] = field_value
+    try:
+        return costs(**fields)
+    except SpecError as error:
+        name = error.path.rpartition(".")[2]
+        raise SpecError(f"{path}.{names.get(name, name)}", error.value, error.expected) from None
 
 
 def list_validator(parse_item: Callable[[Any, str], Any], item_description: str) -> BeforeValidator:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from syncline.costmodel.network.tcp import Tcp
-from syncline.errors import SpecError
 from syncline.fields import parsed
-from syncline.specs.cluster.reading import Bandwidth, Description, Number, count_validator
+from syncline.specs.cluster.reading import Bandwidth, Description, Number, count_validator, described_costs
 from syncline.units import parse_bytes
 
 TCP_EXAMPLE = "true (one connection with Linux's buffers), or fields, as in {connections: 16, window: 3 MiB}"
@@ -25,6 +24,10 @@ class TcpDescription(Description):
     """
 
     needs: ClassVar[str] = TCP_EXAMPLE
+    attributes: ClassVar[Mapping[str, str]] = {
+        "window": "window_bytes", "connections": "connections", "slow_start": "slow_start", "loss": "loss",
+        "mss": "segment_bytes", "max_flow_rate": "flow_bytes_per_s", "queue": "queue_bytes",
+    }  # fmt: skip
 
     window: Annotated[float, parsed(parse_bytes)] | None = None
     connections: Annotated[int | None, count_validator("TCP connections")] = None
@@ -49,26 +52,7 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
     >>> parse_tcp({"window": "1 MiB", "connections": 4}) == Tcp(window_bytes=1048576.0, connections=4)
     True
     """
-    if value is None or isinstance(value, Tcp):
-        return value
-    if isinstance(value, bool):
-        return Tcp() if value else None
-    if not isinstance(value, Mapping):
-        raise SpecError(path, value, TCP_EXAMPLE)
-    described = TcpDescription.read(value, path)
-    fields: dict[str, Any] = {
-        "window_bytes": described.window,
-        "connections": described.connections,
-        "slow_start": described.slow_start,
-        "loss": described.loss,
-        "segment_bytes": described.mss,
-        "flow_bytes_per_s": described.max_flow_rate,
-        "queue_bytes": described.queue,
-    }
-    try:
-        return Tcp(**{name: field_value for name, field_value in fields.items() if field_value is not None})
-    except SpecError as error:
-        raise SpecError(f"{path}.{error.path.removeprefix('tcp.')}", error.value, error.expected) from None
+    return described_costs(value, path, Tcp, TcpDescription)
 
 
 def tcp_fields(tcp: Tcp) -> dict[str, Any]:

@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.pipeline.closed_form import (
     CLOSED_FORMS,
-    block_bytes,
     block_stages,
     bubble,
-    delayed_sgd_limit,
-    effective_delay,
     even_parts,
     pipeline_s,
-    stage_delays,
-    stages_needed,
 )
 from syncline.errors import SpecError
 
@@ -91,67 +86,6 @@ def test_a_schedule_without_a_closed_form_is_refused():
         pipeline_s("greedy", 4, 8, 1.0, 2.0)
 
 
-# Delays.
-
-
-def test_the_effective_delay_of_32_equal_stages():
-    assert round(effective_delay(stage_delays(32)), 2) == 18.04
-
-
-@given(stages=st.integers(1, 200))
-def test_the_effective_delay_of_equal_stages_is_a_root_of_squares(stages):
-    assert effective_delay(stage_delays(stages)) == pytest.approx(((stages - 1) * (2 * stages - 1) / 6) ** 0.5)
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.floats(0.01, 100)), min_size=1, max_size=20), st.floats(0.01, 100))
-def test_an_effective_delay_is_a_mean_that_steep_coordinates_lead(pairs, factor):
-    delays, curvature = np.array(pairs).T
-    got = effective_delay(delays, curvature)
-    weighted = sum(c**2 * d**2 for d, c in pairs) / sum(c**2 for _, c in pairs)
-    assert got == pytest.approx(weighted**0.5, rel=1e-9, abs=1e-9)
-    assert delays.min() - 1e-9 <= got <= delays.max() + 1e-9
-    assert effective_delay(delays, factor * curvature) == pytest.approx(got, rel=1e-9, abs=1e-9)
-    steeper = np.where(delays == delays.max(), 10 * curvature, curvature)
-    assert effective_delay(delays, steeper) >= got - 1e-9
-
-
-def test_the_stage_of_all_curvature_has_the_delay():
-    """Four stages: delays 3, 2, 1, 0. All curvature in the first, then in the last, then 2:1 in the first two."""
-    delays = stage_delays(4)
-    assert delays.tolist() == [3, 2, 1, 0]
-    assert effective_delay(delays, (5.0, 0.0, 0.0, 0.0)) == 3
-    assert effective_delay(delays, (0.0, 0.0, 0.0, 5.0)) == 0
-    assert effective_delay(delays, (2.0, 1.0, 0.0, 0.0)) == pytest.approx(((4 * 9 + 4) / 5) ** 0.5)
-
-
-@pytest.mark.parametrize(("delays", "curvature"), [((), (1.0,)), ((1, 2), (0.0, 0.0))])
-def test_no_delay_has_no_mean(delays, curvature):
-    with pytest.raises(SpecError, match=r"^delays: got .*; expected at least one delay"):
-        effective_delay(delays, curvature)
-
-
-@pytest.mark.parametrize("delay", [0, 1, 2, 3, 8, 31])
-def test_the_limit_is_where_a_root_of_the_recurrence_leaves_the_unit_circle(delay):
-    """x' = x - a x_tau has the characteristic z^(tau + 1) - z^tau + a."""
-
-    def largest_root(a):
-        polynomial = np.zeros(delay + 2)
-        polynomial[0], polynomial[1] = 1, -1
-        polynomial[-1] += a
-        return np.abs(np.roots(polynomial)).max()
-
-    limit = float(delayed_sgd_limit(delay))
-    assert largest_root(0.999 * limit) < 1 < largest_root(1.001 * limit)
-    assert largest_root(limit) == pytest.approx(1, abs=1e-9)
-
-
-def test_limits_of_many_delays_at_once():
-    delays = np.arange(6)
-    limits = delayed_sgd_limit(delays)
-    assert limits.shape == (6,) and (np.diff(limits) < 0).all()
-    assert [float(delayed_sgd_limit(int(delay))) for delay in delays] == limits.tolist()
-
-
 # Stages.
 
 
@@ -167,59 +101,3 @@ def test_even_parts_are_all_things_once_in_order(count, parts):
 def test_more_stages_than_blocks_are_refused(blocks, stages):
     with pytest.raises(SpecError, match=rf"^stages: got {stages}; expected from 1 to {blocks}: "):
         block_stages(blocks, stages)
-
-
-MEMORIES = (8e9, 16e9, 24e9, 48e9, 80e9)
-
-# Basis Rotation, Appendix A: width, heads, a block's parameters, blocks; then the stages that it prints per memory.
-APPENDIX_A = {
-    "Llama 3.2 1B": (2048, 32, 67e6, 16, (16, 6, 4, 2, 1)),
-    "Llama 3.2 3B": (3072, 24, 113e6, 28, (28, 10, 6, 3, 2)),
-    "LLaMA 7B": (4096, 32, 202e6, 32, (32, 16, 11, 5, 3)),
-    "LLaMA 13B": (5120, 40, 317e6, 40, (80, 40, 20, 8, 5)),
-    "LLaMA 33B": (6656, 52, 535e6, 60, (120, 60, 60, 20, 12)),
-    "LLaMA 65B": (8192, 64, 810e6, 80, (160, 160, 80, 40, 20)),
-    "Llama 3.1 405B": (16384, 128, 3.19e9, 126, (512, 512, 512, 512, 126)),
-}
-
-
-def table(gigabyte):
-    """Pairs of the stages that the rule gives and that are printed, by model and memory."""
-    return {
-        (name, memory): (stages_needed(blocks, block_bytes(parameters, sequence=4096, width=width, heads=heads),
-                                       memory / 1e9 * gigabyte), told)
-        for name, (width, heads, parameters, blocks, printed) in APPENDIX_A.items()
-        for memory, told in zip(MEMORIES, printed, strict=True)
-    }  # fmt: skip
-
-
-def test_31_of_35_cells_of_appendix_a():
-    """All but where a block of the 405B model does not fit: two stages a block are 252, and 512 is printed.
-
-    The row's own last cell, 126 where one block fits a device, says that there are 126 blocks. 512 is no multiple of
-    that; it is what 256 blocks would need.
-    """
-    cells = table(1e9)
-    missed = {cell: pair for cell, pair in cells.items() if pair[0] != pair[1]}
-    assert len(cells) == 35
-    assert missed == {("Llama 3.1 405B", memory): (252, 512) for memory in MEMORIES[:4]}
-    assert stages_needed(256, 1.0, 0.5) == 512
-
-
-def test_the_memories_of_appendix_a_are_decimal():
-    """With a GB of 2^30 bytes the rule gives 24 of them."""
-    assert sum(rule == told for rule, told in table(2**30).values()) == 24
-
-
-@given(blocks=st.integers(1, 200), block=st.floats(1e6, 1e11), memory=st.floats(1e9, 1e11))
-def test_the_stages_hold_all_blocks_and_one_less_would_not(blocks, block, memory):
-    stages, fit = stages_needed(blocks, block, memory), int(memory // block)
-    if fit == 0:
-        assert stages == 2 * blocks
-    else:
-        assert stages * fit >= blocks > (stages - 1) * fit
-
-
-def test_the_bytes_of_a_block_by_hand():
-    """W = 10, s = 2, b = 3, h = 4, a = 1: 160 + 34 * 24 + 5 * 12."""
-    assert block_bytes(10, sequence=2, width=4, heads=1, batch=3) == 160 + 816 + 60

@@ -146,13 +146,13 @@ def test_lines_become_a_matrix_with_the_window(tmp_path: Path) -> None:
 
 
 def test_predictions_of_logs() -> None:
-    rows = predicted_files([*STREAMS, EXAMPLES / "all_reduce_perf.log", EXAMPLES / "throughput.csv"])
+    rows = predicted_files([*STREAMS, EXAMPLES / "all_reduce_perf.log", EXAMPLES / "trainings.csv"])
     assert [row["regime"] for row in rows if "streams" in row] == ["streams from us to eu"] * 3
     errors = [row["error"] for row in rows if "streams" in row]
     assert errors[0] is None and np.abs(errors[1:]).max() < 0.02
     collectives = [row for row in rows if row["regime"] == "all_reduce, 8 workers, dgx-h200"]
     assert len(collectives) == 6 and all(row["low_ms"] < row["predicted_ms"] < row["high_ms"] for row in collectives)
-    trainings = [row for row in rows if row["regime"].startswith("training")]
+    trainings = [row for row in rows if "micro_batch" in row]
     assert [row["gpus"] for row in trainings] == ["8", "64"]
     # 512 sequences of 2,048 tokens at 3,100 tokens/s on each of 8 GPUs
     step_ms = 1e3 * 512 * 2048 / (3100 * 8)
@@ -182,7 +182,7 @@ def test_a_network_for_a_logs_collectives() -> None:
         ("us_to_eu.1.json", ('"num_streams": 1', '"num_streams": '), r"line \d+: expected JSON of iperf3"),
         ("us_to_eu.txt", ("rtt min", "lost min"), r"line 1: ping of 10.1.0.2 has no line 'rtt"),
         ("regions.csv", ("0.134", "fast"), r"line 3: gbit_s: got 'fast'; expected a positive number"),
-        ("throughput.csv", ("h100,64", "h100,-64"), r"line 3: gpus: got '-64'"),
+        ("trainings.csv", ("h100,64", "h100,-64"), r"line 3: gpus: got '-64'"),
     ],
 )
 def test_errors_name_file_and_line(name: str, change: tuple[str, str], said: str, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_an_iperf_that_failed(tmp_path: Path) -> None:
     [
         (["regions.csv", "ds_bench.txt"], "a network has one kind"),
         (["us_to_eu.txt"], "no rate between two places"),
-        (["throughput.csv"], "JSON of iperf3"),
+        (["trainings.csv"], "JSON of iperf3"),
         (["nothing.log"], "a file that can be read"),
     ],
 )

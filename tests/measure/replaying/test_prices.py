@@ -9,7 +9,7 @@ from syncline.costmodel import NETWORKS, Link, collective_s
 from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.measure.recording.record import Started
-from syncline.measure.replaying.prices import group_price
+from syncline.measure.replaying.replay import group_price
 from syncline.sim import collective_finish_s
 
 INNER, OUTER = Link(1e-6, 100e9, "inner"), Link(5e-6, 10e9, "outer")

@@ -87,9 +87,13 @@ def test_a_row_is_the_projection_of_its_settings() -> None:
             {"global_batch": "33"},
             r"line 2: global_batch: got 33; expected a multiple of the 8 replicas times the micro",
         ),
-        ({"hardware": "h99"}, r"line 2: compute.hardware: got 'h99'"),
+        ({"hardware": "h99"}, r"line 2: hardware: got 'h99'"),
         ({"precision": "nvfp4"}, r"line 2: precision: got 'nvfp4'; expected one of 'bf16'"),
-        ({"tensor": "x"}, r"line 2: tensor: got 'x'; expected a whole number"),
+        ({"tensor": "x"}, r"line 2: tensor: got 'x'; expected a positive number"),
+        (
+            {"hardware": "rtx-4090", "network": ""},
+            r"line 2: network: got ''; expected a network, unless the hardware is",
+        ),
         ({"kernels": "{fused: 1}"}, r"line 2: compute.kernels.fused: got 1; expected no such field here"),
     ],
 )

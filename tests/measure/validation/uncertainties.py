@@ -53,11 +53,15 @@ from syncline.measure.validation.cluster_files import (
 )
 from syncline.measure.validation.measured_steps import read_points, recomputes
 from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
-from syncline.measure.validation.published import TRAININGS as PUBLISHED
-from syncline.measure.validation.published import source_of
-from syncline.measure.validation.published import training_spec as published_spec
+from syncline.measure.validation.published import (
+    TRAININGS,
+    measured_step_s,
+    model_of,
+    predicted_step,
+    source_of,
+    training_spec,
+)
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, least_of, residuals
-from syncline.measure.validation.trainings import TRAININGS, measured_step_s, predicted_training, training_spec
 from syncline.measure.validation.vtrain import errors_by_cell
 from syncline.units import parse_bandwidth, parse_seconds
 from tests.measure.validation.wide_lines import wide_line_errors
@@ -158,8 +162,8 @@ def residuals_by_source() -> dict[str, list[Residual]]:
 def kernel_residuals() -> dict[str, list[Residual]]:
     """Return the errors of published trainings whose kernels are added up."""
     errors: dict[str, list[Residual]] = defaultdict(list)
-    for row in predicted_rows(PUBLISHED):
-        spec = published_spec(row)
+    for row in predicted_rows(TRAININGS):
+        spec = training_spec(row)
         family, width = FAMILIES[spec.compute.machine.name], float(spec.width or 0)
         residual = Residual(row["error"], source_of(row), family, spec.workers, None, width)
         errors[kernels_basis(spec.kernel_experts or 1)].append(residual)
@@ -278,12 +282,12 @@ def _collectives() -> Iterator[tuple[str, str, str, int, float, Link, float]]:
 
 
 def training_rows() -> Iterator[dict[str, str]]:
-    """Yield the rows of throughput tables: those of the package, and vTrain's without tensor parallelism and stages."""
-    yield from _own(TRAININGS.name)
+    """Yield published trainings of dense models, and vTrain's without tensor parallelism and stages."""
+    yield from (row for row in _own(TRAININGS.name) if model_of(row).experts == 1)
     for point in read_points(str(GPT_STEPS[0].parent), GPT_STEPS[0].name, "single_node"):
         if point.tensor == 1 and point.stages == 1:
             fields = {
-                "source": "vTrain", "model": "gpt3-1.3b", "gpu": "a100", "gpus": point.gpus,
+                "source": "vTrain", "model": "gpt3-1.3b", "hardware": "a100", "gpus": point.gpus,
                 "sequence": point.sequence, "micro_batch": point.micro_batch, "global_batch": point.global_batch,
                 "layers": point.layers, "width": point.width, "heads": point.heads, "sharding": "optimizer",
                 "step_s": point.measured_s,
@@ -300,19 +304,18 @@ def training_residuals() -> dict[str, list[Residual]]:
     errors: dict[str, list[Residual]] = defaultdict(list)
     machines: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
     for row in training_rows():
-        projected, spec = predicted_training(row, by_utilisation=True), training_spec(row, by_utilisation=True)
-        if projected["compute_s"] < COMPUTED_PART * projected["step_time_s"]:
+        spec = training_spec(row, by_utilisation=True)
+        step = predicted_step(spec)
+        step_s, computing_s = (float(np.ravel(seconds)[0]) for seconds in (step.step_time_s, step.computing_s))
+        if computing_s < COMPUTED_PART * step_s:
             continue
         measured_s, width = measured_step_s(row), spec.model.width
         assert measured_s is not None
-        gpu = row.get("machine") or row["gpu"]
-        family = FAMILIES.get(gpu, gpu.upper())
-        residual = Residual(
-            projected["step_time_s"] / measured_s - 1, row["source"], family, spec.workers, None, float(width)
-        )
+        family = FAMILIES.get(row["hardware"], row["hardware"].upper())
+        residual = Residual(step_s / measured_s - 1, source_of(row), family, spec.workers, None, float(width))
         basis = WIDE_MODELS if width >= LARGE_WIDTH else NARROW_MODELS
         errors[basis].append(residual)
-        machines[basis, row["source"], projected["hardware"]].append(residual)
+        machines[basis, source_of(row), spec.compute.machine.name].append(residual)
     for (basis, *_), rows in machines.items():
         for number, row in enumerate(rows):
             others = [other.error for place, other in enumerate(rows) if place != number]

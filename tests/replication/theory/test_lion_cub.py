@@ -22,7 +22,8 @@ from replication.theory import (
     vote_against_sum,
     vote_shares,
 )
-from syncline.costmodel import Link, vote_bits_per_parameter, vote_s
+from replication.theory.votes import vote_bits_per_parameter, vote_s
+from syncline.costmodel import Link
 from syncline.errors import SpecError
 from syncline.optim import quantise_lp
 

@@ -7,18 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import (
-    HIERARCHICAL,
-    VOTES,
-    Link,
-    Sites,
-    TwoLevel,
-    algorithms_on,
-    closed_form_s,
-    collective_s,
-    vote_by_collectives_s,
-    vote_parts,
-)
+from replication.theory.votes import VOTES, vote_by_collectives_s, vote_parts
+from syncline.costmodel import HIERARCHICAL, Link, Sites, TwoLevel, algorithms_on, closed_form_s, collective_s
 from syncline.costmodel.collectives.algorithms.double_binary_tree import parents, reduce_rounds
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.single_collective import rounds_finish_s

@@ -17,8 +17,9 @@ from replication.studies.staleness import STUDY, LateMethod, StalenessSpec
 from replication.studies.staleness import study as staleness
 from replication.studies.staleness.study import work_of
 from replication.studies.staleness.training import at_rate, late_training, train_late
+from replication.theory.basis_rotation import delayed_sgd_limit
 from syncline.costmodel import Link
-from syncline.costmodel.pipeline.closed_form import delayed_sgd_limit, pipeline_s
+from syncline.costmodel.pipeline.closed_form import pipeline_s
 from syncline.errors import SpecError
 from syncline.methods.parts.remedies import RemedySpec
 from syncline.runs.run import run_study, steps_of

@@ -7,18 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import (
-    MODELS,
-    Link,
+from replication.theory.wall_clock import (
     curvadion_speedup,
     curvadion_step_s,
-    half_life,
-    half_life_period,
     half_life_total_s,
     mt_dao_all_reduce_s,
-    ring_all_reduce_s,
     unified_total_s,
 )
+from syncline.costmodel import MODELS, Link, half_life, half_life_period, ring_all_reduce_s
 from syncline.specs import network
 
 MEASURED = (3.375, 0.039, 0.0005)  # CurvaDion, section 4.4: compute, optimizer, flag, in seconds

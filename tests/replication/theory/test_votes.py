@@ -5,16 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import (
+from replication.theory.votes import (
     VOTES,
-    Link,
-    collective_s,
     vote_bits_per_parameter,
     vote_by_collectives_s,
     vote_crossover,
     vote_parts,
     vote_s,
 )
+from syncline.costmodel import Link, collective_s
 from syncline.errors import SpecError
 from syncline.specs import network
 

@@ -1,14 +1,10 @@
-"""The wall-clock models of the papers, as printed, for comparison with ours. All arguments broadcast.
+"""The wall-clock models of CurvaDion and MT-DAO, as printed, for comparison with ours. All arguments broadcast.
 
 They are simpler than `syncline.costmodel.traffic.step_time`: CurvaDion measures the time of a synchronisation instead
 of deriving it, and MT-DAO counts the latency once per all-reduce, where a ring has it 2 (P - 1) times.
 """
 
 from __future__ import annotations
-
-import math
-
-import numpy as np
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
@@ -53,32 +49,6 @@ def curvadion_speedup(
     """
     every_step_s = curvadion_step_s(compute_s, optimizer_s, 0.0, sync_s, 1.0)
     return every_step_s / curvadion_step_s(compute_s, optimizer_s, flag_s, sync_s, sync_rate)
-
-
-def half_life(beta: FloatOrArray) -> FloatOrArray:
-    """Return the steps after which an exponential average has lost half of a value: ``ln 0.5 / ln beta``.
-
-    It is defined for beta in (0, 1).
-
-    Source: MT-DAO, Appendix E.2.
-
-    >>> [f"{half_life(beta):.2f}" for beta in (0.99, 0.999, 0.9999)]
-    ['68.97', '692.80', '6931.13']
-    """
-    return math.log(0.5) / np.log(beta)
-
-
-def half_life_period(beta: float, min_period: int = 1) -> int:
-    """Return the steps between averages of a state with decay ``beta``: its rounded half-life, at least ``min_period``.
-
-    A ``beta`` of 0 counts as a half-life of one step.
-
-    Source: MT-DAO, Table 3 (69, 693 and 6931; its caption's "closest power of two" is not what the table has).
-
-    >>> [half_life_period(beta, min_period=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
-    [32, 69, 693, 6931]
-    """
-    return max(min_period, round(float(half_life(beta))) if beta > 0 else 1)
 
 
 def mt_dao_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncline.costmodel.scaling.wall_clock import IdealClock
+from benchmarks.ideal_clock import IdealClock
 from syncline.errors import SpecError
 
 CLOCK = IdealClock(

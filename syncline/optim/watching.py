@@ -1,9 +1,14 @@
-"""Measures of parameters and momenta from one average of the parameters to the next."""
+"""Measures of every worker during a training: before a step, before an average, after a step.
+
+`Measure` is the base of a measure, `Watch` records measures along a training. `MEASURES` has the names that specs call
+``watch``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +17,151 @@ from typing_extensions import override
 from syncline.optim.base import Row
 from syncline.optim.method import Method
 from syncline.optim.outer import OUTER_MOMENTUM
-from syncline.optim.watch import Measure, MeasuredValue
+from syncline.optim.update_vectors import (
+    VOTES,
+    largest_spread,
+    lion_rows,
+    relative_spread,
+    vector_shape,
+    vote_agreements,
+)
 
 Vectors = list[Tensor]
 """A vector for each row, in parts: ``(R, *s)`` of each parameter."""
+
+
+class MeasuredValue(NamedTuple):
+    """A value ``(S,)`` of each replica; ``layer`` is empty where it is of all parameters together."""
+
+    measure: str
+    value: Tensor
+    layer: str = ""
+
+
+class WatchedValue(NamedTuple):
+    """A value of one seed after a number of completed steps."""
+
+    seed: int
+    step: int
+    measure: str
+    layer: str
+    value: float
+
+
+class Measure:
+    """A measure of a method during training; each hook returns measured values, by default none.
+
+    Parameters, gradients and states have the worker axis: rows ``(S W, *s)``, replica by replica.
+    """
+
+    def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Measure before step ``t`` (from 0); ``p.grad`` are then the gradients of each worker."""
+        return ()
+
+    def before_average(
+        self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
+    ) -> Iterable[MeasuredValue]:
+        """Measure after the local update of step ``t``, before the states ``names`` of these rows are averaged."""
+        return ()
+
+    def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Measure after step ``t``, including its averages."""
+        return ()
+
+
+class Watch:
+    """Measures along one training.
+
+    Args:
+        measures: measures to record.
+        every: number of steps between records before and after a step; measures before an average are always recorded.
+    """
+
+    def __init__(self, measures: Sequence[Measure], every: int = 1) -> None:
+        self._measures, self._every = measures, every
+        self._found: list[tuple[int, MeasuredValue]] = []
+
+    def before_step(self, method: Method, t: int) -> None:
+        """Record measures before a step; call it after the gradients are computed."""
+        if (t + 1) % self._every == 0:
+            for measure in self._measures:
+                self._keep(t, measure.before_step(method, t))
+
+    def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
+        """Ask the measures before an average; the method calls this."""
+        for measure in self._measures:
+            self._keep(t, measure.before_average(method, rows, names, t))
+
+    def after_step(self, method: Method, t: int) -> None:
+        """Record measures after a step; call it before the next gradients are computed."""
+        for measure in self._measures:
+            values = measure.after_step(method, t)
+            if (t + 1) % self._every == 0:
+                self._keep(t, values)
+
+    def _keep(self, t: int, values: Iterable[MeasuredValue]) -> None:
+        self._found += [(t + 1, value) for value in values]
+
+    def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
+        """Return all measured values, in order."""
+        return [
+            WatchedValue(seed, step, measured.measure, measured.layer, float(value))
+            for step, measured in self._found
+            for seed, value in zip(seeds, measured.value.tolist(), strict=True)
+        ]
+
+
+class UpdateVectors(Measure):
+    """Before a step of Lion, of the vectors ``c = beta1 m + (1 - beta1) g`` that its workers are about to vote on.
+
+    - ``match: VOTE``, ``flip: VOTE``, ``zero: VOTE``: the share of entries whose sign, as each of `VOTES` would decide
+      it, is that of the workers' exact sum, is the opposite, is none; whatever the training itself votes by;
+    - ``mean_over_rms``, ``kurtosis``, ``largest_over_mean`` by layer: how entries are distributed, see `VectorShape`.
+
+    What Lion does not move has none of them.
+
+    Source: Lion Cub, Figures 3 and 4, Table 3.
+    """
+
+    @override
+    def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        rows = lion_rows(method.rows())
+        if not rows:
+            return []
+        agreements = vote_agreements(rows, VOTES, method.comm, t)
+        values = [
+            MeasuredValue(f"{rate}: {vote}", getattr(agreement, rate))
+            for rate in ("match", "flip", "zero")
+            for vote, agreement in agreements.items()
+        ]
+        for row in rows:
+            shape = vector_shape(row.g, method.comm.replicas)
+            values += [
+                MeasuredValue(name, value, layer_of(method, row.number)) for name, value in shape._asdict().items()
+            ]
+        return values
+
+
+class MomentumSpread(Measure):
+    """After a step, of each layer's first momentum: ``largest_spread`` and ``relative_spread`` between workers.
+
+    Source: Lion Cub, section 5.1, Figures 6 and 17.
+    """
+
+    @override
+    def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        values: list[MeasuredValue] = []
+        for row in method.rows(without_gradient=True):
+            if "momentum_1" in row.state:
+                momentum, layer = row.state["momentum_1"], layer_of(method, row.number)
+                for name, spread in (("largest_spread", largest_spread), ("relative_spread", relative_spread)):
+                    values.append(MeasuredValue(name, spread(momentum, method.comm.replicas), layer))
+        return values
+
+
+def layer_of(method: Method, number: int) -> str:
+    """Return a parameter's name, or its number where it came without."""
+    return method.names[number] or str(number)
 
 
 class Rounds(Measure):
@@ -132,3 +278,9 @@ def _mean(a: Vectors, replicas: int) -> Vectors:
 
 def _spread(a: Vectors, replicas: int) -> Tensor:
     return _norm([x - y for x, y in zip(a, _mean(a, replicas), strict=True)]).square()
+
+
+MEASURES: Mapping[str, Callable[[], Measure]] = {
+    "rounds": Rounds, "update-vectors": UpdateVectors, "momentum-spread": MomentumSpread,
+}  # fmt: skip
+"""Measures by the names that specs call them."""
