@@ -67,7 +67,7 @@ def _headline() -> Run:
     ]
     rows = verdict_rows(claims, losses, min_seeds=5, spreads=search_spreads(first, again))
     return Run(
-        "text-gpt, 4 workers, 400 steps", max(trial["trial"] for trial in trials),
+        "text-gpt, 4 workers, 400 steps", max(int(trial["trial"]) for trial in trials),
         {claim.claim: claim.comparisons for claim in claims}, rows,
     )  # fmt: skip
 

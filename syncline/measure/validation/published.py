@@ -40,7 +40,8 @@ LAYOUT = ("tensor", "context", "pipeline", "chunks", "expert", "copies")
 OPTIONAL = {
     "source": "none", "global_batch": "one micro-batch for each replica", "network": "the one in `MACHINES`",
     **dict.fromkeys(SIZES, "the model's"), **dict.fromkeys(LAYOUT, "1"), "sharding": "auto", "activations": "auto",
-    "precision": "the hardware's", "kernels": "{}", "weights": "prefetched", "bucket_size": "25 MiB", "gradients": "fp32",
+    "precision": "the hardware's", "kernels": "{}", "weights": "prefetched", "gradients": "fp32",
+    "bucket_size": "25 MiB",
 }  # fmt: skip
 """Further columns, and the value of an empty cell."""
 
