@@ -436,7 +436,9 @@ def test_gradients_are_as_wide_as_what_hardware_computes_in() -> None:
 
 @given(ranks=st.integers(2, 8), nbytes=st.floats(1, 1e9), factor=st.floats(1.01, 100))
 def test_dearer_measurements_take_longer(ranks: int, nbytes: float, factor: float) -> None:
-    dearer = replace(MEASURED, points=tuple((n, size, factor * s) for n, size, s in MEASURED.points))
+    dearer = replace(
+        MEASURED, points=tuple(point._replace(seconds=factor * point.seconds) for point in MEASURED.points)
+    )
     one, other = (replace(HARDWARE["h100"], collectives=(times,)) for times in (MEASURED, dearer))
     known, more = one.measured("all_reduce"), other.measured("all_reduce")
     assert known is not None

@@ -132,6 +132,7 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 def test_a_quick_command_loads_only_what_it_needs(arguments, heavy):
     code = f"""
 import atexit, os, sys
+from syncline.cli.application import main
 atexit.register(lambda: os._exit(not {heavy}.isdisjoint(sys.modules)))
 sys.argv[1:] = {arguments}
 main()

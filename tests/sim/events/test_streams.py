@@ -52,6 +52,22 @@ def test_streams_go_side_by_side_and_meet_at_marks() -> None:
     assert told == {"a": 1.0, "b": 3.0, "c": 6.0, "d": 7.0}
 
 
+def test_a_wait_ends_with_a_collective_whose_messages_had_arrived_when_it_was_joined() -> None:
+    """Both broadcasts are on one network stream; the second's only message arrives long before worker 1 joins it."""
+    x, y = (Collective("broadcast", 1.0, key, algorithm="binomial") for key in "xy")
+    sender = queued(("compute", x), (SIDE, y))
+    receiver = queued(
+        ("compute", x),
+        (SIDE, Compute(100.0, "late")),
+        (SIDE, y),
+        ("compute", Wait("y")),
+        ("compute", Compute(1.0, "z")),
+    )
+    timeline = run_events([sender, receiver], LINK)
+    ends_s = dict(zip(timeline.label.tolist(), timeline.end_s.tolist(), strict=True))
+    assert (ends_s["late"], ends_s["z"]) == (100.0, 101.0)
+
+
 def test_a_wait_holds_its_own_stream_alone() -> None:
     told = run_events(
         [queued(

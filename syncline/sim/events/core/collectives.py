@@ -237,7 +237,9 @@ def join(addresses, p):
     part.state = JOINED
     before, port.last_part = port.last_part, p
     if before < 0 or parts[before].state == DONE:
-        enter(addresses, p)
+        w = enter(addresses, p)
+        if w >= 0:  # all messages had arrived, and another stream waits for this part already
+            push(addresses, core.now, codes.NORMAL, number(addresses), codes.GO_ON, w, 0)
     else:
         parts[before].after = p
     return 0
