@@ -40,11 +40,11 @@ def test_json_and_csv_are_the_functions_rows(tmp_path: Path) -> None:
     [
         (["bandwidth", *CLUSTER, *SITES, "--method", "diloco", "--tokens", "140B", "--deadline", "30d"],
          ["Least bandwidth of both (wan-20ms): 140 B tokens within 30 d.", "from 900 Mbit/s",
-          "545 Mbit/s to 2.92 Gbit/s", "(1 Gbit/s)"]),
+          "545 Mbit/s to 2.9 Gbit/s", "(1 Gbit/s)"]),
         (["bandwidth", *CLUSTER, "--method", "diloco", "--tokens", "140B", "--deadline", "30d"],
          ["*: does not fit", "diloco, unknown: does not fit into the memory of a100"]),
         (["bandwidth", *CLUSTER, *SITES, "--method", "diloco", "--step-time", "2s"],
-         ["from 25.1 Gbit/s", "9.86 Gbit/s to none"]),
+         ["from 25.1 Gbit/s", "10.6 Gbit/s to none"]),
         (["bandwidth", *CLUSTER, *SITES, "--method", "diloco", "--step-time", "1s"],
          ["diloco, never: computing alone takes 1.7 s", "none"]),
         (["bandwidth", "--network", "10gbe", "--method", "diloco", "--speedup", "2x"],

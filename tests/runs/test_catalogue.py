@@ -44,8 +44,10 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
     """And to name it is a mistake in one line."""
     known = CATALOGUES[what]()
     monkeypatch.setattr(
-        "syncline.registry.entry_points",
-        lambda group: [EntryPoint("theirs", OFFERS[what], group)] if group == f"syncline.{what}" else [],
+        "syncline.registry._entry_points",
+        lambda group, path: (
+            {"theirs": EntryPoint("theirs", OFFERS[what], group)} if group == f"syncline.{what}" else {}
+        ),
     )
     told: list[str] = []
     assert CATALOGUES[what](report=told.append) == known
@@ -56,8 +58,10 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
 
 def test_a_method_that_cannot_be_imported_hinders_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "syncline.registry.entry_points",
-        lambda group: [EntryPoint("theirs", "nowhere:Seldom", group)] if group == "syncline.methods" else [],
+        "syncline.registry._entry_points",
+        lambda group, path: (
+            {"theirs": EntryPoint("theirs", "nowhere:Seldom", group)} if group == "syncline.methods" else {}
+        ),
     )
     with pytest.raises(SpecError, match="got 'theirs'; expected a module that imports; it says: ModuleNotFound"):
         method_of("theirs")
