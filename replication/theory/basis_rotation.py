@@ -218,7 +218,7 @@ def effective_delay(delays: Sequence[float] | np.ndarray, curvature: Sequence[fl
 
     Source: Basis Rotation, equation (3) and Theorem E.6.
 
-    >>> f"{effective_delay(stage_delays(32)):.2f}"
+    >>> f"{effective_delay(range(32)):.2f}"
     '18.04'
     """
     tau, weight = np.broadcast_arrays(np.asarray(delays, dtype=float), np.square(np.asarray(curvature, dtype=float)))
