@@ -110,7 +110,7 @@ class SteppingRule(UpdateRule, Protocol[MethodT_contra]):
 
 
 class Steppers(Protocol):
-    """Objects that move the parameters of one method."""
+    """Objects that apply the updates of one method to its parameters."""
 
     def step(self, rows: list[Row]) -> None:
         """Move these rows by their gradients, in place."""

@@ -133,7 +133,7 @@ class Instances:
             return self._rule.built(params, lr)
 
     def adopt(self, place: int, source: int) -> None:
-        """Copy numbers and other private state of the instance of row ``source`` to that of row ``place``."""
+        """Copy the private state (counters, generators) of the instance of row ``source`` to that of row ``place``."""
         if self._rule.probe.elementwise:
             return
         copied = copy.deepcopy(self._own_state_dict(self._made[source]))

@@ -42,7 +42,7 @@ def has_own_period(candidate: Any) -> bool:
 
 
 def method_from(candidate: Any, path: str = "--method") -> MethodBase:
-    """Return the method of a name, of fields, or the method itself."""
+    """Return the method that a name or a mapping of fields describes; return a method unchanged."""
     return method_of(named(candidate, path) if isinstance(candidate, str) else candidate)
 
 

@@ -77,7 +77,7 @@ def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
     """Return a function that traces a pass as tensor operations and compiles it with one of torch's backends.
 
     Raises:
-        SpecError: when it records, if the pass looks at values, or nothing here compiles.
+        SpecError: the returned function raises it if the pass branches on values, or this machine has no compiler.
     """
 
     def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:

@@ -140,14 +140,14 @@ def _folder() -> Answer:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
     try:
         with temporary_folder(Path.cwd()) as place:
-            claim = PathLock.acquire(place / "it")
+            claim = PathLock.acquire(place / "lock")
             sure = claim is not None and claim.is_sure
             if claim is not None:
                 claim.release()
     except OSError as error:
         return "none", False, f"nothing can be written here ({error.strerror}); --out names another folder"
-    without = "" if sure else "no locks here: two commands must not write one name at a time"
-    return "can be written to" + (", has locks" if sure else ""), sure, without
+    limitation = "" if sure else "no file locks here: two commands must not write the same name at once"
+    return "can be written to" + (", has locks" if sure else ""), sure, limitation
 
 
 def _gpus() -> Answer:

@@ -126,7 +126,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
 
 
 def _of_family(family: MethodFamily, place: int) -> MethodStyle:
-    """Return the style at a place of a family."""
+    """Return the style of the method with index ``place`` in its family."""
     lap, index = divmod(place, len(family.shades))
     # Each family begins with other dashes: of two overlapping lines, the lower one shows through the upper one.
     begins = list(METHOD_FAMILIES.values()).index(family)

@@ -59,7 +59,7 @@ class Stages:
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
     def math(self, number: int) -> PipelineMath:
-        """Return the math of one repeat, which continues where the previous repeat ended."""
+        """Return the weights and gradients of one repetition, which continues from the weights of the one before."""
         first = number * self.schedule.microbatches
 
         def inputs(i: int) -> Tensor:

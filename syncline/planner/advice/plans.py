@@ -34,7 +34,8 @@ class TrainingPlan:
         overlap: overlap of gradients with computing: ``ddp``, or ``none``.
         algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
-        placement: rule by which the ranks lie on a matrix, see `syncline.costmodel.layouts.placements`.
+        placement: rule that assigns ranks to the places of a network of kind ``matrix``, see
+            `syncline.costmodel.layouts.placements`.
     """
 
     method: MethodBase

@@ -195,7 +195,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
 
 
 def tried_periods(period: str | int | None) -> tuple[int, ...]:
-    """Return the steps between exchanges that methods without a period of their own try: the user's, or `PERIODS`."""
+    """Return the periods, in steps, to try for methods that set none themselves: the user's, or `PERIODS`."""
     return PERIODS if period is None or period == PRESET else (parse_period(period),)
 
 

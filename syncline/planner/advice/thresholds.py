@@ -47,7 +47,7 @@ class PreparedPlan(NamedTuple):
     number: int = 0
 
     def time_s(self, network: Network) -> float:
-        """Return the seconds of the training on a network whose ranks the plan places, infinite if unknown."""
+        """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown."""
         step = self.plan.step(self.number, self.place(network), cache={})
         seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
         return math.inf if math.isnan(seconds) else seconds

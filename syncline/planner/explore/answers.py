@@ -110,8 +110,8 @@ def ranking_of(settings: PageSettings) -> Ranking:
     return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions, transfers_of([question.spec]))
 
 
-def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any]:
-    """Return a row whose total time and speedup include the cost of failures; without progress it has no time."""
+def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[str, Any]:
+    """Return a row whose total time and speedup include failures; with a goodput of 0 both are None."""
     goodput = row["goodput"]
     if goodput is None:
         return row
@@ -120,7 +120,7 @@ def _with_failures(row: dict[str, Any], baseline: float | None) -> dict[str, Any
         return row | times | {"speedup": None, "not_timed": row["stuck"]}
     changes = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
     for name in ("speedup", "speedup_low", "speedup_high"):
-        changes[name] = row[name] * goodput / baseline if row[name] is not None and baseline else None
+        changes[name] = row[name] * goodput / baseline_goodput if row[name] is not None and baseline_goodput else None
     return row | changes
 
 

@@ -53,7 +53,7 @@ class StepSchedule(NamedTuple):
     Attributes:
         busy_s: seconds of computing, and of waiting inside the replica.
         exchanges: exchanges of the method.
-        timed: splits a call into the calls in which it travels, with their costs.
+        timed: function from a call to the calls in which its bytes are sent, with their costs.
         trigger_s: seconds of the decision whether to send.
         optimizer_s: seconds of the optimizer's update.
     """

@@ -45,12 +45,13 @@ class RunFolder:
     From the beginning the name belongs to this process alone. While the folder is written it is called
     ``.NAME.partial-PID`` next to its final place. Leaving the ``with`` block without an exception renames it. A crash
     leaves it as it is, with all finished files; a mistake in the input, found before any file was finished, leaves
-    nothing. Files that a dead process left under this name are kept as ``NAME-killed``, if there are any.
+    nothing. Files that a dead process left in such a
+    ``.NAME.partial-PID`` are moved to ``NAME-killed``.
 
     Args:
         path: the final path. If it exists, or another process is writing it, a number is added: results are never
             overwritten.
-        exact: refuse such a path instead.
+        exact: raise an error instead of adding a number.
 
     Raises:
         SpecError: the path must not be used, or its parent cannot be written.

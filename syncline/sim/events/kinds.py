@@ -93,11 +93,14 @@ class CollectiveKinds:
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
+        """Return a collective with its checked group and each worker's place in the group."""
         group = collective.group
         if group is None:
             return CollectiveKind(collective, None, {})
         if len(set(group)) < len(group) or not all(0 <= worker < self._workers for worker in group):
-            raise SynclineError(f"{collective} has the group {group}; expected different workers from 0")
+            raise SynclineError(
+                f"{collective} has the group {group}; expected distinct workers of 0 to {self._workers - 1}"
+            )
         places = {worker: place for place, worker in enumerate(group)}
         return CollectiveKind(collective, np.array(group, dtype=np.int64), places)
 

@@ -123,7 +123,7 @@ class UpperServerPrograms:
     # Instructions and effects of the upper server.
 
     def _lane(self, number: int, update: int) -> list[Instruction]:
-        """Return the instructions that take a local server's update, return a model, and take the next update."""
+        """Return the global server's instructions for a local server: take an update, send the model, await more."""
         local = self._program_number(number)
 
         def take(_: int) -> list[Instruction]:

@@ -112,7 +112,8 @@ class Simulation:
         """What each worker of its group does in a collective."""
         group = tuple(range(self.workers)) if collective.group is None else collective.group
         if len(set(group)) < len(group) or not all(0 <= worker < self.workers for worker in group):
-            raise SynclineError(f"{collective} has the group {group}; expected different workers from 0")
+            expected = f"distinct workers of 0 to {self.workers - 1}"
+            raise SynclineError(f"{collective} has the group {group}; expected {expected}")
         if collective.rounds is not None:
             return rounds_by_rank(collective.rounds, group, self.routes)
         return self.rounds_of(collective.kind, collective.nbytes, collective.algorithm, group)

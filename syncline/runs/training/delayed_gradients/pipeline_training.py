@@ -197,7 +197,7 @@ def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None
 
 
 def _in_steps(spec: Training, work: StageWork, steps: int) -> TrainedStages:
-    """Return the stages with their work in each of these steps; a synchronous pipeline divides it by micro-batches."""
+    """Return the stages with the work of some steps, which a synchronous pipeline splits into micro-batches."""
     assert spec.pipeline is not None
     microbatches = None if spec.pipeline.has_delayed_gradients else spec.pipeline.microbatches
     return TrainedStages(work, steps, spec.timeline_steps, microbatches)
