@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import csv
 import json
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 import yaml
 
 from benchmarks.headline.kept import RESULTS
+from syncline.specs.load import with_knobs
 from syncline.yamls import parse_yaml
 
 SEEN_AGAIN = 4
@@ -54,22 +54,6 @@ def rounded(value: float) -> float:
         lacking = f"{1 - value:.3g}"
         return round(1 - float(lacking), len(lacking) - 2)
     return float(f"{value:.3g}")
-
-
-def with_knobs(method: Mapping[str, Any], values: Mapping[str, float]) -> dict[str, Any]:
-    """A method's fields with those that were searched.
-
-    >>> with_knobs({"kind": "mt-dao", "betas": [0.9], "lr": 0.1}, {"betas.0": 0.99, "lr": 0.2})
-    {'kind': 'mt-dao', 'betas': [0.99], 'lr': 0.2}
-    """
-    made: dict[str, Any] = copy.deepcopy(dict(method))
-    for path, value in values.items():
-        *above, last = path.split(".")
-        at: Any = made
-        for name in above:
-            at = at[int(name)] if name.isdigit() else at[name]
-        at[int(last) if last.isdigit() else last] = value
-    return made
 
 
 def searched_spec(folder: Path = RESULTS) -> dict[str, Any]:

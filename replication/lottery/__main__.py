@@ -23,8 +23,9 @@ import pandas as pd
 import syncline as sl
 from replication.lottery.figure import lottery_figure
 from replication.lottery.resampling import summary
-from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting, with_knobs
+from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting
 from syncline.analysis.figures.axes import save
+from syncline.specs.load import with_knobs
 from syncline.units import parse_seconds
 
 
@@ -43,7 +44,7 @@ def planned(setting: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, An
 
 
 def trained(setting: Mapping[str, Any], method: Mapping[str, Any]) -> dict[int, float]:
-    """Return the validation loss at the end of a training by its seed; infinite where it diverged."""
+    """Return the validation loss at the end of a training by its seed; nan where it diverged."""
     seeds = [*setting["search_seeds"], *setting["judge_seeds"]]
     result = sl.run(method=method, seeds=seeds, **setting["setting"])
     last = result.curves[result.curves["step"] == setting["setting"]["steps"]]
@@ -85,9 +86,11 @@ def train_and_keep(options: argparse.Namespace, setting: Mapping[str, Any], pars
     lines = options.lines.read_text().splitlines() if options.lines.exists() else []
     finished = {(trial["method"], trial["trial"]) for trial in map(json.loads, lines)}
     end_s = time.monotonic() + parse_seconds(options.duration, "--for")
-    first, processes = map(int, options.share.split("/"))
+    first, _, processes = options.share.partition("/")
+    if not (first.isdecimal() and processes.isdecimal() and int(first) < int(processes)):
+        parser.error(f"--share: got {options.share!r}; expected i/k, with i from 0 to k - 1")
     for number, (label, trial, method, knobs) in enumerate(planned(setting)):
-        if (label, trial) in finished or number % processes != first:
+        if (label, trial) in finished or number % int(processes) != int(first):
             continue
         if time.monotonic() >= end_s:
             break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,22 +42,6 @@ def drawn_knobs(label: str, tune: Mapping[str, str], trials: int, seed: int) -> 
         }
         for row in draws.tolist()
     ]
-
-
-def with_knobs(method: Mapping[str, Any], knobs: Mapping[str, float]) -> dict[str, Any]:
-    """Return a method's fields with knobs by their paths.
-
-    >>> with_knobs({"kind": "mt-dao", "omegas": [0.9], "lr": 0.1}, {"omegas.0": 0.95, "lr": 0.2})
-    {'kind': 'mt-dao', 'omegas': [0.95], 'lr': 0.2}
-    """
-    fields: dict[str, Any] = copy.deepcopy(dict(method))
-    for path, value in knobs.items():
-        *parents, last = path.split(".")
-        parent: Any = fields
-        for name in parents:
-            parent = parent[int(name)] if name.isdigit() else parent[name]
-        parent[int(last) if last.isdigit() else last] = value
-    return fields
 
 
 def labels(setting: Mapping[str, Any]) -> Sequence[str]:

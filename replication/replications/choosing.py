@@ -10,7 +10,7 @@ from typing import Any
 
 from replication.replications.spec import ReplicationSpec, SearchedMethod
 from syncline import SynclineError
-from syncline.specs.load import with_overrides
+from syncline.specs.load import with_knobs
 
 Trial = Mapping[str, Any]
 """A row with ``method``, ``trial`` from 1, ``seed``, ``loss`` (infinite if it diverged), ``knobs`` as JSON by path."""
@@ -91,9 +91,7 @@ def knobs_of(trials: Sequence[Trial], label: str, number: int) -> dict[str, floa
 
 def method_with(searched: SearchedMethod, knobs: Mapping[str, float], label: str = "") -> dict[str, Any]:
     """Return a method's fields with searched knobs, and with another label if there is one."""
-    fields = with_overrides({"method": searched.method}, {f"method.{path}": value for path, value in knobs.items()})
-    method: dict[str, Any] = fields["method"]
-    return method | {"label": label or searched.label}
+    return with_knobs(searched.method, knobs) | {"label": label or searched.label}
 
 
 def losses_by_trial(trials: Sequence[Trial], label: str) -> dict[int, list[float]]:

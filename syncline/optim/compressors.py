@@ -42,7 +42,7 @@ SIGNS = PackedSigns()
 
 
 class CompressedMeans(NamedTuple):
-    """For each tensor ``(R, *s)``: the mean of the workers' compressed tensors, and each row's compressed tensor."""
+    """The mean of the workers' compressed tensors, and each row's own, for each tensor ``(R, *s)``."""
 
     means: list[Tensor]
     own: Sequence[Tensor]

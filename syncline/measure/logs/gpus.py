@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Gpu(NamedTuple):
-    """What the name of a GPU says of its machines.
+    """The network and the NVLink of a GPU's machines.
 
     Attributes:
         network: preset of the network between such GPUs; None if there is none.

@@ -18,7 +18,8 @@ from replication.lottery.resampling import (
     smallest_difference,
     summary,
 )
-from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting, with_knobs
+from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting
+from syncline.specs.load import with_knobs
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
