@@ -29,8 +29,8 @@ from benchmarks.command import cpu_s, parser_of, show
 from syncline import goodput
 from syncline.problems import Digits, Problem, Rows, TextGPT
 from syncline.problems.digits import load, mlp
-from syncline.runs.training.elastic.async_clock import async_plan
-from syncline.runs.training.elastic.async_training import AsyncWorkers
+from syncline.runs.training.async_clock import async_plan
+from syncline.runs.training.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec, validate
 from syncline.training import Recorder

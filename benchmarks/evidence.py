@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel import ModelShape
-from syncline.costmodel.scaling.equal_loss import more_tokens
-from syncline.costmodel.scaling.fits import log_bounds
-from syncline.costmodel.scaling.losses import printed_losses
+from syncline.costmodel.scaling.laws import log_bounds, printed_losses
 from syncline.costmodel.scaling.measured_end import CURVES, fitted_curve, measured_ratios, ratio_growth
-from syncline.costmodel.scaling.relative import ratio_within
+from syncline.costmodel.scaling.relative import more_tokens, ratio_within
 
 
 def off(printed: float, ours: float) -> str:

@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from benchmarks.command import cpu_s, parser_of, show
-from syncline.planner.explore import markup, words
+from syncline.planner.explore import answers, markup
 from syncline.planner.explore.answers import curves, ranking_of, round_of, shown_method
 from syncline.planner.explore.pictures import Lane, round_picture, utilisation_picture
 from syncline.planner.explore.settings import BASELINE
@@ -53,7 +53,7 @@ def ranking(settings: PageSettings) -> None:
     found = ranking_of(settings)
     names = [shown_method(found), BASELINE]
     rows = [Lane(name, round_of(settings, name)) for name in names]
-    words.headline(found)
+    answers.headline(found)
     markup.ranking_table(found)
     markup.figure([round_picture(rows, width) for width in WIDTHS])
 
@@ -61,9 +61,9 @@ def ranking(settings: PageSettings) -> None:
 def drawing(settings: PageSettings) -> None:
     """What is told after it."""
     found, over = ranking_of(settings), curves(settings)
-    now = words.computing_now(found)
+    now = answers.computing_now(found)
     markup.figure([utilisation_picture(over, settings.bandwidth, now, width) for width in WIDTHS])
-    markup.threshold_table(words.threshold_rows(found, over))
+    markup.threshold_table(answers.threshold_rows(found, over))
 
 
 def measured(name: str, settings: PageSettings, moves: int) -> Row:

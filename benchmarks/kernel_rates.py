@@ -1,4 +1,4 @@
-"""Fits of the rates of GPUs' kernels, `syncline.costmodel.compute.gpu_kernels`, to measured kernels.
+"""Fits of the rates of GPUs' kernels, `syncline.costmodel.compute.kernel_rates`, to measured kernels.
 
 The forms are those of `syncline.costmodel.compute.kernel_rates`; the fits minimise the logarithm of predicted over
 measured, and a soft loss keeps outliers from deciding.
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from benchmarks.command import parser_of, show
-from syncline.costmodel.compute.gpu_kernels import FLOOR_S
-from syncline.costmodel.compute.kernel_rates import TILE_TOKENS
+from syncline.costmodel.compute.kernel_rates import FLOOR_S, TILE_TOKENS
 
 RESULTS = Path(__file__).parents[1] / "results"
 Rows = NDArray[np.float64]

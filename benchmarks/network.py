@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import Link, Sites
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.topology import Topology, topology
+from syncline.costmodel.network.link import Topology, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Recv, Send, collective_finish_s, rounds, rounds_finish_s, run_events
-from syncline.sim.collectives.rounds import rounds_on
 from syncline.sim.lockstep.rings import KERNELS
+from syncline.sim.program.rounds import rounds_on
 
 WORKERS = 1024
 NBYTES = 1e6

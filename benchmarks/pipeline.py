@@ -26,8 +26,8 @@ from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import Link
 from syncline.problems import TextGPT, cut
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
-from syncline.sim.pipelines.array_pipeline import KERNELS
 from syncline.sim.pipelines.gradients import PipelineMath
+from syncline.sim.pipelines.run import KERNELS
 from syncline.sim.pipelines.schedules import PipelineTask
 
 STAGES, MICROBATCHES = 64, 1024

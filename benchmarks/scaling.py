@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from benchmarks.command import parser_of, show
 from benchmarks.evidence import backtest, intellect, off, ranking
 from benchmarks.ideal_clock import IdealClock
-from syncline.costmodel.scaling.laws import PowerLaw, fitted_power_law
-from syncline.costmodel.scaling.losses import MeasuredLoss, printed_losses
+from syncline.costmodel.scaling.laws import MeasuredLoss, PowerLaw, fitted_power_law, printed_losses
 from syncline.costmodel.scaling.published import CHARLES_BY_REPLICAS, CHARLES_DDP, CHARLES_DILOCO
 
 Floats = NDArray[np.float64]
@@ -225,7 +224,7 @@ def advised_shares(part: Printed) -> dict[str, Floats]:
     from syncline.planner.advice.plans import TrainingPlan, specs_of
     from syncline.planner.advice.question import advice_question
     from syncline.planner.projection.project import project_all
-    from syncline.questions.advise import Advise
+    from syncline.questions.projections import Advise
     from syncline.specs.cluster.networks import network
 
     def rows_of(peak_flops: float, rates: Sequence[float]) -> Any:

@@ -20,8 +20,7 @@ from syncline.costmodel import HARDWARE, NETWORKS
 from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.recording.record import Computed, RankRecord, Stepped
 from syncline.measure.recording.shapes import shaped
-from syncline.measure.replaying.programs import operations_s
-from syncline.measure.replaying.replay import replay
+from syncline.measure.replaying.replay import operations_s, replay
 from syncline.measure.replaying.scenario import Changes
 
 REPOSITORY = Path(__file__).parents[1]

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from benchmarks.command import cpu_s, parser_of
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
-from syncline.optim.loops import KERNELS
+from syncline.optim.largest import KERNELS
 from syncline.problems import Digits
 from syncline.problems.digits import load, mlp
 from syncline.training import parameter_groups, rows_of, train

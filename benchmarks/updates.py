@@ -21,7 +21,7 @@ import torch
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
-from syncline.optim.loops import KERNELS
+from syncline.optim.largest import KERNELS
 from syncline.problems import TextGPT
 from syncline.runs.training.trained import task_tensors
 from syncline.specs import ComputeSpec

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.planner.placement.choice import run_placed
+from syncline.planner.pipeline_placement import run_placed
 from syncline.specs import PipelineSpec, validate
 from tests.reference import REFERENCE
 
@@ -177,7 +177,7 @@ def covered() -> float:
 def draw(path: Path) -> None:
     """Draw predicted over measured seconds, one dot a row, and the errors by line and by averaging."""
     from syncline.analysis import save
-    from syncline.analysis.figures.validation import predicted_against_measured
+    from syncline.analysis.validation import predicted_against_measured
 
     found = predictions()
     points = {

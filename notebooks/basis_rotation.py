@@ -38,7 +38,7 @@ from replication.figures.alignment import (
 from replication.theory.hessian import dominant_eigenvector, misalignment, norm_11
 from replication.theory.kronecker import FAMILIES, side_norms
 from replication.theory.ranks import rank_correlation
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 from replication.theory import (
     constant_gradient_step,
     delay_deviation,
@@ -49,12 +49,12 @@ from replication.theory import (
     momentum_delay_step_factor,
     trap_radius,
 )
-from syncline.costmodel.compute.rotation import rotation_elements
-from syncline.costmodel.pipeline.closed_form import (stage_delays)
+from syncline.costmodel.compute.update_work import rotation_elements
+from syncline.costmodel.layouts.pipelines import stage_delays
 from replication.theory.basis_rotation import (block_bytes, effective_delay, stages_needed)
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
-from syncline.problems.spiral import spiral, spiral_hessian
+from syncline.problems.landscapes import spiral, spiral_hessian
 from syncline.specs import load_spec
 from replication.studies.alignment import AlignmentSpec
 from replication.studies.alignment.points import floor_point, quadratics

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 from replication.theory import (
     build_up_rmmc,
     directional_curvature,

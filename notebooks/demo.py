@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 from replication.theory import (
     coin_mean_bias,
     compaction_gain,
@@ -46,7 +46,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS
 from syncline.methods import DDP
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
-from syncline.optim.chunks import dct_matrix, random_matrix
+from syncline.optim.demo import dct_matrix, random_matrix
 from syncline.problems import Digits
 from syncline.seeds import generator
 from syncline.methods import method_of

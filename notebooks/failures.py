@@ -24,7 +24,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import syncline as sl
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 
 MACHINES = {"rates": "meta-rsc-1", "restart_time": "10 min", "detection_timeout": "1 min", "checkpoint": {"write_time": 30}}
 WORKERS = [256, 1024, 4096, 16384]

@@ -40,7 +40,7 @@ from matplotlib.ticker import PercentFormatter
 
 from replication.figures.rates import sign_shares
 from syncline.analysis import median_and_range
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 from replication.theory import (
     mean_size,
     packing_break_even,
@@ -61,8 +61,8 @@ from replication.studies.vote_ties.study import tie_rate
 from syncline.methods import DDP, LionCub
 from syncline.optim import lion, quantise_lp, sign_agreement
 from syncline.problems import Digits
-from syncline.problems.heavy_tails import gaussian, laplace, stable
-from syncline.problems.streams import torch_generator
+from syncline.problems.random_draws import gaussian, laplace, stable
+from syncline.problems.random_draws import torch_generator
 from syncline.specs import load_spec, study_of
 from replication.studies.quantisers import QuantisersSpec
 from replication.studies.papers.packing import (

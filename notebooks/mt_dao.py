@@ -29,7 +29,7 @@ import torch
 from matplotlib.figure import Figure
 
 from syncline.analysis import SeedSeries, Surface, landscape_convergence
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 from replication.theory import (
     beta_omega,
     drift_factor,

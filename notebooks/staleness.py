@@ -25,10 +25,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.timelines import SchedulePanel, draw_schedules
+from syncline.analysis.style import figure_style
 from syncline.costmodel import Link
-from syncline.costmodel.pipeline.closed_form import (pipeline_s, stage_delays)
+from syncline.costmodel.layouts.pipelines import pipeline_s, stage_delays
 from replication.theory.basis_rotation import (delayed_sgd_limit, effective_delay)
 from syncline.problems import DelayedTask, Quadratic, Rows
 from syncline.seeds import generator

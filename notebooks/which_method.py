@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import syncline as sl
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.style import figure_style
 
 MODEL, WORKERS = "gpt-160m", 8
 METHODS = ["ddp-adam", "diloco", "mt-dao", "demo"]

@@ -18,7 +18,7 @@ from .api.functions import (
     trace as trace,
     whatif as whatif,
 )
-from .api.networks import Link as Link
+from .api.spec_arguments import Link as Link
 from .api.result import Result as Result
 from .errors import SpecError as SpecError, SynclineError as SynclineError
 from .methods.functions import (

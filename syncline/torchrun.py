@@ -9,12 +9,11 @@ from pathlib import Path
 
 import typer
 
-from syncline.cli.commands import NoCodeOption, callback_of
-from syncline.cli.help import SETTINGS, Command
-from syncline.cli.usage import UsageError, refusal
+from syncline.cli.application import UsageError, refusal
+from syncline.cli.commands import SETTINGS, Command, NoCodeOption, callback_of
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code
-from syncline.questions.torchrun import Torchrun
+from syncline.questions.processes import Torchrun
 
 
 def run_under_torchrun(question: Torchrun) -> None:

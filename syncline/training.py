@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from syncline.comm import Communicator
 from syncline.errors import SpecError
 from syncline.optim import Buffers, Method, PartialParticipation, mean_buffers
-from syncline.optim.watching import Watch, WatchedValue
+from syncline.optim.measures import Watch, WatchedValue
 from syncline.problems import Rows, Task
 
 CHECK_EVERY = 50
@@ -255,7 +255,7 @@ def train(
         on_step: function that is called with the number of completed steps, from 0. It may raise
             ``KeyboardInterrupt``, which ends the training with an evaluation.
         recorder: recorder of the results, for callers that read it during the training.
-        watch: measures of the method during the training, see ``syncline.optim.watching``.
+        watch: measures of the method during the training, see ``syncline.optim.measures``.
 
     Returns:
         The history. The training ends early once every seed had a loss that was not finite, or at Ctrl-C; the history

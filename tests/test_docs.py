@@ -26,8 +26,8 @@ from replication.studies.vote_ties.spec import PaperVotes
 from syncline.cli.application import app
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
-from syncline.methods.parts import compressors, outer, remedies, rules, stream
-from syncline.methods.parts.remedies import RemedySpec
+from syncline.methods.parts import asynchronous, compressors, diloco, rules
+from syncline.methods.parts.asynchronous import RemedySpec
 from syncline.problems import PROBLEMS
 from syncline.specs import KINDS, STUDIES, ComputeSpec, bundled, class_of_kind, validate
 from syncline.specs.cluster.links import LINK_FIELDS
@@ -410,7 +410,7 @@ def test_the_spec_page_names_every_field() -> None:
 def test_the_spec_page_and_the_pages_of_methods_name_every_field_of_a_method_and_its_parts() -> None:
     pages = [DOCS / "specs.md", DOCS / "methods.md", *(DOCS / "methods").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    parts = [one for module in (compressors, outer, remedies, rules, stream) for one in vars(module).values()]
+    parts = [one for module in (compressors, diloco, asynchronous, rules, diloco) for one in vars(module).values()]
     models = [
         *map(METHOD_KINDS.get, METHOD_KINDS.names()),
         *(one for one in parts if isinstance(one, type) and issubclass(one, Spec)),

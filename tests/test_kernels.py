@@ -53,7 +53,7 @@ def has(kernels: dict[str, str]) -> bool:
 
 DRAWS = """
 import hashlib, torch
-from syncline.problems.streams import gaussian, integers, torch_generator
+from syncline.problems.random_draws import gaussian, integers, torch_generator
 from syncline.seeds import generator as of_numpy
 torch_source, numpy_source = torch_generator(0, "draws"), of_numpy(0, "draws")
 drawn = [gaussian(1.0)(torch_source, (1000, 3)), integers(99)(torch_source, (1000,))]

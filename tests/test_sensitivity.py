@@ -20,18 +20,14 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.gloo.times import GLOO, GlooCosts
+from syncline.costmodel.collectives.gloo import GLOO, GlooCosts
 from syncline.costmodel.layouts.memory import USABLE, Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.level import Level
-from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.network.node_times import NodeTimes
-from syncline.costmodel.network.nvlink_costs import nvlink_costs
-from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.link import Network, topology
+from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.software_costs import NcclCosts, NodeTimes, nvlink_costs
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.network.topology import Network, topology
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point
 from syncline.sim import Call, clock
 from syncline.sim.lockstep.routed import Contention

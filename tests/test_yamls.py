@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from syncline.yamls import parse_yaml
+from syncline.files import parse_yaml
 
 
 def test_numbers_with_an_exponent_are_numbers() -> None:

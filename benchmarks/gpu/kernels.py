@@ -12,9 +12,9 @@ from benchmarks.gpu.parts import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed
 from syncline.costmodel import dion_rank
-from syncline.optim.bases import exact_basis, power_basis
-from syncline.optim.chunks import chunk_shape, dct_matrix, from_blocks, to_blocks, transform
-from syncline.optim.orthogonal import newton_schulz, orthonormal_columns
+from syncline.optim.demo import chunk_shape, dct_matrix, from_blocks, to_blocks, transform
+from syncline.optim.matrices import newton_schulz, orthonormal_columns
+from syncline.optim.rotation import exact_basis, power_basis
 
 RANK_FRACTION = 0.25  # of Dion
 CHUNK, KEPT = 64, 32  # of DeMo

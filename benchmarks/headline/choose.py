@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from benchmarks.headline.kept import RESULTS
+from syncline.files import parse_yaml
 from syncline.specs.load import with_knobs
-from syncline.yamls import parse_yaml
 
 SEEN_AGAIN = 4
 """How many trials of each method are seen again: fixed before the first of them was."""

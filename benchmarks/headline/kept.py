@@ -18,7 +18,7 @@ from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.methods import MethodBase
 from syncline.problems import TextGPT
 from syncline.problems.gpt import training_flops_per_token
-from syncline.runs.training.records import eval_clock_s
+from syncline.runs.training.results import eval_clock_s
 from syncline.runs.training.train_and_time import time_method
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock

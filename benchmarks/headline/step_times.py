@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from syncline.analysis.figures.axes import new_figure
-from syncline.analysis.figures.style import figure_style
+from syncline.analysis.axes import new_figure
+from syncline.analysis.style import figure_style
 from syncline.errors import SpecError
 
 MARKS = (("o", "#b8b8b8"), ("D", "#707070"), ("s", "#111111"), ("^", "#404040"), ("v", "#909090"))

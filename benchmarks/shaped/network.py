@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.measure.processes.commands import run_commands
+from syncline.measure.processes.hosts import run_commands
 
 HOSTS = 16
 """The most that the relay joins."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.shaped.learned import points
 from syncline.analysis import save
-from syncline.analysis.figures.validation import predicted_against_measured
-from syncline.costmodel.collectives.gloo.times import GlooCosts
-from syncline.costmodel.fitting.gloo import errors
+from syncline.analysis.validation import predicted_against_measured
+from syncline.costmodel.collectives.gloo import GlooCosts
+from syncline.costmodel.link_fit import errors
 from syncline.measure.validation.processes import GROUPS, figure_of
 from syncline.units import format_bandwidth, format_seconds
 

@@ -23,12 +23,11 @@ from benchmarks.shaped.measure import ROOT, link
 from benchmarks.shaped.network import PRIORITIES, Network, possible_priority, run_on_hosts
 from benchmarks.shaped.report import markdown, percent, prose, versions_line
 from syncline.analysis import save
-from syncline.analysis.figures.validation import predicted_against_measured
-from syncline.costmodel.collectives.gloo.times import GlooCosts
+from syncline.analysis.validation import predicted_against_measured
+from syncline.costmodel.collectives.gloo import GlooCosts
 from syncline.measure.recording.ranks import ForeignScript, traced
 from syncline.measure.recording.record import RankRecord
-from syncline.measure.replaying.programs import MeasuredComputing
-from syncline.measure.replaying.replay import replay
+from syncline.measure.replaying.replay import MeasuredComputing, replay
 from syncline.units import format_bandwidth, format_seconds
 
 HOSTS = 2

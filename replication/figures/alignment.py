@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import draw_legend, legend_above, line_samples, new_figure
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.axes import draw_legend, legend_above, line_samples, new_figure
+from syncline.analysis.curves import FloatArray
 
 GRID = 300
 MOST_ACROSS = 3

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import legend_above, new_figure
+from syncline.analysis.axes import legend_above, new_figure
 
 ByLayer = Mapping[str, Mapping[str, Sequence[float]]]
 """Method -> layer -> values of its seeds and steps."""

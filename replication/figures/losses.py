@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from syncline import SpecError
 from syncline.analysis import figure_style, method_styles
-from syncline.analysis.figures.axes import legend_above, new_figure
+from syncline.analysis.axes import legend_above, new_figure
 from syncline.units import format_bytes
 
 

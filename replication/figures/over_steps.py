@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from syncline import SpecError
 from syncline.analysis import figure_style, method_styles
-from syncline.analysis.figures.axes import legend_above, new_figure
+from syncline.analysis.axes import legend_above, new_figure
 
 Measured = Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]]
 """Measure -> method -> step -> values of its seeds and layers."""

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from syncline import SpecError
 from syncline.analysis import figure_style
-from syncline.analysis.figures.axes import new_figure
+from syncline.analysis.axes import new_figure
 
 WIDTH_IN = 6.0
 """Width of the picture; at 600 pixels, a point of text is 1.4 pixels."""

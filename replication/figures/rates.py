@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from syncline import SpecError
 from syncline.analysis import figure_style, method_styles
-from syncline.analysis.figures.axes import draw_legend, draw_points, line_samples, new_figure
+from syncline.analysis.axes import draw_legend, draw_points, line_samples, new_figure
 
 SHARES = {"match": ("#0072B2", "same sign"), "zero": ("#D9D9D9", "none"), "flip": ("#D55E00", "opposite sign")}
 """Colour and name of each share, in the order in which they are drawn; they differ in lightness too."""

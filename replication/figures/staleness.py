@@ -11,7 +11,7 @@ from matplotlib.ticker import NullFormatter
 
 from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import draw_points, label_ends, new_figure, place_ticks
+from syncline.analysis.axes import draw_points, label_ends, new_figure, place_ticks
 
 CROWD = 0.6
 """Share of the width of one depth that the points of all methods take."""

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 
 from syncline import SpecError
 from syncline.analysis import figure_style
-from syncline.analysis.figures.axes import new_figure
+from syncline.analysis.axes import new_figure
 
 PANELS = 3
 """Number of panels in a row."""

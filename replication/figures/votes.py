@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import draw_line, legend_above, new_figure, spread_positions
+from syncline.analysis.axes import draw_line, legend_above, new_figure, spread_positions
 
 NAME_HEIGHT, HIGHEST_NAME = 0.055, 0.85
 """Height and highest place of the marks' names, as shares of the last panel; the region's name is above."""

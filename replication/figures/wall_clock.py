@@ -12,8 +12,8 @@ from matplotlib.ticker import NullLocator
 
 from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.axes import draw_legend, new_figure, place_ticks, time_ticks
-from syncline.analysis.figures.speedup import bandwidth_axis
+from syncline.analysis.axes import draw_legend, new_figure, place_ticks, time_ticks
+from syncline.analysis.costs import bandwidth_axis
 
 LEAST = 1e-4
 """Times below this share of the longest one are below the axis, because overlap can hide all communication."""

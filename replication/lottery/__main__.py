@@ -24,7 +24,7 @@ import syncline as sl
 from replication.lottery.figure import lottery_figure
 from replication.lottery.resampling import summary
 from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting
-from syncline.analysis.figures.axes import save
+from syncline.analysis.axes import save
 from syncline.specs.load import with_knobs
 from syncline.units import parse_seconds
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from replication.lottery.resampling import STABLE, Trials, pair_orders
 from syncline.analysis import figure_style, method_styles
-from syncline.analysis.figures.axes import draw_line, legend_above, new_figure
+from syncline.analysis.axes import draw_line, legend_above, new_figure
 
 SEARCHES = {5: "#D55E00", 16: "#E69F00", 64: "#0072B2"}
 """Numbers of trials whose orders are drawn, with their colours."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from syncline.files import parse_yaml
 from syncline.runs.sweep.search import Tuned
 from syncline.seeds import generator
-from syncline.yamls import parse_yaml
 
 FILE = Path(__file__).with_name("lottery.yaml")
 RESULTS = Path(__file__).parents[2] / "results" / "replication" / "lottery"

@@ -13,7 +13,7 @@ from replication.replications.stage_tables import stage_in, stage_table
 from replication.replications.stages import ReplicationStage, search_stage
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.specs import ScheduleSpec
-from syncline.specs.watch import WatchSpec
+from syncline.specs.experiment import WatchSpec
 from syncline.units import format_seconds
 
 STEPS_MEASURED, STEPS_BEFORE = 20, 2

@@ -170,7 +170,7 @@ def _timed(
                 continue
             source, ends = EVENTS, [played.clock]
         elif run.pipeline is not None:
-            from syncline.runs.training.delayed_gradients.pipeline_training import timed_stages
+            from syncline.runs.training.delayed_gradients import timed_stages
 
             source, ends = EVENTS, [timed_stages(run, method, timed).time(run.network)]
             sent_per_step = ends[0].bytes_per_worker
@@ -255,7 +255,7 @@ class _Tasks:
 
     def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
         """Return simulated workers at their own pace; None if batches adapt, whose times only the tasks give."""
-        from syncline.runs.training.elastic.async_clock import async_plan, async_training_clock
+        from syncline.runs.training.async_clock import async_plan, async_training_clock
 
         asynchronous = asynchronous_of(method)
         if asynchronous is None or asynchronous.dynamic_local_updates == "batch":

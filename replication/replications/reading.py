@@ -13,10 +13,9 @@ from replication.replications.spec import ReplicationSpec, load_replication
 from replication.replications.stage_tables import stage_in, stage_table
 from syncline import SpecError
 from syncline.errors import one_of
-from syncline.files import refuse_changed_files
+from syncline.files import parse_yaml, refuse_changed_files
 from syncline.runs.folders.run_index import is_replication
 from syncline.runs.sweep.grid import seeds_of
-from syncline.yamls import parse_yaml
 
 PAGE = "README.md"
 

@@ -39,11 +39,11 @@ from replication.replications.stages import (
 )
 from syncline import SpecError, SynclineError
 from syncline.runs.folders.folder import environment
-from syncline.runs.folders.manifest import remove_manifest, write_manifest
+from syncline.runs.folders.result_files import remove_manifest, write_manifest
+from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep.folder import Swept
 from syncline.runs.sweep.identity import code_version
-from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.pool import Allowance
+from syncline.runs.sweep.jobs import Allowance
 
 TRAININGS = "trainings"
 """Folder inside a replication's folder with the sources of its tables: a sweep's folder per stage."""

@@ -15,7 +15,7 @@ from replication.replications.spec import CPU, load_replication, scales_of
 from replication.replications.tables import replication_tables
 from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.runs.sweep.grid import seeds_of
-from syncline.runs.sweep.pool import Allowance
+from syncline.runs.sweep.jobs import Allowance
 from syncline.units import parse_seconds
 
 

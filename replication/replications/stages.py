@@ -15,11 +15,11 @@ from replication.replications.spec import Cell, ReplicationSpec, cells_of
 from syncline import SpecError, SynclineError
 from syncline.methods import method_of
 from syncline.runs.folders.result_files import SWEEP_METRICS, read_parquet
+from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep.folder import Swept, read_run
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
-from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.pool import Allowance
+from syncline.runs.sweep.jobs import Allowance
 from syncline.runs.sweep.ranking import loss_or_infinite
 from syncline.runs.sweep.search import Tuned, searched
 from syncline.runs.sweep.sweep import sweep

@@ -14,8 +14,8 @@ from replication.theory.basis_rotation import block_bytes, effective_delay, stag
 from replication.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
 from replication.theory.products import Products, cauchy_norm_11
 from syncline.costmodel import Link
-from syncline.costmodel.compute.rotation import rotation_elements, stage_frequencies
-from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.costmodel.compute.update_work import rotation_elements, stage_frequencies
+from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule
 

@@ -16,7 +16,7 @@ from replication.theory import (
     speedup_limit,
     top_k_error_bound_l1,
 )
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.seeds import generator
 
 SIZE = 64

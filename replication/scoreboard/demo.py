@@ -14,8 +14,8 @@ from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, mean_bytes_per_step
 from syncline.methods import DDP, method_of
 from syncline.optim import CoefficientMean, EveryStep, Method, demo_rule, sgdm
-from syncline.optim.chunks import dct_matrix, random_matrix
-from syncline.planner.projection.memory import memory_of
+from syncline.optim.demo import dct_matrix, random_matrix
+from syncline.planner.projection.memory_plan import memory_of
 from syncline.planner.projection.project import project
 from syncline.problems import Digits
 from syncline.seeds import seed64

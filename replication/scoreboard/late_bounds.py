@@ -11,7 +11,7 @@ from replication.theory import (
     delayed_adam_step,
     momentum_adam_bound,
 )
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.seeds import generator
 
 SPECTRUM, START, NOISE, REPLICAS = (20.0, 1.0), (-20.0, 30.0), 200.0, 100

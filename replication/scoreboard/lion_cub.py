@@ -15,7 +15,7 @@ from syncline.costmodel import MODELS
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.methods import method_of
 from syncline.optim import quantise_lp
-from syncline.planner.projection.memory import memory_of
+from syncline.planner.projection.memory_plan import memory_of
 from syncline.seeds import seed64
 
 __all__ = ["literal_distance", "study_cell"]

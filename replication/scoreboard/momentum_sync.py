@@ -9,7 +9,7 @@ import numpy as np
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
-from syncline.optim.update_vectors import largest_spread
+from syncline.optim.measures import largest_spread
 from syncline.problems import Digits, TextGPT
 from syncline.training import parameter_groups, rows_of, train
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
-from syncline.optim.watching import Rounds, Watch
+from syncline.optim.measures import Rounds, Watch
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
 
@@ -42,7 +42,7 @@ def _rounds(method: str) -> dict[str, float]:
 
 
 def over_rounds(measure: str) -> dict[str, float]:
-    """Return a measure of `syncline.optim.watching.Rounds`, by method.
+    """Return a measure of `syncline.optim.measures.Rounds`, by method.
 
     ``momentum_spread`` is the variance of the momentum over its squared norm.
     """
@@ -50,7 +50,7 @@ def over_rounds(measure: str) -> dict[str, float]:
 
 
 def over_rounds_of_mt_dao(measure: str) -> float:
-    """Return a measure of `syncline.optim.watching.Rounds` for MT-DAO."""
+    """Return a measure of `syncline.optim.measures.Rounds` for MT-DAO."""
     return over_rounds(measure)["mt-dao"]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
-from syncline.optim.watching import UpdateVectors, Watch
+from syncline.optim.measures import UpdateVectors, Watch
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
 

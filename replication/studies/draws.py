@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from syncline.fields import Positive, Spec, from_name, refusal
 
 if TYPE_CHECKING:
-    from syncline.problems.streams import Draw
+    from syncline.problems.random_draws import Draw
 
 
 class DistributionSpec(Spec):
@@ -44,7 +44,7 @@ DistributionField = Annotated[DistributionSpec, BeforeValidator(from_name)]
 
 def draw_of(distribution: DistributionSpec) -> Draw:
     """Return the function that draws from a distribution of scale 1 (the scale changes no sign)."""
-    from syncline.problems.heavy_tails import gaussian, laplace, log_normal, stable
+    from syncline.problems.random_draws import gaussian, laplace, log_normal, stable
 
     if distribution.kind == "stable":
         assert distribution.alpha is not None

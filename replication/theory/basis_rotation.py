@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline import SpecError
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 
 

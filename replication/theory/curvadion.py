@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
 from syncline import SpecError
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.costmodel.numerics.arrays import require
 
 

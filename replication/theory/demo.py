@@ -15,7 +15,7 @@ from scipy.fft import dct
 from scipy.special import ndtr, ndtri
 
 from syncline import SpecError
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import one_of
 

@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.special import betainc, digamma, gammaln, ndtr, wofz
 
 from syncline import SpecError
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.costmodel.numerics.arrays import FloatOrArray, require
 from syncline.errors import one_of
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from replication.theory.mt_dao import with_gradient
-from syncline.analysis.statistics.curves import FloatArray
+from syncline.analysis.curves import FloatArray
 from syncline.costmodel.numerics.arrays import require
 
 

@@ -1,19 +1,19 @@
 """Analysis of runs: their measurements as numbers and as figures for print."""
 
-from syncline.analysis.figures.axes import save
-from syncline.analysis.figures.collectives import SizePanel, cost_against_size
-from syncline.analysis.figures.landscape import Surface, distance_over_steps, landscape_convergence
-from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
-from syncline.analysis.figures.style import MethodStyle, figure_style, method_styles
-from syncline.analysis.figures.timeline import timeline_strip
-from syncline.analysis.statistics.curves import (
+from syncline.analysis.axes import save
+from syncline.analysis.costs import SizePanel, cost_against_size
+from syncline.analysis.curves import (  # fmt: skip
     Curve,
     SeedSeries,
     lost_seeds,
     median_and_range,
     smooth,
     time_to_target_s,
-)  # fmt: skip
+)
+from syncline.analysis.landscape import Surface, distance_over_steps, landscape_convergence
+from syncline.analysis.loss import loss_against_clock, loss_against_steps
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.analysis.timelines import timeline_strip
 
 __all__ = [
     "Curve", "MethodStyle", "SeedSeries", "SizePanel", "Surface", "cost_against_size", "distance_over_steps",

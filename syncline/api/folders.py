@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from syncline.api.arguments import checked
-from syncline.api.collectives import collectives_result
+from syncline.api.clock import collectives_result
 from syncline.api.projection import projection_result
 from syncline.api.result import ReportPage, Result, check_results, later, write_page
-from syncline.api.sweeps import read_sweep_result
-from syncline.api.traces import replay_result
-from syncline.api.trainings import training_result
+from syncline.api.trainings import read_sweep_result, replay_result, training_result
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import kind_of_model
@@ -21,7 +19,7 @@ from syncline.measure.replaying.replay_folder import read_losses
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.planner.collectives import CostQuestion
 from syncline.planner.transfer import transfers_of
-from syncline.questions.report import Report
+from syncline.questions.results import Report
 from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
 from syncline.runs.folders.run_index import is_replication

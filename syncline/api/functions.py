@@ -9,10 +9,10 @@ from syncline.api.arguments import function_of
 from syncline.questions import question_of
 
 ANSWERS = {
-    "advise": "advice", "calibrate": "trainings", "collectives": "collectives", "compare": "trainings",
-    "goodput": "goodput", "launch": "trainings", "loss": "losses", "pipeline": "trainings", "project": "projection",
-    "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "solve",
-    "sweep": "sweeps", "trace": "traces", "whatif": "traces",
+    "advise": "clock", "calibrate": "trainings", "collectives": "clock", "compare": "trainings",
+    "goodput": "clock", "launch": "trainings", "loss": "clock", "pipeline": "trainings", "project": "projection",
+    "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "clock",
+    "sweep": "trainings", "trace": "trainings", "whatif": "trainings",
 }  # fmt: skip
 """The module of this room with ``answer_NAME``, the function that answers the question NAME."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.api.result import ReportPage, Result
-from syncline.api.sweeps import SweepResult
+from syncline.api.trainings import SweepResult
 
 def answer(question: Any, *progress: Any) -> Any: ...
 def advise(

@@ -12,14 +12,14 @@ from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.planner.assumptions import OF_ROWS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.placements import FASTEST, SEARCH, placed_spec
+from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.planner.transfer import Transfer, refuse_transfers, tables_after, transfers_of
-from syncline.questions.project import Project
+from syncline.questions.projections import Project
 from syncline.questions.shared import Projection
 from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options, with_matrices
+from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.failures import failures_of
-from syncline.specs.prices import parse_prices
 from syncline.units import parse_count
 
 

@@ -255,7 +255,7 @@ class Result:
             with self._as_written():
                 return self._figure()
         if self._has("curves"):
-            from syncline.runs.training.curves import figure_of_file
+            from syncline.runs.training.results import figure_of_file
 
             assert self.folder is not None
             with self._as_written():

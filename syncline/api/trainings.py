@@ -1,28 +1,52 @@
-"""Answers that are written into a folder: trainings, pipelines, measurements on real processes, replications."""
+"""Answers that are written into a folder: trainings, pipelines, measurements on real processes, replications.
+
+Sweeps: many configurations, each with several seeds; a finished run is not repeated.
+
+A user's own scripts and functions under a simulated clock.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from syncline.api.result import Result, later, place
-from syncline.api.spec_arguments import spec_of, warn_lines
+from syncline.api.arguments import checked
+from syncline.api.result import (
+    Result,
+    check_results,
+    later,
+    place,
+)
+from syncline.api.spec_arguments import (
+    changes_of,
+    spec_of,
+    warn_lines,
+)
 from syncline.checkout import import_replication
-from syncline.errors import SynclineError, names_options
+from syncline.errors import SpecError, SynclineError, names_options
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.questions.calibrate import Calibrate
-from syncline.questions.compare import Compare
-from syncline.questions.launch import Launch
-from syncline.questions.pipeline import Pipeline
-from syncline.questions.replicate import Replicate
-from syncline.questions.reproduce import Reproduce
-from syncline.questions.run import Run
+from syncline.questions.catalogue import Reproduce
+from syncline.questions.clock import Pipeline
+from syncline.questions.declare import listed
+from syncline.questions.processes import Calibrate, Launch
+from syncline.questions.scripts import NETWORKS, Trace, Whatif
+from syncline.questions.trainings import Compare, Replicate, Run, Sweep
+from syncline.runs.processes.progress import Listener
+from syncline.runs.sweep.folder import Swept, read_sweep
+from syncline.runs.sweep.ranking import ranked
 from syncline.specs import CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of
 from syncline.units import parse_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from syncline.measure.replaying.scenario import ReplayedOn
+
 
 Watch = Callable[..., AbstractContextManager[Callable[[list[int]], None] | None]]
 """The progress of trainings: a context manager of their names, their number of steps and the unit of the steps.
@@ -61,7 +85,7 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     paths = {name: name for name in names} | ({} if question.text is None else {"text": "problem.path"})
     spec: CompareSpec = spec_of(question, paths, CompareSpec, kind="compare")
     from syncline.runs.compare import compare
-    from syncline.runs.rehearsal import check_columns
+    from syncline.runs.run import check_columns
 
     check_columns(spec, question.columns)
     with place(question, spec.name) as target, watch([method.name for method in spec.methods], spec.steps) as update:
@@ -78,8 +102,7 @@ def answer_run(question: Run, watch: Watch = unwatched) -> Result:
     spec: Experiment = spec_of(
         question, {name: name for name in names}, RunSpec, kind="run", studies_of="run", scale=question.scale
     )
-    from syncline.runs.rehearsal import check_columns
-    from syncline.runs.run import run, steps_of
+    from syncline.runs.run import check_columns, run, steps_of
 
     check_columns(spec, question.columns)
     subject = spec.method.name if isinstance(spec, RunSpec) else spec.name
@@ -152,7 +175,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
 
         with place(question, "cluster.yaml", folder="") as target:
             answer = calibrate_from_logs(question.logs, target.path, command=command, exact=target.exact)
-        tables = later("syncline.measure.calibration.log_tables:log_tables", answer)
+        tables = later("syncline.measure.calibration.tables:log_tables", answer)
         return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
     from syncline.measure.calibration.calibrate import calibrate
     from syncline.measure.calibration.plan import calibrate_warnings, check_process_counts, plan_of_options
@@ -197,3 +220,130 @@ def answer_replicate(question: Replicate) -> Result:
         jobs=question.jobs, out=question.out, on_stage=question.on_stage, on_expected=question.on_expected,
     )  # fmt: skip
     return result
+
+
+def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResult:
+    """Return the sweep of a question; by default Python warns of what a listener would print."""
+    from syncline.runs.sweep.sweep import sweep
+
+    names = ("problem", "method", "network", "workers", "steps", "compute")
+    with place(question, "sweep", folder=None) as target:  # the command's sweep chooses runs/NAME-sweep by itself
+        swept = sweep(
+            {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
+            seeds=question.seeds, overrides=changes_of(question, {name: name for name in names}), out=target.path,
+            jobs=question.jobs, dask=question.dask, search=question.search, tune=question.tune or {},
+            trials=question.trials, equal_effort=question.equal_effort,
+            listener=_Warner() if listener is None else listener,
+        )  # fmt: skip
+    return SweepResult(swept, target.scratch)
+
+
+class SweepResult(Result):
+    """The result of `sl.sweep`: a `sl.Result` that can rank its configurations."""
+
+    def __init__(self, swept: Swept, scratch: Path | None = None) -> None:
+        ranking = "syncline.runs.sweep.ranking:ranking_table"
+        tables = later(ranking, ranked(swept.rows), "loss", swept.paths, name=swept.name) if swept.rows else None
+        super().__init__(
+            "sweep", swept.json(), tables=lambda: [tables()] if tables else [], folder=Path(swept.folder),
+            scratch=scratch,
+        )  # fmt: skip
+
+    @checked
+    def best(self, by: str = "loss") -> pd.DataFrame:
+        """Return one row per configuration, the best first: median, lowest and highest value over the seeds.
+
+        Args:
+            by: name of the number to rank by; less is better.
+
+        Raises:
+            SpecError: the rows have no such number.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(ranked(self.rows, by))
+
+
+def read_sweep_result(folder: Path) -> SweepResult:
+    """Return the result of the finished runs in a sweep's folder, also if the sweep still runs or was killed.
+
+    Raises:
+        SpecError: the folder is not a sweep's.
+    """
+    return SweepResult(read_sweep(folder))
+
+
+class _Warner(Listener):
+    """A listener that turns a sweep's warnings into Python's warnings."""
+
+    def warns(self, lines: Sequence[str]) -> None:
+        warn_lines(list(lines))
+
+
+def answer_trace(question: Trace) -> Result:
+    """Return the trace of scripts or functions; a command's scripts run in processes that this process forks."""
+    from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, traced, traced_apart
+    from syncline.measure.recording.shapes import parse_ranks, trace_by_shapes
+    from syncline.measure.replaying.scenario import ReplayedOn
+    from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
+
+    if question.ranks is not None and not question.shapes:
+        raise SpecError("--ranks", question.ranks, "--shapes beside it, as with real math all ranks are recorded")
+    command_lines = scripts_of(question)
+    programs = [script_of(words) for words in command_lines] or [program_of(source) for source in listed(question.what)]
+    if not programs:
+        raise SpecError("what", None, "a script, or a function that does the same")
+    run: Any = traced if command_lines else traced_apart
+    if question.shapes:
+        run = partial(trace_by_shapes, ranks=parse_ranks(question.ranks))
+    replay = ReplayedOn.from_options(
+        question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
+        target_loss=question.target_loss,
+    )  # fmt: skip
+    with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
+        answer = trace(
+            programs, question.workers, replay, target.path, exact=target.exact, run=run,
+            max_workers=MOST_SHAPED if question.shapes else MOST_WORKERS,
+            options=TraceOptions(question.gpu, question.clock),
+        )  # fmt: skip
+    return replay_result("trace", answer, replay, target.scratch)
+
+
+def answer_whatif(question: Whatif) -> Result:
+    """Return the replays of a question's records."""
+    from syncline.measure.replaying.scenario import Changes, ReplayedOn
+    from syncline.measure.replaying.trace import whatif
+
+    check_results("record", question.record)
+    folders = [Path(source.folder or "") if isinstance(source, Result) else Path(source) for source in question.record]
+    changes = Changes(
+        question.scale_bandwidth, question.scale_latency, question.scale_compute, question.overlap, question.compiled,
+        question.async_tp,
+    )  # fmt: skip
+    replay = ReplayedOn.from_options(
+        question.networks or NETWORKS, question.hardware, question.algorithm, question.host, changes,
+        question.target_loss,
+    )  # fmt: skip
+    with place(question, "whatif", folder=None) as target:
+        answer = whatif(folders, replay, target.path, exact=target.exact)
+    return replay_result("whatif", answer, replay, target.scratch)
+
+
+def scripts_of(question: Trace) -> list[list[str]]:
+    """Return the words of each script of a command line; nothing for a question of Python.
+
+    Raises:
+        SpecError: the words of a script cannot be read.
+    """
+    try:
+        words = [shlex.split(text) for text in question.scripts or ()]
+    except ValueError as error:
+        raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
+    return words or ([list(question.script)] if question.script else [])
+
+
+def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:
+    """Return the result of a trace, or of replays of records."""
+    tables = later("syncline.measure.replaying.tables:trace_tables", answer, question)
+    folder = Path(answer["folder"]) if "folder" in answer else None
+    return Result(command, answer, tables=tables, folder=folder, scratch=scratch)

@@ -1,23 +1,178 @@
-"""The command-line application, which parses, calls and prints; the rooms below do the work."""
+"""The command-line application, which parses, calls and prints; the rooms below do the work.
+
+Errors of the command line, in the form of errors of a spec: the name, its value, and the accepted values.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from itertools import groupby
+from typing import (
+    Annotated,
+    Any,
+)
 
 import typer
+from typer.core import TyperGroup
 
 from syncline import interrupts
-from syncline.cli.commands import FLAG, NoCodeOption
-from syncline.cli.help import SETTINGS
+from syncline.cli.commands import COMMANDS, FLAG, SETTINGS, NoCodeOption, command_of, write_parameters, write_rows
 from syncline.cli.shell import check_width, say
-from syncline.cli.usage import Commands, UsageError, refusal
-from syncline.errors import SpecError, SynclineError
+from syncline.errors import SpecError, SynclineError, names_options, one_of
 from syncline.files import open_standard_streams
+from syncline.interrupts import exit_code
+from syncline.questions import question_of
+from syncline.questions.declare import SHELL, appearance_of, flag_of
 from syncline.version import version_line
+
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""The error that click raises; newer versions of typer bundle a click that cannot be imported by that name."""
+
+Context = Any
+"""Click's context, of the click that typer uses."""
+
+
+PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+"""Pydantic's environment variable that disables plugins, which take as long to look for as all specs to declare."""
+
+
+class Commands(TyperGroup):
+    """The group of commands, which makes a command when it is asked for and refuses unknown names."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Any:
+        """Return a command; None if there is none of this name."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = command_of(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_options(self, ctx: Context, formatter: Any) -> None:
+        """Write the group's options, and the commands under the headings of their panels."""
+        write_parameters(self, ctx, formatter)
+        for panel, names in groupby(COMMANDS, key=lambda name: question_of(name).panel):
+            write_rows(formatter, panel, [(name, question_of(name).summary().partition("\n\n")[0]) for name in names])
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the requested command; after an interrupt, print in one line what remains."""
+        before, token = os.environ.get(PLUGINS), names_options.set(True)
+        os.environ.setdefault(PLUGINS, "__all__")
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            print("; ".join(["interrupted", *getattr(interrupt, "__notes__", [])]), file=sys.stderr)
+            raise typer.Exit(exit_code()) from None
+        finally:
+            names_options.reset(token)
+            if before is None:
+                os.environ.pop(PLUGINS, None)
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the requested command.
+
+        Raises:
+            SpecError: no command has that name.
+        """
+        if not args[0].startswith("-") and not ctx.resilient_parsing and args[0] not in COMMANDS:
+            raise SpecError("command", args[0], one_of(COMMANDS, args[0]) + "; see 'syncline --help'")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, spread_values(rest, _flags_of_several(args[0]))
+
+
+def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """Return the arguments with the name of an option before each of its values, for options that take several.
+
+    >>> spread_values(["--from", "a.json", "b.json", "--out", "c.yaml"], {"--from"})
+    ['--from', 'a.json', '--from', 'b.json', '--out', 'c.yaml']
+    """
+    spread: list[str] = []
+    flag, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-") and argument != "-":
+            flag, values = (argument if argument in flags else ""), 0
+        elif flag:
+            spread += [flag] if values else []
+            values += 1
+        spread.append(argument)
+    return spread
+
+
+def _flags_of_several(command: str) -> set[str]:
+    """Return the options of a command that take several values."""
+    question = question_of(command)
+    return {flag_of(field) for field in question.declared(SHELL) if appearance_of(field).several}
+
+
+def refusal(error: Any) -> SynclineError:
+    """Return our error for an error of click."""
+    context: Any = getattr(error, "ctx", None)
+    hint = f"; see '{context.command_path} --help'" if context is not None else ""
+    parameter, option = getattr(error, "param", None), getattr(error, "option_name", None)
+    if parameter is not None:
+        return _of_a_value(error, parameter, hint)
+    if option is not None:
+        return _of_an_option(error, option, hint)
+    extra = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
+    if extra:
+        return SpecError("arguments", extra[1], "no more than are taken" + hint)
+    return SynclineError(_sentence(error.message) + hint)
+
+
+def _of_a_value(error: Any, parameter: Any, hint: str) -> SynclineError:
+    options = [name for name in parameter.opts if name.startswith("--")]
+    path = options[0] if options else str(parameter.metavar or parameter.name).lower()
+    if type(error).__name__ == "MissingParameter":
+        help_ = _sentence(str(getattr(parameter, "help", None) or "a value"))
+        return Missing(path, help_ + ("" if "see '" in help_ else hint))
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()
+    if problems:
+        return SpecError(path, problems[0]["input"], _accepted(problems[0]))
+    return SynclineError(f"{path}: {_sentence(error.message)}")
+
+
+def _of_an_option(error: Any, option: str, hint: str) -> SynclineError:
+    if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
+        names = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
+        return SpecError("option", option, one_of([*names, "--help"], option) + hint)
+    if "requires" in error.message:
+        return Missing(option, "a value")
+    return SynclineError(f"{option}: {_sentence(error.message)}")
+
+
+class Missing(SynclineError):
+    """The error of an argument without a value that needs one."""
+
+    def __init__(self, path: str, expected: str) -> None:
+        super().__init__(f"{path}: got nothing; expected {expected}")
+
+
+def _sentence(text: str) -> str:
+    """Return a text as the end of an error line: without a capital, unless it is a name's, and without a full stop."""
+    text = " ".join(text.split()).removesuffix(".")
+    second = text[1:2]
+    return text[:1].lower() + text[1:] if second.islower() or second == " " else text
+
+
+def _accepted(problem: dict[str, Any]) -> str:
+    """Return the description of the values that pydantic accepts instead of a refused one."""
+    kind, limits = str(problem["type"]), problem.get("ctx") or {}
+    if kind.startswith("int"):
+        return "a whole number"
+    if kind.startswith("float"):
+        return "a number"
+    if kind == "greater_than_equal":
+        return f"at least {limits['ge']:g}"
+    if kind == "less_than_equal":
+        return f"at most {limits['le']:g}"
+    return _sentence(str(problem["msg"]).removeprefix("Input should be "))
+
 
 OF_TORCH = "can't allocate memory"
 """Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""

@@ -13,18 +13,13 @@ from pathlib import Path
 import typer
 
 from syncline.api.functions import answer
+from syncline.cli.application import Missing
 from syncline.cli.shell import emit, new_console, say, show_files, show_tables
-from syncline.cli.usage import Missing
 from syncline.errors import SpecError
 from syncline.files import refuse_changed_files
-from syncline.questions.best import Best
-from syncline.questions.report import Report
-from syncline.questions.rm import Rm
-from syncline.questions.runs import Runs
-from syncline.questions.same import Same
-from syncline.questions.show import Show
-from syncline.questions.verify import Verify
-from syncline.runs.folders.manifest import MANIFEST, num_files, verify
+from syncline.questions.results import Report, Rm, Runs, Same, Show, Verify
+from syncline.questions.trainings import Best
+from syncline.runs.folders.result_files import MANIFEST, num_files, verify
 from syncline.runs.folders.run_index import (
     LEFT,
     RunEntry,
@@ -62,7 +57,7 @@ def print_show(question: Show) -> None:
     """Print the tables of a run again."""
     entry = finished_run(question.run, question.folder)
     if entry.kind == "sweep":
-        from syncline.api.sweeps import read_sweep_result
+        from syncline.api.trainings import read_sweep_result
         from syncline.cli.trainings import print_best
 
         print_best(Best(folder=entry.path, columns=question.columns))

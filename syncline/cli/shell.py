@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from syncline.cli.help import PLAIN
+from syncline.cli.commands import PLAIN
 from syncline.errors import SpecError
 from syncline.interrupts import exit_code
 from syncline.units import format_seconds
@@ -65,7 +65,7 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     """
     if columns is None:
         return result.tables
-    from syncline.planner.tables.column_selection import chosen_tables
+    from syncline.planner.tables.columns import chosen_tables
 
     return chosen_tables(result.tables, result.rows, columns)
 

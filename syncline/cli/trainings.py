@@ -16,15 +16,10 @@ from syncline.cli.shell import emit, new_console, print_each, say, show_files, s
 from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.interrupts import exit_code
-from syncline.questions.best import Best
-from syncline.questions.calibrate import Calibrate
-from syncline.questions.compare import Compare
-from syncline.questions.replicate import Replicate
-from syncline.questions.sweep import Sweep
-from syncline.questions.validate import Validate
+from syncline.questions.processes import Calibrate, Validate
+from syncline.questions.trainings import Best, Compare, Replicate, Sweep
 from syncline.runs.processes.forked import start_server
-from syncline.runs.processes.progress import progress
-from syncline.runs.sweep.listener import Listener, listening
+from syncline.runs.processes.progress import Listener, listening, progress
 
 
 def print_compare(question: Compare) -> None:
@@ -67,7 +62,7 @@ def print_calibrate(question: Calibrate) -> None:
 
 def print_validate(question: Validate) -> None:
     """Print the errors of predictions, and write each validation into a folder."""
-    from syncline.measure.validation.answers import validations
+    from syncline.measure.validation.validate import validations
 
     console, results = new_console(), []
     for result, tables in validations(question, say):
@@ -106,7 +101,7 @@ def print_sweep(question: Sweep) -> None:
 
 def print_best(question: Best) -> None:
     """Print the ranking of the configurations in a sweep's folder."""
-    from syncline.planner.tables.column_selection import chosen_tables
+    from syncline.planner.tables.columns import chosen_tables
     from syncline.runs.sweep.folder import read_sweep
     from syncline.runs.sweep.ranking import effort, effort_line, ranked, ranking_table, with_equal_effort
 

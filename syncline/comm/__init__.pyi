@@ -15,14 +15,17 @@ from .copies import (
     is_one_copy as is_one_copy,
     the_copy as the_copy,
 )
-from .floats import E3M0 as E3M0
-from .integers import PackedIntegers as PackedIntegers
-from .ledger import PLAIN as PLAIN, Details as Details, Ledger as Ledger
-from .membership import Absence as Absence, Membership as Membership
+from .packed import E3M0 as E3M0
+from .packed import PackedIntegers as PackedIntegers
+from .base import PLAIN as PLAIN, Details as Details, Ledger as Ledger
+from .simulated import Absence as Absence, Membership as Membership
 from .processes import ProcessGroupCommunicator as ProcessGroupCommunicator
-from .shapes import ShapesCommunicator as ShapesCommunicator
-from .shared_memory import CarriedCollective as CarriedCollective, SharedMemory as SharedMemory
-from .signs import PackedSigns as PackedSigns
+from .simulated import ShapesCommunicator as ShapesCommunicator
+from .transport import (
+    CarriedCollective as CarriedCollective,
+    SharedMemory as SharedMemory,
+)
+from .packed import PackedSigns as PackedSigns
 from .simulated import SimulatedCommunicator as SimulatedCommunicator
-from .sparse import SparsePairs as SparsePairs
+from .packed import SparsePairs as SparsePairs
 from .wire import BF16 as BF16, DENSE as DENSE, FP16 as FP16, WIRE_FORMATS as WIRE_FORMATS, WireFormat as WireFormat

@@ -2,21 +2,94 @@
 
 Every tensor that differs between workers has a leading *worker axis* of length ``R``, a row for each worker of this
 process. The annotations name axes: ``R`` rows, ``M`` workers in the group, ``*s`` the shape of one worker's tensor.
+
+The traffic ledger: the bytes that each worker handed to each collective at each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, NamedTuple
 
 from jaxtyping import Shaped
 from torch import Tensor
 
-from syncline.comm.ledger import PLAIN, Details, Ledger
 from syncline.comm.wire import DENSE, Cast, Dense, WireFormat
-from syncline.costmodel.traffic.call import Call, Ranks, groups_like
+from syncline.costmodel.traffic.call import (
+    Call,
+    Ranks,
+    Spans,
+    groups_like,
+)
 from syncline.errors import SpecError
 from syncline.units import is_whole
+
+
+class Details(NamedTuple):
+    """Properties of a call that the method knows and the communicator does not.
+
+    Attributes:
+        wait_steps: steps until the method needs the result.
+        in_backward: whether parts of the payload are ready during the backward pass.
+        encoded_bytes: fp32 bytes that the method itself encoded into the payload, see `encoded_from`; if None, the
+            communicator counts the bytes that its wire format encodes.
+        spans: parts of the gradient that the payload covers if it is sent ``in_backward``; empty: all of it.
+    """
+
+    wait_steps: int = 0
+    in_backward: bool = False
+    encoded_bytes: int | None = None
+    spans: Spans = ()
+
+
+PLAIN = Details()
+"""A call whose result is needed before the next step, whose payload is ready at the end of this step, and which the
+method does not encode.
+"""
+
+
+class Ledger:
+    """The calls of a run, in order; the optimizer sets ``step`` at the start of each step.
+
+    Attributes:
+        records: the calls.
+        readbacks: by step, the count of numbers that a worker read back from its device to decide whether to send.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Call] = []
+        self.readbacks: Counter[int] = Counter()
+        self.step = 0
+        self._paused = False
+
+    def append(self, call: Call) -> None:
+        """Note one call, unless the ledger is paused."""
+        if not self._paused:
+            self.records.append(call)
+
+    def read_back(self, numbers: int) -> None:
+        """Note that ``numbers`` numbers are read back from the device in the current step."""
+        if not self._paused:
+            self.readbacks[self.step] += numbers
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Skip calls made inside the context, because measurements of a training are not its traffic."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def payload_bytes(self) -> int:
+        """Return the total bytes that one worker handed to collectives."""
+        return int(sum(call.payload_bytes for call in self.records))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
 
 PerWorker = Shaped[Tensor, "R *s"]
 """One tensor of each local worker."""

@@ -11,9 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, ReduceOp, check_count, elements_per_row, flat, reduce_rows
-from syncline.comm.ledger import Ledger
-from syncline.comm.membership import Membership
+from syncline.comm.base import Communicator, Ledger, ReduceOp, check_count, elements_per_row, flat, reduce_rows
+from syncline.comm.simulated import Membership
 from syncline.comm.transport import TorchTransport, Transport
 from syncline.comm.wire import DENSE, WireFormat
 from syncline.costmodel.traffic.call import groups_like

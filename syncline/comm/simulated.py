@@ -1,19 +1,116 @@
-"""The simulated communicator: all workers of the group are rows of tensors in this process."""
+"""The simulated communicator: all workers of the group are rows of tensors in this process.
+
+Membership of workers that leave a simulated training between two steps and come back.
+
+Communicators on shapes: tensors on torch's ``meta`` device count traffic without memory or arithmetic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, ReduceOp, check_count, reduce_rows
-from syncline.comm.ledger import Details, Ledger
-from syncline.comm.membership import Membership
+from syncline.comm.base import (
+    Communicator,
+    Details,
+    Ledger,
+    ReduceOp,
+    check_count,
+    reduce_rows,
+)
 from syncline.comm.wire import WireFormat
 from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError
+from syncline.units import is_whole
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A worker that is away in the steps from ``start`` to ``stop - 1``.
+
+    Args:
+        worker: index of the worker, from 0.
+        start: first step without the worker, from 0.
+        stop: first step with the worker again; None if the worker does not come back.
+
+    Raises:
+        SpecError: a worker or step below 0, or ``stop`` not after ``start``.
+    """
+
+    worker: int
+    start: int = 0
+    stop: int | None = None
+
+    def __post_init__(self) -> None:
+        if not is_whole(self.worker) or self.worker < 0:
+            raise SpecError("absence.worker", self.worker, "a worker, from 0")
+        if not is_whole(self.start) or self.start < 0:
+            raise SpecError("absence.start", self.start, "a step, from 0")
+        if self.stop is not None and (not is_whole(self.stop) or self.stop <= self.start):
+            raise SpecError("absence.stop", self.stop, f"a step after start ({self.start}), or none")
+
+    def covers(self, step: int) -> bool:
+        """Return whether the worker is away in this step."""
+        return self.start <= step and (self.stop is None or step < self.stop)
+
+
+class Membership:
+    """The workers of a group of M that take part in each step.
+
+    Args:
+        workers: M.
+        absences: the absences of workers; overlapping absences of one worker merge.
+        joined: by step, workers that start anew with that step, besides the workers that return from an absence.
+
+    Raises:
+        SpecError: a worker outside the group, or a step in which no worker is present.
+
+    >>> membership = Membership(3, [Absence(2, 4, 6)])
+    >>> membership.present(3), membership.present(5), membership.joining(6)
+    ((0, 1, 2), (0, 1), (2,))
+    """
+
+    def __init__(
+        self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
+    ) -> None:
+        check_count("workers", workers)
+        if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
+            raise SpecError("absences", absences, "a list of syncline.comm.Absence")
+        self.workers, self.absences, self.joined = workers, tuple(absences), dict(joined or {})
+        for absence in self.absences:
+            if absence.worker >= workers:
+                raise SpecError("absence.worker", absence.worker, f"a worker from 0 to {workers - 1}")
+        for step in sorted({absence.start for absence in self.absences}):  # fewest are present when a worker leaves
+            if not self.present(step):
+                raise SpecError("absences", self.absences, f"somebody present in step {step}")
+
+    def present(self, step: int) -> tuple[int, ...]:
+        """Return the workers that take part in this step."""
+        away = {absence.worker for absence in self.absences if absence.covers(step)}
+        return tuple(worker for worker in range(self.workers) if worker not in away)
+
+    def away(self, step: int) -> tuple[int, ...]:
+        """Return the workers that do not take part in this step."""
+        present = set(self.present(step))
+        return tuple(worker for worker in range(self.workers) if worker not in present)
+
+    def joining(self, step: int) -> tuple[int, ...]:
+        """Return the workers that take part in this step and did not in the step before; no worker joins in step 0."""
+        before = set(self.present(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
+        return tuple(worker for worker in self.present(step) if worker not in before)
+
+    def table(self, steps: int) -> NDArray[np.bool_]:
+        """Return whether each worker takes part in each of the first ``steps`` steps, ``(steps, M)``."""
+        present = np.ones((steps, self.workers), dtype=bool)
+        for absence in self.absences:
+            present[absence.start : absence.stop, absence.worker] = False
+        return present
 
 
 class SimulatedCommunicator(Communicator):
@@ -137,3 +234,52 @@ class SimulatedCommunicator(Communicator):
             return self._blocks(len(part)).all_gather(x)
         by_position = self._by_replica(x).unflatten(1, (-1, part.step)).transpose(1, 2)  # (replicas, size, M/size, *s)
         return by_position.unsqueeze(1).expand(-1, len(part), *by_position.shape[1:]).flatten(0, 2)
+
+
+class ShapesCommunicator(Communicator):
+    """One worker of a group of ``workers``, as shapes: results have the right shape and type, and no values.
+
+    A method stepped on ``meta`` parameters with this communicator leaves the same ledger as a real run.
+
+    >>> comm = ShapesCommunicator(8)
+    >>> comm.all_gather(torch.empty(1, 5, device="meta"), label="x").shape
+    torch.Size([1, 8, 5])
+    >>> comm.ledger.payload_bytes()
+    20
+    """
+
+    def __init__(self, workers: int) -> None:
+        check_count("workers", workers)
+        self.ledger, self.world_size, self.local_workers = Ledger(), workers, range(1)
+
+    @override
+    def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
+        return [torch.empty_like(x) for x in xs]
+
+    @override
+    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
+        return self._gather_parts(x, range(self.world_size))
+
+    @override
+    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        return x.new_empty(1, self.world_size, *x.shape[1:])
+
+    @override
+    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+        return torch.empty_like(x)
+
+    @override
+    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+        return torch.empty_like(x)
+
+    @override
+    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        return torch.empty_like(x)
+
+    @override
+    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+        return [torch.empty_like(x) for x in xs]
+
+    @override
+    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+        return x.unsqueeze(1).expand(1, len(part), *x.shape[1:])

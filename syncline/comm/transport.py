@@ -1,15 +1,22 @@
-"""Transports, which carry bytes between the processes of a group: the protocol, and ``torch.distributed``."""
+"""Transports, which carry bytes between the processes of a group: the protocol, and ``torch.distributed``.
+
+Processes of one machine that exchange through memory, to time a training's software without a network.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.errors import SynclineError
+from syncline.errors import SpecError, SynclineError
 
 Completion = Callable[[], object]
 """A function that blocks until the result is available."""
@@ -108,3 +115,160 @@ class TorchTransport(Transport):
 
 # torch 2.13 renamed all_gather_into_tensor; older versions have only the old name.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
+CAPACITY_BYTES = 2**28
+"""Bytes of the largest tensor that can be exchanged; memory is used only as far as tensors reach."""
+
+LINE_BYTES = 64
+"""Bytes of a cache line; each process counts in a line of its own."""
+
+POLL_S = 2e-4
+"""Seconds between checks whether the other processes have arrived: rare enough to leave the cores to them."""
+
+
+class CarriedCollective(NamedTuple):
+    """A collective that a transport carried.
+
+    Attributes:
+        collective: the collective's name in `syncline.costmodel.collectives.table.COLLECTIVES`.
+        nbytes: bytes of the collective, as the cost model counts them.
+    """
+
+    collective: str
+    nbytes: int
+
+
+class SharedMemory(Transport):
+    """A group of processes of one machine that exchange through a file which all processes map.
+
+    This transport exchanges the same values as any other, so the training is the same. It times its own work
+    separately: the copies and the waiting for other processes, which stand in for the network. A step's time minus this
+    time is the time of encoding, decoding, local reduction and everything else, in the rhythm of the training.
+    Processes that share a core compute at the same moments as in the training. If ``idle_s`` returns a network's
+    seconds, the processes also idle for as long, and their caches are as cold.
+
+    Args:
+        file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait
+            for it.
+        processes: number of processes, at least 1.
+        rank: rank of this process.
+        capacity_bytes: bytes of the largest tensor.
+        timeout_s: seconds to wait for the other processes.
+        idle_s: returns the seconds that a network would take for a collective.
+
+    Raises:
+        SpecError: no process, or a rank outside the group.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        processes: int,
+        rank: int,
+        capacity_bytes: int = CAPACITY_BYTES,
+        timeout_s: float = 120.0,
+        idle_s: Callable[[CarriedCollective], float] = lambda _: 0.0,
+    ) -> None:
+        if processes < 1:
+            raise SpecError("processes", processes, "at least 1")
+        if not 0 <= rank < processes:
+            raise SpecError("rank", rank, f"a number from 0 to {processes - 1}")
+        self.processes, self.rank = processes, rank
+        self.stood_in_ns = 0
+        self._capacity_bytes, self._timeout_s, self._barrier = capacity_bytes, timeout_s, 0
+        self._idle_s = idle_s
+        self._carried: list[CarriedCollective] = []
+        counter_bytes = processes * LINE_BYTES
+        total_bytes = counter_bytes + 2 * processes * capacity_bytes
+        if rank == 0:
+            unfinished = file.with_name(file.name + ".making")
+            with unfinished.open("wb") as empty:
+                empty.truncate(total_bytes)
+            unfinished.rename(file)
+        self._wait_until(file.exists, "rank 0 did not begin")
+        mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total_bytes,))
+        self._barriers = mapped[:counter_bytes].view(np.int64)[:: LINE_BYTES // 8]  # passed by each process
+        self._buffers = torch.from_numpy(mapped[counter_bytes:]).view(2, processes, capacity_bytes)
+
+    def take_carried(self) -> list[CarriedCollective]:
+        """Return the collectives carried since the last call of this method, and clear the list."""
+        carried, self._carried = self._carried, []
+        return carried
+
+    def _wait_until(self, condition: Callable[[], object], failure: str) -> None:
+        """Sleep until the condition holds; raise a TimeoutError that begins with ``failure`` after the timeout."""
+        end_s = time.monotonic() + self._timeout_s
+        while not condition():
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{failure} within {self._timeout_s:g} s")
+            time.sleep(POLL_S)
+
+    def barrier(self) -> None:
+        """Wait until all processes have called this method as often as this process."""
+        self._barrier += 1
+        self._barriers[self.rank] = self._barrier
+        self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not come")
+
+    def _exchange(self, x: Tensor) -> list[Tensor]:
+        """Return the tensors ``x`` of all processes, of one size and type, valid until the exchange after the next."""
+        nbytes = x.numel() * x.element_size()
+        if nbytes > self._capacity_bytes:
+            raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")
+        buffers = self._buffers[self._barrier % 2, :, :nbytes]
+        buffers[self.rank].copy_(x.reshape(-1).view(torch.uint8))
+        self.barrier()
+        return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
+
+    def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
+        """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds."""
+        call = CarriedCollective(collective, x.numel() * x.element_size())
+        self._carried.append(call)
+        start_ns = time.perf_counter_ns()
+        read(self._exchange(x))
+        time.sleep(self._idle_s(call))
+        self.stood_in_ns += time.perf_counter_ns() - start_ns
+        return lambda: None
+
+    @override
+    def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
+        # Tensors are added in the order of ranks.
+
+        def read(tensors: list[Tensor]) -> None:
+            x.copy_(tensors[0])
+            for other in tensors[1:]:
+                torch.maximum(x, other, out=x) if maximum else x.add_(other)
+
+        return self._carry("all_reduce", x, read)
+
+    @override
+    def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
+
+        def read(tensors: list[Tensor]) -> None:
+            for block, other in zip(received.view(self.processes, -1), tensors, strict=True):
+                block.copy_(other.view(self.processes, -1)[self.rank])
+
+        return self._carry("all_to_all", sent, read)
+
+    @override
+    def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
+
+        def read(tensors: list[Tensor]) -> None:
+            for part, other in zip(gathered.view(self.processes, -1), tensors, strict=True):
+                part.copy_(other.view(-1))
+
+        return self._carry("all_gather", sent, read)
+
+    @override
+    def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
+        self._carry(
+            "gather", sent, lambda tensors: [part.copy_(tensor) for part, tensor in zip(parts, tensors, strict=False)]
+        )
+
+    @override
+    def broadcast(self, x: Tensor, root: int) -> None:
+        self._carry("broadcast", x, lambda tensors: x.copy_(tensors[root]))
+
+    @override
+    def send(self, x: Tensor, source: int, target: int) -> None:
+        self._carry("send", x, lambda tensors: x.copy_(tensors[source]) if self.rank == target else None)

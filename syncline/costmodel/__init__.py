@@ -16,9 +16,9 @@ from syncline.costmodel.collectives.cost import (
     rounds_and_block,
     wire_bytes,
 )
-from syncline.costmodel.collectives.gloo.times import gloo_message_s, gloo_s
+from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s
 from syncline.costmodel.collectives.hierarchical import inner_sizes, level_sizes, node_size
-from syncline.costmodel.collectives.nccl.sockets import nccl_sockets_s
+from syncline.costmodel.collectives.nccl import nccl_sockets_s
 from syncline.costmodel.collectives.policies import POLICIES, chosen_algorithm
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
@@ -31,11 +31,9 @@ from syncline.costmodel.collectives.table import (
     SERVERS,
     algorithms_on,
 )
-from syncline.costmodel.compute.batch_times import BatchTimes
-from syncline.costmodel.compute.hardware import HARDWARE, Hardware, compute_s
-from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.hardware import HARDWARE, BatchTimes, Hardware, compute_s
+from syncline.costmodel.compute.model_shape import Model, ModelShape, ModuleShape
 from syncline.costmodel.compute.models import MODELS
-from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.costmodel.compute.tensors import (
     TensorShape,
     dion_rank,
@@ -44,21 +42,24 @@ from syncline.costmodel.compute.tensors import (
     matrix_sides,
     model_fragments,
 )
-from syncline.costmodel.layouts.activations import Activations, activation_bytes
-from syncline.costmodel.layouts.memory import Memory, Precision, call_bytes, largest_call_bytes, model_memory, update_s
-from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
+from syncline.costmodel.layouts.memory import (
+    Activations,
+    Memory,
+    Precision,
+    activation_bytes,
+    call_bytes,
+    largest_call_bytes,
+    model_memory,
+    update_s,
+)
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.hivemind_costs import HivemindCosts
-from syncline.costmodel.network.level import Level
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.link import Link, Network, Topology, topology
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.presets import NETWORKS
-from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.software_costs import GLOO, GlooCosts, HivemindCosts, NcclCosts
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.network.topology import Network, Topology, topology
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import (
     Exchange,

@@ -1,22 +1,43 @@
-"""Data parallelism: the gradient is averaged in every step."""
+"""Data parallelism: the gradient is averaged in every step.
+
+PowerSGD: gradients of matrices travel as low-rank factors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import (
+    Iterable,
+    Sequence,
+)
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import Exchange
-from syncline.methods.compressible import CompressibleBase
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+)
+from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.asynchronous import AsynchronousSpec
-from syncline.methods.parts.method_spec import Presets, Tensors, tensors_of
-from syncline.methods.parts.remedies import RemedyField
-from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
+from syncline.methods.dion import FACTORS_FORMULA
+from syncline.methods.parts.asynchronous import AsynchronousSpec, RemedyField
+from syncline.methods.parts.compressors import CompressibleBase
+from syncline.methods.parts.method_spec import (
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.parts.rules import (
+    AdamRule,
+    RuleSpec,
+    SGDMRule,
+    rule_name,
+)
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -136,3 +157,106 @@ class DDPSpec(DataParallelBase):
 
 
 DDP = constructor(DDPSpec)
+
+
+@register
+class PowerSGDSpec(MethodBase):
+    """PowerSGD: gradients of matrices as low-rank factors, with error feedback.
+
+    Args:
+        rule: the update rule, applied to the averaged low-rank gradient.
+        rank: rank of the factors.
+        warm_start: whether the right factor continues from the last step; otherwise it is random in each step.
+        error_feedback: whether each worker adds what the factors leave out to the next gradient.
+        warmup_steps: number of first steps in which full gradients are averaged.
+        compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix (for
+            limit cases).
+    """
+
+    family: ClassVar[str] = "low rank"
+    source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
+
+    presets: ClassVar[Presets] = {
+        "powersgd": {"lr": 0.05},
+    }
+
+    kind: Literal["powersgd"] = "powersgd"
+    rule: RuleSpec = SGDMRule()
+    rank: int = Field(default=2, ge=1)
+    warm_start: bool = True
+    error_feedback: bool = True
+    warmup_steps: int = Field(default=0, ge=0)
+    compress_all_matrices: bool = False
+
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        return True
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of a training.
+
+        In the warm-up workers exchange all gradients. Then they exchange the gradients that are not compressed, and for
+        each other gradient its two factors P and R.
+        """
+        tensors, warmup_steps = tensors_of(model), self.warmup_steps
+        compressed = [t for t in tensors if self._rank_of(t)]
+        sent = [
+            ("gradient", elements(tensors) - elements(compressed)),
+            ("P", sum(t.sides[0] * self._rank_of(t) for t in compressed)),
+            ("R", sum(t.sides[1] * self._rank_of(t) for t in compressed)),
+        ]
+        warmup = (
+            [self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps)] if warmup_steps else []
+        )
+        return [*warmup, *(self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in sent if n)]
+
+    def _rank_of(self, tensor: TensorShape) -> int:
+        """Return the rank of a tensor's factors; 0 if its gradient is not compressed."""
+        if len(tensor.shape) < 2:
+            return 0
+        rank = min(self.rank, *tensor.sides)
+        return rank if self.compress_all_matrices or tensor.is_worth_factors(rank) else 0
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        return FACTORS_FORMULA.format(self._bytes(1))
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Return the number of elements of the rule's states, and of compressed matrices' errors and right factors."""
+        tensors = tensors_of(model)
+        low = [t for t in tensors if self._rank_of(t)]
+        return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the rule, and of the factors of each compressed matrix and their product."""
+        work = super()._update_work(tensors)
+        for tensor in tensors:
+            if rank := self._rank_of(tensor):
+                work += low_rank_work(*tensor.sides, rank, 3)
+        return work
+
+    @override
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """Return the number of elements of compressed matrices, whose error is kept even without error feedback."""
+        return elements([t for t in tensors_of(model) if self._rank_of(t)])
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        reducer = optim.FactorMean(
+            self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
+        )
+        return optim.Method(
+            params,
+            self.lr,
+            self.rule.build(),
+            optim.EveryStep(),
+            reducer=reducer,
+            **self.common_options(comm, worker_axis),
+        )
+
+
+PowerSGD = constructor(PowerSGDSpec)

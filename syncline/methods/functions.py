@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from syncline.methods.makers import function_of, kinds
+from syncline.methods.constructor import function_of, kinds
 from syncline.methods.parts.method_spec import MethodBase
 
 

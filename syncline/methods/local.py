@@ -1,19 +1,48 @@
-"""Local methods: workers step alone, and average everything every so many steps."""
+"""Local methods: workers step alone, and average everything every so many steps.
+
+DiLoCo: long periods of local steps, joined by an outer Nesterov step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+)
 
+from pydantic import model_validator
 from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.fields import Period
-from syncline.methods.compressible import CompressibleBase
+from syncline.fields import (
+    Period,
+    Positive,
+    Rate,
+    refusal,
+)
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.method_spec import Presets, Tensors, tensors_of
-from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, rule_name, state_names
+from syncline.methods.parts.asynchronous import AsynchronousSpec
+from syncline.methods.parts.compressors import CompressibleBase
+from syncline.methods.parts.method_spec import (
+    Presets,
+    Tensors,
+    elements,
+    tensors_of,
+)
+from syncline.methods.parts.rules import (
+    AdamRule,
+    RuleSpec,
+    TorchRuleSpec,
+    averaged_of,
+    rule_name,
+    state_names,
+)
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -92,3 +121,103 @@ class LocalSpec(CompressibleBase):
 
 
 Local = constructor(LocalSpec)
+
+
+@register
+class DiLoCoSpec(CompressibleBase):
+    """DiLoCo: periods of local steps, joined by an outer Nesterov step.
+
+    The pseudo-gradient of a period is start minus end, averaged over the workers. What travels: one all-reduce of
+    ``4 N`` bytes every K steps. With ``outer_lr = 1, outer_momentum = 0`` it is parameter averaging.
+
+    Args:
+        period: H, number of inner steps from one outer step to the next.
+        outer_lr: outer learning rate.
+        outer_momentum: coefficient of the outer Nesterov momentum.
+        in_backward: whether each layer's pseudo-gradient is sent as soon as the layer's last inner step is done, during
+            the backward pass of the layers below, as DiLoCo's authors simulate it (arthurdouillard.com/diloco: "the
+            reduction of gradients or outer gradients is overlapped over the backward pass computation"). By default,
+            it is sent after the step.
+        asynchronous: settings of a server that replaces the all-reduce; by default, all workers average together.
+
+    Source: Douillard et al. (2023).
+    """
+
+    family: ClassVar[str] = "local"
+    source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
+    means_alone: ClassVar[bool] = True
+    averages_states: ClassVar[bool] = True
+
+    presets: ClassVar[Presets] = {
+        "diloco": {"lr": 0.003},
+        "diloco-l1": {"compressor": "lp", "lr": 0.003},
+        "diloco-top-k": {"compressor": "top-k", "lr": 0.003},
+    }
+
+    kind: Literal["diloco"] = "diloco"
+    rule: RuleSpec = AdamRule()
+    period: Period = 32
+    outer_lr: Positive = 0.7
+    outer_momentum: Rate = 0.9
+    in_backward: bool = False
+    asynchronous: AsynchronousSpec | None = None
+
+    @model_validator(mode="after")
+    def _steps_by_layer(self) -> DiLoCoSpec:
+        expected = "none with in_backward: every layer steps before the gradients below it are there"
+        if self.in_backward and self.clip_norm is not None:
+            raise refusal("clip_norm", self.clip_norm, expected)
+        if self.in_backward and self.compressor is not None:
+            raise refusal("compressor", self.compressor.kind, "none with in_backward, which sends tensors as they are")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_late(self) -> Self:
+        if self.asynchronous is not None:
+            self.asynchronous.check(self)
+            names, _ = averaged_of(self.rule, [])
+            if names:
+                expected = "none beside asynchronous, whose workers send pseudo-gradients alone"
+                raise refusal("rule.average_states", names, expected)
+        return self
+
+    @property
+    @override
+    def name(self) -> str:
+        prefix = "" if self.asynchronous is None else "async-"
+        base = "diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}"
+        return self.label or f"{prefix}{base}{self._suffix}"
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return one pseudo-gradient per period, and the states that are averaged with it."""
+        tensors = tensors_of(model)
+        names, states = averaged_of(self.rule, tensors)
+        sent = self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
+        return [replace(exchange, in_backward=True) for exchange in sent] if self.in_backward else sent
+
+    @override
+    def _sent_periods(self) -> Iterable[int]:
+        return [self.period]
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Return the number of elements of the rule's states, the period's start, the outer momentum, and errors."""
+        tensors = tensors_of(model)
+        count = self.rule.state_elements(tensors) + 2 * elements(tensors)
+        return count + self._kept_errors(tensors, reference=False)
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        from syncline.comm import Details
+
+        outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
+        options = self._averaging() | self.common_options(comm, worker_axis)
+        if self.in_backward:
+            options["averages"] = Details(in_backward=True)
+        names, _ = averaged_of(self.rule, [])
+        sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
+        return optim.Method(params, self.lr, self.rule.build(), sync, outer_optimizer=outer, **options)
+
+
+DiLoCo = constructor(DiLoCoSpec)

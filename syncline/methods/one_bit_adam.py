@@ -1,4 +1,7 @@
-"""1-bit Adam: Adam for a while, then momentum in a frozen scaling, averaged by signs."""
+"""1-bit Adam: Adam for a while, then momentum in a frozen scaling, averaged by signs.
+
+0/1 Adam: signs of accumulated momenta, averaged seldom, in a scaling refreshed ever more seldom.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,19 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange
+from syncline.costmodel.traffic.exchanges import refresh_intervals
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
 from syncline.methods.constructor import constructor
-from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of
+from syncline.methods.parts.method_spec import (
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    per_step_formula,
+    tensors_of,
+)
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -126,3 +138,130 @@ OneBitAdam = constructor(OneBitAdamSpec)
 def signs_formula(workers: int) -> str:
     """Return the bytes that a worker sends: a chunk to each owner, then its own chunk, as packed signs and a scale."""
     return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"
+
+
+@register
+class ZeroOneAdamSpec(OneBitBase):
+    """0/1 Adam: local steps in a scaling refreshed ever more seldom, averaged by signs ever more seldom.
+
+        m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
+
+    When workers average, ``s`` is the sum of the learning rates since the last average, and ``a`` are the parameters
+    after the last average:
+
+        m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
+
+    When the second moment is refreshed: ``v <- beta2 v + (1 - beta2) (mean g)^2``, in full precision.
+
+    Error feedback acts on ``u / s`` instead of ``u``, so that a change of the learning rate or of the interval does not
+    magnify the errors; if both are constant, there is no difference. Momentum and second moment include the step's
+    gradient when x moves, as in the public code. Bias correction divides each learning rate by ``1 - beta1^(t+1)`` and
+    v by ``1 - beta2^refreshes``. Weight decay shrinks x, a, u and s alike, so that averaging stays exact. Where v is 0
+    nothing moves, as for ``OneBitAdam``.
+
+    Args:
+        freeze_step: step from which the second moment is constant and the intervals between averages grow.
+        kappa: number of refreshes of the second moment after which the number of steps between refreshes doubles.
+        double_every: number of steps after which the number of steps between averages doubles.
+        max_interval: H, the largest number of steps between averages.
+        variant: ``paper``, signs are averaged in every step until ``freeze_step``. ``merged``, a step that averages
+            gradients for the second moment uses them for the momentum too, and sends no signs. ``code``, the form of
+            DeepSpeed. Until ``freeze_step`` (DeepSpeed's ``var_freeze_step + 1``), momenta use the same gradient on all
+            workers: the mean gradient in steps that refresh the second moment (see ``refresh_intervals``), otherwise
+            the ``OneBitMean`` of gradients. Step 0 does not move the parameters. At ``freeze_step`` all errors are set
+            to 0; from then on, the averaged tensor is each worker's change of the parameters since the last average,
+            with weight decay, times ``sqrt(v) + eps``. This form has no bias correction.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        bias_correction: whether learning rate and second moment are corrected as above; the paper has no correction.
+        scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
+
+    Source: Lu et al. (2023), Algorithm 1 and section 5.
+    """
+
+    source: ClassVar[str] = "0/1 Adam (Lu et al., 2023)"
+
+    presets: ClassVar[Presets] = {
+        "zero-one-adam": {"lr": 0.003, "eps": 0.001},
+    }
+
+    kind: Literal["zero-one-adam"] = "zero-one-adam"
+    freeze_step: Period = 100
+    kappa: Period = 16
+    double_every: Period = 50
+    max_interval: Period = 16
+    variant: Literal["paper", "merged", "code"] = "merged"
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of gradients and of signs.
+
+        Gradients travel at growing intervals until the freeze. Signs travel in all other steps until the freeze, then
+        at growing intervals.
+        """
+        if self.variant == "code":
+            return self._exchanges_of_code(model, workers)
+        out, signs = [], []
+        for doublings, begin, end in self._doublings():
+            period, phase = 2**doublings, {"start": begin, "stop": end}
+            out.append(self._gradient(model, period, offset=begin + 1, **phase))
+            # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
+            halves = range(1, doublings + 1) if self.variant == "merged" else ()
+            signs += [
+                e for k in halves for e in self._signs(model, workers, 2**k, offset=begin + 1 + 2 ** (k - 1), **phase)
+            ]
+        if self.variant == "paper":
+            signs = self._signs(model, workers, stop=self.freeze_step)
+        for period, begin, stop in self._intervals():
+            signs += self._signs(model, workers, period, start=begin, stop=stop)
+        return [*out, *signs]
+
+    def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of the form ``code``: gradients at step 0 and at refreshes, signs in all other steps."""
+        out = [self._gradient(model, stop=1)]
+        for interval, begin, end in refresh_intervals(self.kappa):
+            if begin >= self.freeze_step:
+                break
+            phase = {"start": begin, "stop": min(end, self.freeze_step)}
+            out.append(self._gradient(model, interval, **phase))
+            for k in range(1, interval.bit_length()):  # odd multiples of 1, 2, ..., half the interval
+                out += self._signs(model, workers, 2**k, offset=2 ** (k - 1), **phase)
+        for period, start, stop in self._intervals():
+            out += self._signs(model, workers, period, start=start, stop=stop)
+        return out
+
+    def _doublings(self) -> Iterable[tuple[int, int, int]]:
+        """Yield each number i of doublings until the freeze, its first step ``kappa (2^i - 1)``, and its end."""
+        i = 0
+        while (begin := self.kappa * (2**i - 1)) < self.freeze_step:
+            yield i, begin, min(self.kappa * (2 ** (i + 1) - 1), self.freeze_step)
+            i += 1
+
+    def _intervals(self) -> Iterable[tuple[int, int, int | None]]:
+        """Yield each number of steps between averages after the freeze, its first step, and the step after its last."""
+        i = 0
+        while 2**i < self.max_interval:
+            begin = self.freeze_step + i * self.double_every
+            yield 2**i, begin, begin + self.double_every
+            i += 1
+        yield self.max_interval, self.freeze_step + i * self.double_every, None
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """Return the traffic in the longest interval."""
+        return per_step_formula(signs_formula(workers), self.max_interval)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Return 1-bit Adam's number of kept elements, plus those of a and u; the form ``code`` does not keep u."""
+        return (4 if self.variant == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.variant)
+        schedule = optim.CodeSchedule(*knobs) if self.variant == "code" else optim.ZeroOneSchedule(*knobs)
+        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
+
+
+ZeroOneAdam = constructor(ZeroOneAdamSpec)

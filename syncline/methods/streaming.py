@@ -14,6 +14,7 @@ from syncline.costmodel.traffic.packing import SCALE_BYTES, e3m0_bytes
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
+from syncline.methods.parts.diloco import StreamSpec
 from syncline.methods.parts.method_spec import (
     FP32_BYTES,
     MethodBase,
@@ -24,7 +25,6 @@ from syncline.methods.parts.method_spec import (
     wire_name,
 )
 from syncline.methods.parts.rules import AdamRule, RuleSpec
-from syncline.methods.parts.stream import StreamSpec
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

@@ -1,18 +1,51 @@
-"""The base of methods that move by a vote, which combines the workers' directions."""
+"""The base of methods that move by a vote, which combines the workers' directions.
+
+signSGD with majority vote, and Signum.
+
+Lion Cub and Distributed Lion: workers vote on Lion's update vectors.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+)
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange
+from syncline.costmodel.compute.tensors import chosen_layers
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
-from syncline.fields import refusal
-from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase
+from syncline.fields import (
+    Period,
+    Rate,
+    refusal,
+)
+from syncline.methods.constructor import constructor
+from syncline.methods.parts.method_spec import (
+    BYTES_PER_ELEMENT,
+    FP32_BYTES,
+    MethodBase,
+    Presets,
+    Tensors,
+    elements,
+    per_step_formula,
+    tensors_of,
+)
+from syncline.methods.registry import register
+
+if TYPE_CHECKING:
+    from syncline.comm import Communicator
+
 
 Bits = Annotated[int, Field(ge=1, le=31)]
 
@@ -127,3 +160,162 @@ class VotingBase(MethodBase):
         if self.vote == "server-efficient":
             return optim.ServerVote("efficient", ties)
         return optim.OneBitVote(ties) if self.vote == "one-bit" else optim.DirectVote(ties, self.bits)
+
+
+@register
+class SignSGDSpec(VotingBase):
+    """signSGD with majority vote; with ``momentum`` it is Signum, whose momenta stay local.
+
+        u_m <- beta u_m + (1 - beta) g_m;   x <- x - lr vote(u_1, ..., u_P)
+
+    Signum is Lion Cub with ``beta1 = beta2``. With one worker and no momentum it is sign descent.
+
+    Args:
+        vote: the exchange that implements the vote, see `VotingBase`.
+        momentum: beta, decay rate of each worker's momentum; with 0 workers vote on gradients and keep no state.
+
+    Source: Bernstein et al., "signSGD with Majority Vote" (2019).
+    """
+
+    source: ClassVar[str] = "signSGD (Bernstein et al., 2019)"
+
+    presets: ClassVar[Presets] = {
+        "sign-sgd": {"lr": 0.0005},
+    }
+
+    kind: Literal["sign-sgd"] = "sign-sgd"
+    vote: Literal["one-bit", "direct", "server-naive", "server-efficient", "quantised"] = "one-bit"
+    momentum: Rate = 0.0
+
+    @model_validator(mode="after")
+    def _nothing_to_round(self) -> SignSGDSpec:
+        if self.wire not in (None, "dense"):
+            raise refusal("wire", self.wire, "'dense', as votes have formats of their own")
+        if self.clip_norm is not None and not self.momentum:
+            raise refusal("clip_norm", self.clip_norm, "none without momentum: a vote does not see the gradient's size")
+        return self
+
+    @property
+    @override
+    def name(self) -> str:
+        default = "signum" if self.momentum else "sign-sgd"
+        return self.label or (default if self.vote == "one-bit" else f"{default}-{self.vote}")
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of the vote."""
+        return self.vote_exchanges(elements(tensors_of(model)), workers)
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """Return the bytes of the vote, without the unused fields of the last word."""
+        return self.vote_formula(workers)
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Return the number of elements of the momentum; 0 without momentum."""
+        return elements(tensors_of(model)) if self.momentum else 0
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
+        return optim.Method(
+            params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis)
+        )
+
+
+SignSGD = constructor(SignSGDSpec)
+
+
+@register
+class LionCubSpec(VotingBase):
+    """Lion whose workers vote; the momenta of ``momentum_layers`` are averaged every ``momentum_period`` steps.
+
+        c_m = beta1 m_m + (1 - beta1) g_m;   m_m <- beta2 m_m + (1 - beta2) g_m;   x <- x - lr vote(c_1, ..., c_P)
+
+    Parameters stay equal on all workers, momenta do not, unless they are averaged every ``momentum_period`` steps. With
+    one worker it is Lion, up to what the vote makes of zeros.
+
+    Args:
+        beta1: weight of the momentum in the update vector c; the gradient has weight ``1 - beta1``.
+        beta2: decay rate of the momentum.
+        momentum_period: K, number of steps between averages of the momenta.
+        momentum_layers: layers whose momenta are averaged: ``all``, ``none``, ``first-and-last``, or patterns of
+            parameter names (``embedding*``). The layer of a parameter is its name up to the last dot.
+
+    Source: Lion Cub, Algorithm 1 and section 5.
+    """
+
+    source: ClassVar[str] = "Lion Cub, Algorithm 1"
+
+    presets: ClassVar[Presets] = {
+        "distributed-lion": {"vote": "server-efficient", "lr": 0.0005},
+        "distributed-lion-naive": {"vote": "server-naive", "lr": 0.0005},
+        "lion-cub": {"lr": 0.0005},
+        "lion-cub-linf": {"p": "inf", "lr": 0.0005},
+        "lion-cub-4bit": {"label": "lion-cub-4bit", "vote": "direct", "bits": 4, "lr": 0.0005},
+        "lion-cub-1bit": {"vote": "one-bit", "lr": 0.0005},
+    }
+
+    kind: Literal["lion-cub"] = "lion-cub"
+    beta1: Rate = 0.9
+    beta2: Rate = 0.99
+    momentum_layers: Literal["all", "none", "first-and-last"] | tuple[str, ...] = "none"
+    momentum_period: Period = 10
+
+    @model_validator(mode="after")
+    def _wire_is_of_the_momenta(self) -> LionCubSpec:
+        if self.wire not in (None, "dense") and self.momentum_layers == "none":
+            raise refusal("wire", self.wire, "'dense', as no momenta are averaged and votes have formats of their own")
+        return self
+
+    @property
+    @override
+    def name(self) -> str:
+        if self.vote.startswith("server"):
+            default = "distributed-lion" + ("-naive" if self.vote == "server-naive" else "")
+        elif self.vote == "quantised":
+            p = 1.0 if self.p is None else float(self.p)
+            bits = "" if self.width == 8 else f"-{self.width}bit"
+            default = "lion-cub" + bits + ("" if p == 1 else f"-l{p:g}") + ("-stochastic" if self.stochastic else "")
+        else:
+            default = "lion-cub-1bit" if self.vote == "one-bit" else "lion-cub-direct"
+        return self.label or default
+
+    @override
+    def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the vote, then the momenta that are due."""
+        tensors = tensors_of(model)
+        chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
+        momenta = elements([tensor for tensor, is_chosen in zip(tensors, chosen, strict=True) if is_chosen])
+        averaged = [self._plain(momenta, self.momentum_period, "momentum_1", joins=False)] if momenta else []
+        return self.vote_exchanges(elements(tensors), workers) + averaged
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """Return the bytes of the vote and of the averaged momenta, without the unused fields of the last word."""
+        if self.momentum_layers == "none":
+            return self.vote_formula(workers)
+        whose = "N" if self.momentum_layers == "all" else "Σ chosen"
+        averaged = per_step_formula(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
+        return f"{self.vote_formula(workers)} + {averaged}"
+
+    @override
+    def kept_elements(self, model: Tensors, workers: int) -> int:
+        """Return the number of elements of the momentum."""
+        return elements(tensors_of(model))
+
+    @override
+    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        return optim.LionCubMethod(
+            params,
+            self.lr,
+            optim.LionRule(self.beta1, self.beta2, signed=False),
+            vote=self.build_vote(),
+            momentum_period=self.momentum_period,
+            momentum_layers=self.momentum_layers,
+            **self.common_options(comm, worker_axis),
+        )
+
+
+LionCub = constructor(LionCubSpec)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from syncline.kernels import compiled
+from syncline.acceleration import compiled
 
 _GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-"""SplitMix64's, see `syncline.optim.noise`."""
+"""SplitMix64's, see `syncline.optim.quantisers`."""
 
 _MAGNITUDE, _INFINITY = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
 """The bits of a float32 without its sign, which are ordered as its magnitude is, and infinity's, which none passes that

@@ -26,14 +26,12 @@ from syncline.comm import (
     flat,
     for_all,
 )
-from syncline.comm.bits import pack, unpack
+from syncline.comm.packed import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
 from syncline.errors import SpecError
-from syncline.optim.chunks import Basis
-from syncline.optim.coefficients import Coefficients
+from syncline.optim.demo import Basis, Coefficients
 from syncline.optim.largest import largest
-from syncline.optim.levels import drawn, mean_of
-from syncline.optim.quantisers import most_levels, power_means
+from syncline.optim.quantisers import drawn, mean_of, most_levels, power_means
 
 PAIRS = SparsePairs(32, "fp32")
 """8 bytes per entry, of tensors of up to 2^32."""

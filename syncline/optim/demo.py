@@ -1,23 +1,213 @@
-"""DeMo: each worker sends the largest coefficients of its momentum's blocks, and forgets what it sent."""
+"""DeMo: each worker sends the largest coefficients of its momentum's blocks, and forgets what it sent.
+
+Blocks of a tensor in an orthonormal basis: what DeMo looks at when it decides what to send.
+
+Each dimension is cut into equal chunks, and each block is multiplied by an orthonormal matrix along each dimension:
+a batched matrix product, so that all blocks of all workers are transformed at once.
+
+DeMo's selection of a tensor's coefficients: the largest of its blocks in an orthonormal basis.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import (
+    Any,
+    Literal,
+)
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, Details, SparsePairs, WireFormat, encoded_from, first_rows, for_all
+from syncline.comm import (
+    Communicator,
+    Details,
+    SparsePairs,
+    WireFormat,
+    encoded_from,
+    first_rows,
+    for_all,
+)
+from syncline.costmodel import largest_divisor
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row, UpdateRule
-from syncline.optim.chunks import Basis
-from syncline.optim.coefficients import Coefficients, MeanOver
+from syncline.optim.largest import largest
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule
 from syncline.optim.scalings import Unscaled, check_unit
+from syncline.seeds import seed64
+
+Basis = Literal["dct", "random", "identity"]
+
+
+@lru_cache(maxsize=4096)
+def chunk_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
+    """Return the block that each dimension's largest divisor gives; a scalar is a block of one."""
+    return tuple(largest_divisor(length, at_most) for length in shape) or (1,)
+
+
+def to_blocks(x: Tensor, blocks: tuple[int, ...]) -> Tensor:
+    """Map ``(R, *s)`` to ``(R, number of blocks, *blocks)``."""
+    rows = x.shape[0]
+    lengths = tuple(x.shape[1:]) or (1,)
+    split = [part for length, size in zip(lengths, blocks, strict=True) for part in (length // size, size)]
+    order = [0, *range(1, len(split) + 1, 2), *range(2, len(split) + 1, 2)]
+    return x.reshape(rows, *split).permute(order).reshape(rows, -1, *blocks)
+
+
+def from_blocks(blocks: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the inverse of ``to_blocks``: ``(R, n, *blocks)`` to ``(R, *shape)``."""
+    sizes = blocks.shape[2:]
+    counts = [length // size for length, size in zip(shape or (1,), sizes, strict=True)]
+    d = len(sizes)
+    x = blocks.reshape(blocks.shape[0], *counts, *sizes)
+    order = [0] + [axis for i in range(d) for axis in (1 + i, 1 + d + i)]
+    return x.permute(order).reshape(blocks.shape[0], *shape)
+
+
+@lru_cache(maxsize=64)
+def dct_matrix(n: int) -> Tensor:
+    """Return the orthonormal DCT-II in fp64: ``C_kj = sqrt(2/n) cos(pi (j + 1/2) k / n)``, row 0 over sqrt 2."""
+    k, j = torch.arange(n, dtype=torch.float64).unsqueeze(1), torch.arange(n, dtype=torch.float64)
+    c = math.sqrt(2 / n) * torch.cos(math.pi * (j + 0.5) * k / n)
+    c[0] /= math.sqrt(2)
+    return c
+
+
+@lru_cache(maxsize=64)
+def dct_matrix_on(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return ``dct_matrix`` in this dtype, cached on this device, because a copy to a GPU would block."""
+    return dct_matrix(n).to(device, dtype)
+
+
+def random_matrix(n: int, step: int) -> Tensor:
+    """Return a random orthonormal matrix in double precision, new in each step and the same on all workers."""
+    source = torch.Generator().manual_seed(seed64(0, "random basis", n, step))
+    q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=source))
+    return q * torch.sign(r.diagonal())
+
+
+def transform(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
+    """Return ``(R, n, *b)`` multiplied by one matrix ``(b_i, b_i)`` per dimension; None leaves a dimension as it is."""
+    for axis, matrix in enumerate(matrices, start=2):
+        if matrix is not None:
+            blocks = _along(blocks, matrix, axis)
+    return blocks
+
+
+def _along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
+    """Multiply by a matrix along one axis; for the last two axes, as a product per block without a transposition."""
+    last = blocks.dim() - 1
+    if last == 2:
+        return blocks @ matrix.mT
+    if axis < last - 1:
+        return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
+    stacked = blocks.flatten(0, -3)
+    same = matrix.expand(len(stacked), *matrix.shape)
+    return (torch.bmm(stacked, same.mT) if axis == last else torch.bmm(same, stacked)).view(blocks.shape)
+
+
+MeanOver = Literal["senders", "all"]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The k coefficients of largest magnitude of each block, ``c = top-k(T(x))``, and what they stand for, ``T^-1(c)``.
+
+    Args:
+        k: number of coefficients that are sent per block; a block with fewer entries sends all.
+        chunk: largest length of a block along a dimension. The length is the dimension's largest divisor up to this.
+        basis: ``dct``; ``random``, an orthonormal basis that is new in each step and equal on all workers; or
+            ``identity``.
+        pairs: encoding of the pairs of index and value.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: DeMo, section 2.1.
+    """
+
+    k: int
+    chunk: int
+    basis: Basis
+    pairs: SparsePairs
+
+    def __post_init__(self) -> None:
+        for name in ("k", "chunk"):
+            if getattr(self, name) < 1:
+                raise SpecError(name, getattr(self, name), "an integer >= 1")
+        if self.basis not in ("dct", "random", "identity"):
+            raise SpecError("basis", self.basis, "'dct', 'random' or 'identity'")
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Return the bytes that one worker sends of a tensor of this shape."""
+        block = math.prod(chunk_shape(shape, self.chunk))
+        count = math.prod(shape) // block
+        return self.pairs.nbytes(count * min(self.k, block), block)
+
+    def _matrices(self, like: Tensor, t: int, *, inverse: bool) -> list[Tensor | None]:
+        """Return an orthonormal matrix per dimension, with dtype and device of ``like``; an inverse is a transpose."""
+        out: list[Tensor | None] = []
+        for size in chunk_shape(tuple(like.shape[1:]), self.chunk):
+            if self.basis == "identity" or like.is_meta or size == 1:
+                out.append(None)
+                continue
+            if self.basis == "dct":
+                matrix = dct_matrix_on(size, like.dtype, like.device)
+            else:
+                matrix = random_matrix(size, t).to(like)
+            out.append(matrix.mT if inverse else matrix)
+        return out
+
+    def extract(self, x: Tensor, t: int) -> tuple[Tensor, Callable[[], Tensor]]:
+        """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that decodes them once."""
+        shape = tuple(x.shape[1:])
+        sizes = chunk_shape(shape, self.chunk)
+        flat = transform(to_blocks(x, sizes), self._matrices(x, t, inverse=False)).flatten(2)
+        if flat.data_ptr() == x.data_ptr():
+            flat = flat.clone()  # one block in the identity basis is x itself, which is written over below
+        block = flat.shape[-1]
+        index = largest(flat, min(self.k, block))  # in order, so that equal sets are equal bytes
+        value = flat.gather(-1, index)
+
+        def arrived() -> Tensor:
+            # What the others will decode, rounding included.
+            # In the identity's basis the coefficients may be x itself, which has to stay.
+            empty = torch.zeros_like(flat) if self.basis == "identity" else flat.zero_()
+            coefficients = empty.scatter_(-1, index, self.pairs.rounded(value))
+            return from_blocks(transform(coefficients.unflatten(-1, sizes), self._matrices(x, t, inverse=True)), shape)
+
+        return self.pairs.encode(index.flatten(1), value.flatten(1), block), arrived
+
+    def assemble(self, encoded: Tensor, like: Tensor, t: int, average: MeanOver) -> Tensor:
+        """Return the mean ``(S, *s)`` of what all workers sent, ``(S, M, b)``.
+
+        Args:
+            encoded: bytes from ``extract``, of all workers.
+            like: a tensor with the shape ``(R, *s)``, dtype and device of the result.
+            t: number of the step, which determines the random basis.
+            average: whether a coefficient is averaged over the workers that sent it, or over all workers.
+        """
+        shape = tuple(like.shape[1:])
+        sizes = chunk_shape(shape, self.chunk)
+        block = math.prod(sizes)
+        count, k = math.prod(shape) // block, min(self.k, block)
+        replicas, workers = encoded.shape[:2]
+        index, value = self.pairs.decode(encoded, count * k, block, like.dtype)
+        # (S, M, count * k) -> (S, count, M * k): all that arrived for a block side by side.
+        index, value = (x.view(replicas, workers, count, k).transpose(1, 2).flatten(2) for x in (index, value))
+        total = value.new_zeros(replicas, count, block).scatter_add_(-1, index, value)
+        if average == "senders":
+            senders = torch.zeros_like(total).scatter_add_(-1, index, torch.ones_like(value))
+            total.div_(senders.clamp_(min=1))
+        else:
+            total.div_(workers)
+        return from_blocks(transform(total.unflatten(-1, sizes), self._matrices(like, t, inverse=True)), shape)
+
 
 DEMO_MOMENTUM = "demo_momentum"
 

@@ -16,10 +16,16 @@ from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, Row, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedMean
-from syncline.optim.low_rank import kept_where_zero, no_average, power_iteration
-from syncline.optim.matrices import MatrixSplit, as_matrix, shape_scale
+from syncline.optim.matrices import (
+    MatrixSplit,
+    as_matrix,
+    kept_where_zero,
+    no_average,
+    power_iteration,
+    shape_scale,
+    unit_columns,
+)
 from syncline.optim.method import Method
-from syncline.optim.orthogonal import unit_columns
 from syncline.optim.scalings import check_unit
 from syncline.optim.sync import EveryStep
 from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger, trigger_trace

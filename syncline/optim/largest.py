@@ -1,4 +1,7 @@
-"""The largest entries of many vectors."""
+"""The largest entries of many vectors.
+
+Choice of compiled loops over single numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from syncline.optim.loops import compiled_loops
+from syncline.acceleration import Kernels
+
+KERNELS = Kernels("syncline.optim.compiled", break_even_units=2**25)
+"""Work counts in numbers, for each of which tensor operations take some nanoseconds."""
+
+
+def compiled_loops(x: Tensor) -> ModuleType | None:
+    """Return the compiled loops, for a tensor that they can walk; None if tensor operations are to do it."""
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not x.numel():
+        return None
+    return KERNELS.for_work(x.numel())
+
 
 FEWEST = 512
 """Entries from which on a bound pays."""

@@ -12,11 +12,9 @@ from typing_extensions import override
 from syncline.costmodel import dion_rank, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.bases import exact_basis
 from syncline.optim.dion import random_columns
-from syncline.optim.low_rank import is_all_zero
-from syncline.optim.matrices import MatrixSplit, as_matrix
-from syncline.optim.orthogonal import orthonormal_columns
+from syncline.optim.matrices import MatrixSplit, as_matrix, is_all_zero, orthonormal_columns
+from syncline.optim.rotation import exact_basis
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
 

@@ -1,7 +1,13 @@
-"""Rules for matrices: which parameters are matrices, and scalings that look at a matrix as a whole."""
+"""Rules for matrices: which parameters are matrices, and scalings that look at a matrix as a whole.
+
+Orthonormalisation of matrices, batched over any leading dimensions.
+
+One power iteration to low-rank factors, with the averages over workers where Dion and PowerSGD put them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,12 +15,96 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.costmodel.compute.layers import matches_patterns
+from syncline.comm import computed_once
+from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.orthogonal import newton_schulz
-from syncline.optim.scalings import States, Unscaled
-from syncline.optim.signs import finite_sign
+from syncline.optim.scalings import States, Unscaled, finite_sign
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+"""Coefficients of Muon's quintic iteration (Jordan et al., 2024): steep at 0, and near 1 only to within about 0.3."""
+
+
+def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
+    """Return an approximate polar factor: singular values go to about 1, singular vectors stay.
+
+        X_0 = X / (||X||_F + eps);  X_{k+1} = a X_k + (b A + c A^2) X_k,  A = X_k X_k^T
+
+    Args:
+        x: ``(..., m, n)``; the smaller side is iterated on.
+        steps: iterations; 5 bring singular values of at least 2e-3 of the norm into [0.68, 1.21].
+        eps: keeps a zero matrix at zero.
+
+    Source: K. Jordan et al., "Muon" (2024).
+    """
+    a, b, c = NEWTON_SCHULZ
+    tall = x.shape[-2] > x.shape[-1]
+    y = x.mT if tall else x
+    y = y / (y.norm(dim=(-2, -1), keepdim=True) + eps)
+    for _ in range(steps):
+        gram = y @ y.mT
+        y = a * y + (b * gram + c * gram @ gram) @ y
+    return y.mT if tall else y
+
+
+def orthonormal_columns(x: Tensor) -> Tensor:
+    """Return Q of the reduced QR decomposition, ``(..., m, r)`` with ``Q^T Q = I``, computed at least in fp32.
+
+    The diagonal of R is positive, which fixes the signs of the columns, so that all backends return the same Q up to
+    rounding.
+    """
+    wide = x if x.dtype == torch.float64 else x.float()
+    q, r = torch.linalg.qr(wide)
+    sign = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(wide.dtype)
+    return (q * sign.unsqueeze(-2)).to(x.dtype)
+
+
+def unit_columns(x: Tensor, eps: float) -> Tensor:
+    """Divide each column by its norm plus ``eps``: ``(..., n, r)`` to the same."""
+    return x / (x.norm(dim=-2, keepdim=True) + eps)
+
+
+Average = Callable[[list[Tensor], str], list[Tensor]]
+"""The mean over the workers of several tensors in one call, with the label that the ledger notes."""
+
+
+def no_average(tensors: list[Tensor], label: str) -> list[Tensor]:
+    """Return the tensors without an average: every worker keeps its own."""
+    return tensors
+
+
+def power_iteration(
+    matrices: Sequence[Tensor], right: Sequence[Tensor], average: Average
+) -> list[tuple[Tensor, Tensor]]:
+    """Return factors ``(P, R)``, ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
+
+    All matrices are in flight together: two calls, however many layers. Where every worker's M is zero P is zero too,
+    and R with it, for which ``kept_where_zero`` has the old Q: the QR decomposition of nothing has unit vectors, along
+    which only the first r rows would move.
+
+    Args:
+        matrices: M, each ``(R, m, n)``.
+        right: Q, each ``(R, n, r)``.
+        average: ``apart``, or an average over the workers.
+
+    Returns:
+        P with orthonormal columns ``(R, m, r)`` and R ``(R, n, r)`` per matrix.
+
+    Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
+    """
+    factors = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
+    factors = [computed_once(lambda p: torch.where(is_all_zero(p), 0.0, orthonormal_columns(p)), p) for p in factors]
+    return list(zip(factors, average([m.mT @ p for m, p in zip(matrices, factors, strict=True)], "R"), strict=True))
+
+
+def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
+    """Return the new right factor ``(R, n, r)``; workers whose factor is all zero keep the old one."""
+    return torch.where(is_all_zero(new), old, new)
+
+
+def is_all_zero(x: Tensor) -> Tensor:
+    """Return which matrices ``(..., m, n)`` are all zero, ``(..., 1, 1)``; NaN is not zero."""
+    return (x.flatten(-2).abs().amax(-1) == 0)[..., None, None]
 
 
 @dataclass(frozen=True)

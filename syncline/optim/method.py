@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.allocator import keep_freed_memory
+from syncline.acceleration import keep_freed_memory
 from syncline.comm import (
     DENSE,
     PLAIN,
@@ -28,7 +28,6 @@ from syncline.comm import (
 )
 from syncline.errors import SpecError, error_text
 from syncline.optim.base import OuterOptimizer, Reducer, Row, SteppingRule, SyncPolicy, UpdateRule
-from syncline.optim.buffers import Buffers, BufferSync
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import (
@@ -42,7 +41,7 @@ from syncline.optim.groups import (
     unzipped,
 )
 from syncline.optim.sharing import Shared, clip_rows, move, store_states
-from syncline.optim.sync import EveryStep, Periodic
+from syncline.optim.sync import Buffers, BufferSync, EveryStep, Periodic
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,41 @@
-"""Rules of several momenta, or of a momentum and the gradient itself, by the names that they were published under."""
+"""Rules of several momenta, or of a momentum and the gradient itself, by the names that they were published under.
+
+MT-DAO's rule: several momenta of different time scales, mixed with the gradient.
+
+AdEMAMix: Adam with a second, much slower momentum that is added to the first.
+
+Nesterov momentum in Adam's form.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from typing import Any, Literal
 
+from torch import Tensor
+from typing_extensions import override
+
+from syncline.errors import SpecError
+from syncline.optim.base import (
+    Hyperparameters,
+    UpdateRule,
+)
+from syncline.optim.matrices import MatrixSplit, Orthogonalised
 from syncline.optim.rules import MomentumRule
-from syncline.optim.scalings import AdamScaling, AdoptScaling, Unscaled
+from syncline.optim.scalings import (
+    SECOND_MOMENT,
+    AdamScaling,
+    AdoptScaling,
+    Scaling,
+    Unscaled,
+    check_unit,
+    momentum_names,
+)
 
 
 def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:
@@ -53,3 +83,191 @@ def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
     """
     nonzero = tuple(beta for beta in betas if beta)
     return MomentumRule(nonzero, (1 / len(betas),) * len(nonzero), Unscaled(), form="heavy-ball")
+
+
+Base = Literal["adam", "adopt", "sgdm", "muon"]
+
+
+def multi_momentum_rule(
+    base: Base,
+    betas: Sequence[float],
+    omegas: Sequence[float],
+    *,
+    beta2: float | None = None,
+    eps: float | None = None,
+    bias_correction: bool = True,
+    **switch: Any,
+) -> UpdateRule:
+    """Return N momenta with Adam's, ADOPT's or no scaling; the default of a rate is that of the base.
+
+    ADOPT and SGDM have no bias correction in Algorithms 2 and 3; the switch acts on Adam alone. With Muon a matrix's
+    mixture of momenta is orthogonalised, and everything else is Adam's. ``switch``:
+    ``switch_step`` and ``warmup_beta`` of ``MomentumRule``.
+    """
+    if base not in ("adam", "adopt", "sgdm", "muon"):
+        raise SpecError("base", base, "'adam', 'adopt', 'sgdm' or 'muon'")
+    overrides: dict[str, Any] = {name: v for name, v in (("beta2", beta2), ("eps", eps)) if v is not None}
+    scaling: Scaling = Unscaled()
+    if base in ("adam", "muon"):
+        scaling = AdamScaling(**overrides, bias_correction=bias_correction)
+    elif base == "adopt":
+        scaling = AdoptScaling(**overrides)
+    corrected = bias_correction and base in ("adam", "muon")
+    rule = MomentumRule(tuple(betas), tuple(omegas), scaling, bias_correction=corrected, **switch)
+    if base != "muon":
+        return rule
+    return MatrixSplit(MomentumRule(tuple(betas), tuple(omegas), Orthogonalised(), **switch), rule)
+
+
+@dataclass(frozen=True)
+class AdEMAMix(UpdateRule):
+    """Adam's direction plus ``alpha`` times a slow momentum, both over the root of the second moment.
+
+        u <- beta1 u + (1 - beta1) g,    s <- beta3 s + (1 - beta3) g,    v <- beta2 v + (1 - beta2) g^2
+        d = (u^ + alpha s) / (sqrt(v^) + eps)
+
+    u^ and v^ are corrected for their start at zero, s is not. Until ``alpha_warmup_steps``, alpha grows linearly from
+    0; until ``beta3_warmup_steps``, ``1 / ln beta3`` goes linearly from beta1's, so that a half-life does about.
+
+    Args:
+        beta1: decay of the fast momentum u, in [0, 1).
+        beta2: decay of the second moment, in [0, 1).
+        beta3: decay of the slow momentum s, in [0, 1).
+        alpha: weight of the slow momentum s, at least 0; with 0 the rule is Adam.
+        eps: added to the root.
+        alpha_warmup_steps: number of steps in which the weight grows to ``alpha``; with 0 it is constant.
+        beta3_warmup_steps: number of steps in which the decay rate of s grows to ``beta3``; with 0 it is constant.
+
+    Raises:
+        SpecError: a value out of range.
+
+    Source: M. Pagliardini, P. Ablin, D. Grangier, "The AdEMAMix Optimizer: Better, Faster, Older" (2025), Algorithm 1
+    and the schedules of section 3; defaults of its public code.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    beta3: float = 0.9999
+    alpha: float = 2.0
+    eps: float = 1e-8
+    alpha_warmup_steps: int = 0
+    beta3_warmup_steps: int = 0
+    states: tuple[str, ...] = (*momentum_names(2), SECOND_MOMENT)
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2", "beta3"):
+            check_unit(name, getattr(self, name))
+        for name in ("alpha", "alpha_warmup_steps", "beta3_warmup_steps"):
+            if not getattr(self, name) >= 0:
+                raise SpecError(name, getattr(self, name), "at least 0")
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return ``betas`` of both momenta, ``beta2``, ``alpha``, ``eps`` and the steps of both warmups."""
+        warmups = {"alpha_warmup_steps": self.alpha_warmup_steps, "beta3_warmup_steps": self.beta3_warmup_steps}
+        rates = {"betas": (self.beta1, self.beta3), "beta2": self.beta2, "alpha": self.alpha, "eps": self.eps}
+        return {**rates, **warmups}
+
+    @override
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        (beta1, beta3), beta2 = h["betas"], h["beta2"]
+        u, s = (state[name] for name in momentum_names(2))
+        v = state[SECOND_MOMENT]
+        u.lerp_(g, 1 - beta1)
+        s.lerp_(g, 1 - beta3_at(beta1, beta3, t, h["beta3_warmup_steps"]))
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        d = (u / (1 - beta1 ** (t + 1))).add_(s, alpha=alpha_at(h["alpha"], t, h["alpha_warmup_steps"]))
+        return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))
+
+
+def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
+    """Return the slow momentum's weight at step ``t`` (from 0).
+
+    >>> [alpha_at(2.0, t, 4) for t in range(5)]
+    [0.5, 1.0, 1.5, 2.0, 2.0]
+    """
+    return alpha * min(1.0, (t + 1) / warmup_steps) if warmup_steps else alpha
+
+
+def beta3_at(beta1: float, beta3: float, t: int, warmup_steps: int) -> float:
+    """Return the slow momentum's decay at step ``t`` (from 0).
+
+        1 / ln beta(t) = (1 - s) / ln beta1 + s / ln beta3,    s = (t + 1) / steps
+
+    >>> [round(beta3_at(0.9, 0.999, t, 4), 5) for t in range(4)]
+    [0.99612, 0.99802, 0.99867, 0.999]
+    """
+    s = (t + 1) / warmup_steps if warmup_steps else 1.0
+    if s >= 1 or beta3 <= beta1:
+        return beta3
+    from_first = (1 - s) / math.log(beta1) if beta1 else 0.0
+    return math.exp(1 / (from_first + s / math.log(beta3)))
+
+
+DECAY_BASE = 0.96
+"""Source: T. Dozat, "Incorporating Nesterov Momentum into Adam" (2016), section 3; torch's NAdam too."""
+
+
+@dataclass(frozen=True)
+class NesterovAdam(UpdateRule):
+    """Adam whose direction already has the next step's momentum (NAdam).
+
+        mu_t = beta1 (1 - 1/2 0.96^(t psi)),    u <- beta1 u + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2
+        d = [(1 - mu_t) g / (1 - prod_{i <= t} mu_i) + mu_{t+1} u / (1 - prod_{i <= t+1} mu_i)] / (sqrt(v_hat) + eps)
+
+    t counts from 1 here. With a large beta1 this is the look-ahead that asynchronous pipelines use against delay.
+
+    Args:
+        beta1: decay rate of the momentum, in [0, 1).
+        beta2: decay rate of the second moment, in [0, 1).
+        eps: number added to the root of the second moment.
+        momentum_decay: psi, at least 0, which sets how fast the momentum's weight mu_t grows to ``beta1``.
+
+    Raises:
+        SpecError: a rate out of range.
+
+    Source: T. Dozat (2016), in torch's form; T. Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel
+    Optimization" (2025) with beta1 .99.
+    """
+
+    beta1: float = 0.99
+    beta2: float = 0.999
+    eps: float = 1e-8
+    momentum_decay: float = 0.004
+    states: tuple[str, ...] = (*momentum_names(1), SECOND_MOMENT)
+
+    def __post_init__(self) -> None:
+        check_unit("beta1", self.beta1)
+        check_unit("beta2", self.beta2)
+        if self.momentum_decay < 0:
+            raise SpecError("momentum_decay", self.momentum_decay, "at least 0")
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return ``betas``, ``beta2``, ``eps``, ``momentum_decay``."""
+        return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "momentum_decay": self.momentum_decay}
+
+    @override
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        (beta1,), beta2 = h["betas"], h["beta2"]
+        u, v = state[momentum_names(1)[0]], state[SECOND_MOMENT]
+        u.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        now, following = mu(beta1, h["momentum_decay"], t), mu(beta1, h["momentum_decay"], t + 1)
+        product = mu_product(beta1, h["momentum_decay"], t)
+        d = g * ((1 - now) / (1 - product)) + u * (following / (1 - product * following))
+        return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))
+
+
+def mu(beta1: float, momentum_decay: float, t: int) -> float:
+    """Return the momentum's share at step t, from 0."""
+    return float(beta1 * (1 - 0.5 * DECAY_BASE ** ((t + 1) * momentum_decay)))
+
+
+def mu_product(beta1: float, momentum_decay: float, t: int) -> float:
+    """Return the product of the shares of steps 0 to t, which no state has to carry from step to step."""
+    return _products(beta1, momentum_decay, 1 << t.bit_length())[t]
+
+
+@lru_cache(maxsize=16)
+def _products(beta1: float, momentum_decay: float, steps: int) -> tuple[float, ...]:
+    """Return the products of the first shares, for so many steps; asked for in powers of two, so that few are kept."""
+    return tuple(accumulate((mu(beta1, momentum_decay, t) for t in range(steps)), mul))

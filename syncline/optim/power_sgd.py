@@ -13,8 +13,7 @@ from syncline.costmodel import is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
 from syncline.optim.dion import random_columns
-from syncline.optim.low_rank import kept_where_zero, power_iteration
-from syncline.optim.matrices import as_matrix
+from syncline.optim.matrices import as_matrix, kept_where_zero, power_iteration
 
 ERROR, FACTOR = "error", "factor"
 

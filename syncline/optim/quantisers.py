@@ -3,18 +3,111 @@
 Pure functions over tensors ``(R, *s)``: a scale for each of the R rows, so for each worker and tensor, and nothing that
 depends on another row. They compute in single precision at least and return integers in the dtype that they were given.
 The stochastic ones take their uniform numbers as an argument, so that who draws them is for the caller to say.
+
+Random numbers that are the same in every world: a function of names, the worker and the place.
+
+Numbered coins instead of a stream: place i of worker w under a key is the i-th output of a generator whose start is
+made from the key and w, so all workers' numbers come from the same few tensor operations, on any device.
+
+Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators" (2014), its SplitMix64.
+
+The levels of QSGD: drawn from each worker's stream, and their mean. In one pass each once loops are compiled.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from syncline.errors import SpecError
+from syncline.optim.largest import compiled_loops
+from syncline.seeds import seed64
+
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+
+
+def uniform(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+    """Draw numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent over workers and names.
+
+    Args:
+        workers: number of each row's worker.
+        count: number of random numbers per worker.
+        device: device of the result.
+        *names: names of the random stream, and the number of the step.
+    """
+    # The top 53 bits, as in a double's mantissa.
+    if device.type == "cpu":
+        return torch.from_numpy(_in_pieces(workers, count, names, 11, np.dtype(np.float64)))
+    return _shift(_bits(workers, count, device, *names), 11).double() * 2.0**-53
+
+
+def coins(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+    """Draw fair coins ``(R, count)`` as booleans; the arguments are those of ``uniform``."""
+    if device.type == "cpu":
+        return torch.from_numpy(_in_pieces(workers, count, names, 63, np.dtype(np.bool_)))
+    return _bits(workers, count, device, *names) < 0
+
+
+def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
+    """Return the start state of each worker's generator, ``(R,)``."""
+    x = np.array(workers, np.uint64) * np.uint64(_GAMMA % 2**64) + np.uint64(seed64(0, *names))
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier % 2**64)
+    return x ^ (x >> np.uint64(31))
+
+
+def _bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+    """Return 64 random bits per worker and place, as int64."""
+    start = torch.from_numpy(starts(workers, *names).view(np.int64)).to(device).unsqueeze(1)
+    return _mixed(start + torch.arange(1, count + 1, device=device) * _GAMMA)
+
+
+PIECE = 2**13
+"""Places that a CPU makes at once: they stay in its first cache."""
+
+
+def _in_pieces(
+    workers: Sequence[int], count: int, names: tuple[str | int, ...], drop: int, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Return the same bits without the lowest ``drop``, ``(R, count)``, as fractions in [0, 1) of type ``dtype``."""
+    out = np.empty((len(workers), count), dtype)
+    mixed, shifted = np.empty(PIECE, np.uint64), np.empty(PIECE, np.uint64)
+    steps = np.arange(1, PIECE + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
+    for row, start in enumerate(starts(workers, *names).tolist()):
+        for first in range(0, count, PIECE):
+            size = min(PIECE, count - first)
+            x, y = mixed[:size], shifted[:size]
+            np.add(steps[:size], np.uint64((start + first * _GAMMA) % 2**64), out=x)
+            for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+                np.bitwise_xor(x, np.right_shift(x, np.uint64(shift), out=y), out=x)
+                np.multiply(x, np.uint64(multiplier % 2**64), out=x)
+            np.bitwise_xor(x, np.right_shift(x, np.uint64(31), out=y), out=x)
+            np.right_shift(x, np.uint64(drop), out=x)
+            part = out[row, first : first + size]
+            if dtype == np.float64:
+                np.multiply(x.view(np.int64), 2.0 ** (drop - 64), out=part)
+            else:
+                np.not_equal(x, 0, out=part)
+    return out
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Apply SplitMix64's finaliser; products wrap around."""
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        x = (x ^ _shift(x, shift)) * multiplier
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Return ``x >> by`` with zeros from the left: int64's own shift copies the sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def power_mean(x: Tensor, p: float) -> Tensor:
@@ -258,3 +351,62 @@ def _checked(levels: int, x: Tensor) -> int:
     if not 1 <= levels <= limit:
         raise SpecError("levels", levels, f"a number from 1 to {limit}, to which {x.dtype} can count")
     return levels
+
+
+MOST_IN_A_BYTE = 127
+"""Levels whose integers, from none to twice as many, fit into a byte."""
+
+IN_ORDER = 16
+"""Workers up to which their numbers are added one after the other; torch adds more in an order of its own."""
+
+
+def drawn(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> tuple[Tensor, Tensor]:
+    """Return ``qsgd``'s integers plus ``levels`` and the norms, with the numbers of ``uniform``.
+
+    Args:
+        x: ``(R, n)``.
+        levels: s, number of levels on one side of zero.
+        workers: number of each row's worker.
+        *names: names of the random stream, and the number of the step.
+
+    Returns:
+        Integers ``(R, n)``, in one byte where they fit, and norms ``(R, 1)`` in the type of x.
+    """
+    narrow = levels <= MOST_IN_A_BYTE
+    loops = compiled_loops(x) if narrow else None
+    if loops is None:
+        q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
+        return (q if narrow else q.long()).add_(levels).to(torch.uint8 if narrow else torch.int64), norm
+    norm, out = euclidean(x), torch.empty(x.shape, dtype=torch.uint8)
+    numbers = x.detach().contiguous().numpy()
+    begin = starts(workers, *names)
+    loops.draw_levels(numbers, divisor(norm).view(-1).numpy(), np.float32(levels), begin, out.numpy())
+    return out, norm
+
+
+def mean_of(integers: Tensor, units: Tensor, levels: int) -> Tensor:
+    """Return the mean over M of ``(integers - levels) units``.
+
+    Args:
+        integers: ``(S, M, n)``.
+        units: value of one level, ``(S, M, 1)``, in the dtype of the result.
+        levels: s, number of levels on one side of zero.
+
+    Returns:
+        ``(S, n)``.
+    """
+    workers = integers.shape[1]
+    loops = compiled_loops(units) if integers.dtype == torch.uint8 and workers <= IN_ORDER else None
+    if loops is None:
+        wide = integers.to(torch.promote_types(units.dtype, torch.float32))
+        parts = wide.sub_(levels).to(units.dtype).mul_(units)
+        if workers > IN_ORDER:
+            return parts.mean(1)
+        first, *others = parts.unbind(1)
+        for part in others:
+            first += part
+        return first / workers
+    out = torch.empty(len(integers), integers.shape[2])
+    numbers = integers.contiguous().numpy()
+    loops.mean_of_levels(numbers, units.reshape(units.shape[:2]).numpy(), np.float32(levels), out.numpy())
+    return out

@@ -1,14 +1,326 @@
-"""Basis Rotation, SOAP, EShampoo, full-rank GaLore, and the rotation of all coordinates of a small problem."""
+"""Basis Rotation, SOAP, EShampoo, full-rank GaLore, and the rotation of all coordinates of a small problem.
+
+Orthonormal bases that follow a symmetric matrix: found at once, or improved by one power iteration.
+
+Adam in a basis of its own: one rule, of which Basis Rotation, SOAP and full-rank GaLore are settings.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import UpdateRule
-from syncline.optim.matrices import MatrixSplit
-from syncline.optim.rotated import Curvature, RotatedAdam
+from syncline.optim.base import BatchedUpdateRule, Hyperparameters, Row, UpdateRule
+from syncline.optim.matrices import MatrixSplit, as_matrix, orthonormal_columns
 from syncline.optim.rules import adam
+from syncline.optim.scalings import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
+
+
+def rotate(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
+    """Return ``U^T X V``; a basis that is none is the identity."""
+    x = x if left_basis is None else left_basis.mT @ x
+    return x if right_basis is None else x @ right_basis
+
+
+def rotate_back(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
+    """Return ``U X V^T``, which undoes ``rotate``."""
+    x = x if left_basis is None else left_basis @ x
+    return x if right_basis is None else x @ right_basis.mT
+
+
+def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
+    """Return the order ``(..., d)`` of a basis's columns by their Rayleigh quotients ``b^T C b``, the largest first."""
+    return (basis * (matrix @ basis)).sum(-2).argsort(dim=-1, descending=True, stable=True)
+
+
+def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
+    """Return ``x`` with its rows (-2) or columns (-1) in an order ``(..., d)``."""
+    index = order.unsqueeze(-1 if dim == -2 else -2)
+    return x.gather(dim, index.expand_as(x))
+
+
+def off_diagonal_share(matrix: Tensor) -> Tensor:
+    """Return ``||B - diag(B)|| / ||B||`` of matrices ``(..., d, d)``, as ``(..., 1, 1)``; 0 of a matrix of zeros.
+
+    It is the relative error of C where ``B = U^T C U`` is taken for diagonal, so how far U is from C's eigenvectors.
+
+    Source: R. Eschenhagen et al., "Purifying Shampoo" (2025), its criterion for a warm-started QR iteration.
+    """
+    total = matrix.square().sum((-2, -1), keepdim=True)
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1).square().sum(-1)[..., None, None]
+    return ((total - diagonal).clamp(min=0) / total.clamp(min=torch.finfo(total.dtype).tiny)).sqrt()
+
+
+def exact_basis(matrix: Tensor) -> Tensor:
+    """Return eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
+    wide = matrix if matrix.dtype == torch.float64 else matrix.float()
+    # A decomposition of what is not finite raises an error; it has no basis, and that shall be seen in the loss.
+    lost = (wide * 0).sum((-2, -1), keepdim=True)
+    vectors = torch.linalg.eigh(wide.nan_to_num(0, 0, 0)).eigenvectors.flip(-1)
+    return (vectors + lost).to(matrix.dtype)
+
+
+def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
+    """Apply one power iteration and a QR decomposition: ``orth((C + s I) B)``.
+
+    The shift ``s`` is a few rounding errors of C, so that columns where C is zero stay where they are: without it
+    rounding alone would choose them anew.
+
+    Args:
+        matrix: C, symmetric and not negative, ``(..., d, d)``.
+        basis: B, its columns by falling Rayleigh quotients.
+
+    Source: S. Wang et al., "4-bit Shampoo" (2024), and SOAP (N. Vyas et al., 2025), without the shift.
+    """
+    wide = matrix if matrix.dtype == torch.float64 else matrix.float()
+    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    columns = basis.to(wide.dtype)
+    shift = 8 * torch.finfo(wide.dtype).eps * trace
+    return orthonormal_columns(wide @ columns + shift * columns).to(matrix.dtype)
+
+
+(MOMENTUM,) = momentum_names(1)
+
+BASES = ("left_basis", "right_basis")
+COVARIANCES = ("left_covariance", "right_covariance")
+"""By side: 0 is the left, ``U`` and ``E[G G^T]``; 1 the right, ``V`` and ``E[G^T G]``."""
+
+STACKED_LENGTH = {"cpu": 0}
+"""Up to which length bases of all matrices are found together, by device. A processor does them one by one anyway, and
+stacking them costs it up to half the speed; on others a decomposition of a long one fills the device alone."""
+
+OTHERWISE_STACKED = 512
+
+Curvature = Callable[[int], Tensor]
+"""The symmetric matrix ``(R, d, d)`` whose eigenvectors are wanted at step t, as an exact Hessian is."""
+
+
+class RotatedPart(NamedTuple):
+    """A parameter as matrices ``(R, m, n)``: its gradient, state and hyperparameters."""
+
+    g: Tensor
+    state: dict[str, Tensor]
+    h: Hyperparameters
+
+    @property
+    def bases(self) -> tuple[Tensor | None, Tensor | None]:
+        """Return ``U`` and ``V``; none for a side that does not rotate."""
+        left_name, right_name = BASES
+        return self.state.get(left_name), self.state.get(right_name)
+
+
+@dataclass(frozen=True)
+class RotatedAdam(UpdateRule, BatchedUpdateRule):
+    """Adam on the rotated gradient ``U^T G V``, its direction rotated back, with bases that are renewed now and then.
+
+        M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
+        d  = U [ (U^T M_hat V) / (sqrt(v_hat) + eps) ] V^T
+
+    The first bases are eigenvectors of C (``G G^T`` on the left, ``G^T G`` on the right, of G as ``source`` says);
+    renewed ones are sorted by Rayleigh quotients, and the rows and columns of v go with them.
+
+    Args:
+        source: ``1st``: G is the momentum. ``2nd``: an average of ``G G^T`` with decay ``covariance_beta``.
+            ``gradient``: G is this step's gradient. Or, for geometry ``full``, a function that gives C at a step.
+        geometry: ``bilateral``: both sides. ``unilateral``: the smaller side of a matrix alone (the right one of a
+            square). ``full``: any tensor as one vector, by a basis of all its d coordinates.
+        frequency: f, number of steps between renewals of the bases, which happen at steps f - 1, 2 f - 1, ... (from 0).
+            With None only the first step finds bases. A parameter group may have its own f.
+        estimate: how bases are renewed: ``power``, by one power iteration and a QR decomposition; ``exact``, by
+            eigenvectors.
+        refresh: when bases are renewed: ``before`` a step's moments, which use the new bases; or ``after`` its update,
+            as in SOAP, where the first step only finds bases and does not move.
+        momentum: state that is kept: ``original``, M as above; ``rotated``, ``U^T M V``.
+        carry: whether moments are adapted to renewed bases: v is sorted, and a rotated momentum is rotated into them.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        covariance_beta: decay rate of the averages of ``2nd``; by default ``beta2``.
+        tolerance: a basis U of C that is due stays as long as ``||B - diag(B)|| <= tolerance ||B||``, ``B = U^T C U``
+            (EShampoo); none renews whatever is due.
+
+    Raises:
+        SpecError: a value is out of range, or the geometry does not support the source.
+
+    Source: H. Jung et al., "Mitigating Staleness in Asynchronous Pipeline Parallelism via Basis Rotation" (2026),
+    Algorithms 1 and 2, refreshed as in its public code.
+    """
+
+    source: Literal["1st", "2nd", "gradient"] | Curvature = "2nd"
+    geometry: Literal["unilateral", "bilateral", "full"] = "bilateral"
+    frequency: int | None = 10
+    estimate: Literal["power", "exact"] = "power"
+    refresh: Literal["before", "after"] = "before"
+    momentum: Literal["original", "rotated"] = "original"
+    carry: bool = True
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    covariance_beta: float | None = None
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("geometry", self.geometry, ("unilateral", "bilateral", "full")),
+            ("estimate", self.estimate, ("power", "exact")),
+            ("refresh", self.refresh, ("before", "after")),
+            ("momentum", self.momentum, ("original", "rotated")),
+        ):
+            if value not in choices:
+                raise SpecError(name, value, " or ".join(repr(choice) for choice in choices))
+        if callable(self.source):
+            if self.geometry != "full":
+                raise SpecError("source", self.source, "'1st', '2nd' or 'gradient' of a matrix; a function is for full")
+        elif self.source not in ("1st", "2nd", "gradient"):
+            raise SpecError("source", self.source, "'1st', '2nd' or 'gradient'")
+        if self.frequency is not None and not self.frequency >= 1:
+            raise SpecError("frequency", self.frequency, "steps, at least 1, or none")
+        check_unit("beta1", self.beta1)
+        check_unit("beta2", self.beta2)
+        if self.covariance_beta is not None:
+            check_unit("covariance_beta", self.covariance_beta)
+        if self.tolerance is not None and not 0 <= self.tolerance <= 1:
+            raise SpecError("tolerance", self.tolerance, "a number from 0 to 1, or none")
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Return the state that workers may average: a momentum in original coordinates. Bases differ by worker."""
+        return (MOMENTUM,) if self.momentum == "original" else ()
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return ``betas``, ``beta2``, ``eps``, ``covariance_beta``, ``frequency``."""
+        return {
+            "betas": (self.beta1,),
+            "beta2": self.beta2,
+            "eps": self.eps,
+            "covariance_beta": self.beta2 if self.covariance_beta is None else self.covariance_beta,
+            "frequency": self.frequency,
+        }
+
+    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+        """Return zero moments and covariances, and the identity as bases."""
+        state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}
+        for side in self.sides(x):
+            d = self._matrix(x).shape[-2 + side]
+            eye = torch.eye(d, dtype=x.dtype, device=x.device).expand(x.shape[0], d, d)
+            state[BASES[side]] = eye.contiguous()
+            if self.source == "2nd":
+                state[COVARIANCES[side]] = torch.zeros_like(state[BASES[side]])
+        return state
+
+    def sides(self, x: Tensor) -> tuple[int, ...]:
+        """Return which sides of ``(R, *s)`` have a basis: 0 the left, 1 the right."""
+        if self.geometry == "bilateral":
+            return (0, 1)
+        if self.geometry == "full":
+            return (0,)
+        rows, columns = self._matrix(x).shape[-2:]
+        return (0,) if rows < columns else (1,)
+
+    @override
+    def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        return self._directions([RotatedPart(self._matrix(g), state, h)], [g], t)[0]
+
+    @override
+    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        # Bases of one length are found together.
+        parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
+        return self._directions(parts, [row.g for row in rows], t)
+
+    def _directions(self, parts: list[RotatedPart], gradients: list[Tensor], t: int) -> list[Tensor | None]:
+        if self.refresh == "before":
+            self._renew(parts, t, t + 1)
+            return [self._adam(part, t).view_as(g) for part, g in zip(parts, gradients, strict=True)]
+        out: list[Tensor | None] = [None] * len(parts)
+        if t > 0:
+            out = [self._adam(part, t - 1).view_as(g) for part, g in zip(parts, gradients, strict=True)]
+        self._renew(parts, t, t)
+        return out
+
+    def _matrix(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
+
+    def _adam(self, part: RotatedPart, t: int) -> Tensor:
+        """Return Adam's direction at its own step ``t``, in the bases that there are."""
+        g, state, h = part
+        (beta1,) = h["betas"]
+        scaling = AdamScaling(h["beta2"], h["eps"])
+        rotated = rotate(g, *part.bases)
+        moments = {SECOND_MOMENT: self._matrix(state[SECOND_MOMENT])}
+        scaling.before(rotated, moments, h, t)
+        u = self._matrix(state[MOMENTUM])
+        u.lerp_(g if self.momentum == "original" else rotated, 1 - beta1)
+        mixed = rotate(u, *part.bases) if self.momentum == "original" else u
+        return rotate_back(scaling.after(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
+
+    def _renew(self, parts: list[RotatedPart], t: int, count: int) -> None:
+        """Take gradients into account; at the first step, and every ``frequency``-th of ``count``, renew bases."""
+        due: list[tuple[RotatedPart, Tensor]] = []
+        for part in parts:
+            if self.source == "2nd":
+                for side in self.sides(part.g):
+                    part.state[COVARIANCES[side]].lerp_(gram(part.g, side), 1 - part.h["covariance_beta"])
+            if t == 0 or (part.h["frequency"] is not None and count % part.h["frequency"] == 0):
+                u = self._matrix(part.state[MOMENTUM])
+                due.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
+        sources = [(part, side, self._source(part, u, t, side)) for part, u in due for side in self.sides(part.g)]
+        for length in {matrix.shape[-1] for *_, matrix in sources}:
+            self._renew_alike([source for source in sources if source[2].shape[-1] == length], t)
+        if self.momentum == "rotated" and self.carry:
+            for part, u in due:
+                self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
+
+    def _renew_alike(self, sources: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
+        """Renew the bases of one length."""
+        first = sources[0][2]
+        alone = first.shape[-1] > STACKED_LENGTH.get(first.device.type, OTHERWISE_STACKED)
+        for some in [[source] for source in sources] if alone else [sources]:
+            bases = [part.state[BASES[side]] for part, side, _ in some]
+            counts = [len(basis) for basis in bases]
+            matrices = torch.cat([matrix for *_, matrix in some])
+            if t == 0:
+                new = exact_basis(matrices)
+            else:
+                stacked = torch.cat(bases)
+                order = rayleigh_order(matrices, stacked)
+                new = (
+                    exact_basis(matrices)
+                    if self.estimate == "exact"
+                    else power_basis(matrices, reordered(stacked, order, -1))
+                )
+                if self.tolerance is not None:
+                    is_unchanged = off_diagonal_share(rotate(matrices, stacked, stacked)) <= self.tolerance
+                    new = torch.where(is_unchanged, stacked, new)
+                    order = torch.where(is_unchanged[..., 0], torch.arange(len(order[0]), device=order.device), order)
+                if self.carry:
+                    for (part, side, _), chunk in zip(some, order.split(counts), strict=True):
+                        v = self._matrix(part.state[SECOND_MOMENT])
+                        v.copy_(reordered(v, chunk, -2 + side))
+            for basis, chunk in zip(bases, new.split(counts), strict=True):
+                basis.copy_(chunk)
+
+    def _source(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
+        """Return the symmetric matrix whose eigenvectors rotate a side, from the momentum in original coordinates."""
+        if callable(self.source):
+            return self.source(t)[: len(part.g)]  # one for all workers where these are one copy
+        if self.source == "2nd":
+            return part.state[COVARIANCES[side]]
+        if self.source == "gradient":
+            return gram(part.g, side)
+        # A momentum that has not seen this gradient yet is taken as it will be.
+        seen = self.refresh == "after" and t > 0
+        return gram(u if seen else u.lerp(part.g, 1 - part.h["betas"][0]), side)
+
+
+def gram(x: Tensor, side: int) -> Tensor:
+    """Return ``X X^T`` on the left (0), ``X^T X`` on the right (1)."""
+    return x @ x.mT if side == 0 else x.mT @ x
 
 
 def basis_rotation(

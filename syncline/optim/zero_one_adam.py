@@ -10,10 +10,17 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.costmodel.traffic.refreshes import refresh_intervals
+from syncline.costmodel.traffic.exchanges import refresh_intervals
 from syncline.optim.base import Row
-from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR, OneBitMethod, Scale
-from syncline.optim.one_bit_adam import MOMENTUM, denominator, momentum_share
+from syncline.optim.one_bit_adam import (
+    MOMENTUM,
+    SERVER_ERROR,
+    WORKER_ERROR,
+    OneBitMethod,
+    Scale,
+    denominator,
+    momentum_share,
+)
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT
 
@@ -105,7 +112,7 @@ class CodeSchedule(ZeroOneSchedule):
 class ZeroOneAdamMethod(OneBitMethod):
     """Local steps in a scaling that is the same on all workers, and what they add up to averaged by signs.
 
-    The formulas, and why they are so: `syncline.methods.zero_one_adam.ZeroOneAdamSpec`.
+    The formulas, and why they are so: `syncline.methods.one_bit_adam.ZeroOneAdamSpec`.
 
     Args:
         params: parameters or parameter groups.

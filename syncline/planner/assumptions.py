@@ -1,4 +1,7 @@
-"""The assumptions of an answer: every value that changes it, and where the value comes from."""
+"""The assumptions of an answer: every value that changes it, and where the value comes from.
+
+The first block of an answer: its assumptions, with the origin of each.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from rich.console import Group
+from rich.constrain import Constrain
+from rich.table import Table
+from rich.text import Text
+
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.collectives.table import hivemind_on, knows_library
-from syncline.costmodel.reliability.rates import REPAIR_S, REPAIR_SOURCE
-from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch
+from syncline.costmodel.failures import REPAIR_S, REPAIR_SOURCE
+from syncline.costmodel.scaling.published import batch_source, default_batch
 from syncline.methods import MethodBase
 from syncline.planner.periods import PRESET as SAME_AS_PRESET
 from syncline.planner.periods import exchanges_now_and_then, has_own_period, method_from, period_of
+from syncline.planner.tables.columns import NOTE_WIDTH
 from syncline.specs import ProjectSpec
 from syncline.units import format_seconds
 
@@ -316,3 +325,13 @@ def _joined(variants: Sequence[Assumption]) -> Assumption:
 
 MOST_VALUES = 4
 """Limit on the values of different settings that a line names."""
+
+
+def assumptions_block(assumptions: Sequence[Assumption]) -> Group:
+    """Return a line per assumption: its name, its value, and the origin in parentheses."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for assumption in assumptions:
+        grid.add_row(f" {assumption.name}", Text(f"{assumption.text} ({assumption.origin})"))
+    return Group(Text("Assumptions", style="bold"), Constrain(grid, NOTE_WIDTH), Text(""))

@@ -29,13 +29,13 @@ from syncline.costmodel import (
 from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.collectives.algorithms import FLAT
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.collectives.counts import most_messages
+from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
-from syncline.costmodel.collectives.vectorised import group_algorithm
+from syncline.costmodel.collectives.volumes import most_messages
 from syncline.errors import SpecError, one_of
 from syncline.planner.transfer import Transfer, transfers
 from syncline.sim import collective_finish_s
-from syncline.sim.clocks.simulated import simulated_s
+from syncline.sim.clocks.single_collective import simulated_s
 from syncline.sim.lockstep.routed import Contention
 from syncline.specs import network
 from syncline.specs.cluster.clusters import worker_count

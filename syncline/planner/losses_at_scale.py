@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from syncline.costmodel.scaling.inverse import parameters_for_loss, tokens_for_loss
-from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.predict import (
+    PredictedLoss,
+    TrainingAtScale,
+    parameters_for_loss,
+    predicted_loss,
+    tokens_for_loss,
+)
 from syncline.costmodel.scaling.published import fits_of, loss_fits
 from syncline.errors import SpecError
+from syncline.questions.clock import Loss
 from syncline.questions.declare import listed
-from syncline.questions.loss import Loss
 from syncline.units import parse_count
 
 if TYPE_CHECKING:

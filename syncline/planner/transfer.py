@@ -15,8 +15,8 @@ from rich.constrain import Constrain
 from rich.text import Text
 
 from syncline.costmodel.bases import communication_uncertainty
+from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.reliability.rates import FAILURE_RATES, group_mtbf_s
 from syncline.errors import SpecError
 from syncline.planner.tables.columns import NOTE_WIDTH
 from syncline.specs import ProjectSpec

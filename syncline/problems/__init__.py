@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from syncline.problems.base import Problem, Rows, Task
-from syncline.problems.delayed import DelayedTask
 from syncline.problems.digits import Digits
-from syncline.problems.partition import coordinate_delays, cut, parameter_stages
-from syncline.problems.quadratic import Quadratic
-from syncline.problems.rosenbrock import Rosenbrock
-from syncline.problems.spiral import Spiral
+from syncline.problems.landscapes import Quadratic, Rosenbrock, Spiral
+from syncline.problems.stages import DelayedTask, coordinate_delays, cut, parameter_stages
 from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
 from syncline.problems.torch_problem import TorchProblem

@@ -1,8 +1,16 @@
-"""Protocols of problems: rows of workers, a configuration that builds a task, a task that gives gradients."""
+"""Protocols of problems: rows of workers, a configuration that builds a task, a task that gives gradients.
+
+Blocks of random draws that the tasks of one problem share.
+
+Data that differ from site to site, or from worker to worker: who sees the same part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import (
+    Callable,
+    Mapping,
+)
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -10,7 +18,29 @@ import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-from syncline.problems.drawn_blocks import DrawnBlocks
+
+
+class DrawnBlocks:
+    """A cache of random draws of the whole group, which tasks of one problem share if each has some of the workers.
+
+    Args:
+        capacity: largest number of blocks that are kept.
+    """
+
+    def __init__(self, capacity: int = 8) -> None:
+        self._kept = capacity
+        self._blocks: dict[tuple[object, ...], Tensor] = {}
+
+    def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
+        """Return the block of a stream; draw it if it is not cached, and drop the least recently used block."""
+        drawn = self._blocks.pop(key, None)
+        if drawn is None:
+            drawn = draw()
+            while len(self._blocks) >= self._kept:
+                del self._blocks[next(iter(self._blocks))]
+        self._blocks[key] = drawn
+        return drawn
+
 
 LARGEST_SIZE = 10**8
 """Of a layer or a batch: beyond it the product of two, four times over, is more than a tensor can count in bytes."""
@@ -139,3 +169,47 @@ class Problem(Protocol):
             device: device of the parameters and the data.
         """
         ...
+
+
+def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
+    """Refuse a skew outside [0, 1], and an invalid number of sites.
+
+    Args:
+        skew: share of a worker's data that is from its own part of the data.
+        sites: number of sites, whose workers share a part of the data; None if each worker has its own part.
+        full_skew: description of a skew of 1, for the error line.
+
+    Raises:
+        SpecError: names the wrong value, and what would be accepted.
+    """
+    if not 0 <= skew <= 1:
+        raise SpecError("problem.skew", skew, f"a number from 0 (alike) to 1 ({full_skew})")
+    if sites is None:
+        return
+    if isinstance(sites, bool) or sites < 1:
+        raise SpecError("problem.sites", sites, "a number of sites, at least 1")
+    if not skew:
+        raise SpecError("problem.sites", sites, "none without a skew, as all sites then see the same")
+
+
+def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
+    """Return the number of a worker's part, and how many there are: equal parts of the workers in their order.
+
+    Args:
+        worker: number of the worker, from 0.
+        workers: M, number of workers.
+        sites: number of sites, whose workers share a part. All sites but the last have equally many workers. None if
+            each worker has its own part.
+
+    Raises:
+        SpecError: more sites than workers.
+
+    >>> [site_part(worker, 5, 2) for worker in range(5)]
+    [(0, 2), (0, 2), (0, 2), (1, 2), (1, 2)]
+    """
+    if sites is None:
+        return worker, workers
+    if sites > workers:
+        raise SpecError("problem.sites", sites, f"at most {workers}, the workers")
+    size = -(-workers // sites)
+    return worker // size, -(-workers // size)

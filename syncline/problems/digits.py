@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows, check_sizes
-from syncline.problems.network import NetworkTask, shape_only
-from syncline.problems.per_worker import How
-from syncline.problems.sites import check_skew, site_part
-from syncline.problems.streams import StepStream, integers, torch_generator
+from syncline.problems.base import Rows, check_sizes, check_skew, site_part
+from syncline.problems.network import How, NetworkTask, shape_only
+from syncline.problems.random_draws import StepStream, integers, torch_generator
 
 PIXELS, CLASSES = 64, 10
 FILE = Path(__file__).with_name("digits.npz")

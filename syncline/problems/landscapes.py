@@ -1,17 +1,34 @@
-"""Landscapes: a function of a few coordinates, seen by every worker with noise of its own."""
+"""Landscapes: a function of a few coordinates, seen by every worker with noise of its own.
+
+The banana valley of Rosenbrock.
+
+Quadratics with any spectrum in any basis.
+
+A spiral valley: wherever it leads, the curvature across it turns with it.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import (
+    ClassVar,
+    Literal,
+    NamedTuple,
+    get_args,
+)
 
 import torch
 from torch import Tensor
 
-from syncline.errors import SpecError
+from syncline.errors import (
+    SpecError,
+    one_of,
+)
 from syncline.problems.base import Rows
-from syncline.problems.streams import StepStream, gaussian, torch_generator
+from syncline.problems.random_draws import StepStream, gaussian, torch_generator
 
 Oracle = Callable[[Tensor], tuple[Tensor, Tensor]]
 """A first-order oracle: points ``(..., d)`` to values ``(...)`` and gradients ``(..., d)``."""
@@ -127,3 +144,294 @@ class LandscapeTask:
     def describe(self) -> dict[str, object]:
         """Return the number of coordinates and the minimiser of each replica."""
         return {"parameters": self.optima.shape[-1], "optima": self.optima.tolist()}
+
+
+def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Rosenbrock's function and its gradient.
+
+    ``f(x, y) = (1 - x)^2 + 100 r^2`` and ``grad f = (-2 (1 - x) - 400 x r, 200 r)`` with ``r = y - x^2``.
+
+    Args:
+        point: ``(..., 2)``.
+
+    Returns:
+        The values ``(...)`` and the gradients ``(..., 2)``.
+
+    Source: H. H. Rosenbrock (1960), The Computer Journal 3(3), 175-184.
+    """
+    x, y = point.unbind(-1)
+    along = 1 - x
+    across = y - x * x
+    steep = 200 * across
+    value = along * along + across * (0.5 * steep)
+    return value, torch.stack((-2 * along - 2 * x * steep, steep), dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rosenbrock(Landscape):
+    """A curved valley with minimum 0 at (1, 1): easy to enter and slow to follow.
+
+    Args:
+        start: start point of every worker; (-1.2, 1) is Rosenbrock's.
+
+    Raises:
+        SpecError: ``start`` does not have two coordinates.
+    """
+
+    name: ClassVar[str] = "rosenbrock"
+    start: tuple[float, ...] = (-1.2, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.start) != 2:
+            raise SpecError("problem.start", self.start, "two coordinates")
+
+    def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
+        """Return Rosenbrock's function and its gradient."""
+        return rosenbrock
+
+    def start_point(self) -> Tensor:
+        """Return ``start`` as a tensor."""
+        return torch.tensor(self.start, dtype=torch.float64)
+
+    def optimum_point(self, shifts: Tensor) -> Tensor:
+        """Return the minimiser of ``F(x, y) = mean_i f(x - a_i, y - b_i)`` for centred shifts ``(a_i, b_i)``.
+
+        F is a parabola in y with ``y = x^2 + mean a^2`` at its bottom, and along that curve a parabola in x::
+
+            x = (1 + 200 mean(a b + a^3)) / (1 + 400 mean a^2)
+
+        Without shifts this is (1, 1). Shifts cross the valley, so they move the minimum of F much farther than its
+        workers' own minima.
+        """
+        a, b = shifts.unbind(-1)
+        spread = (a * a).mean()
+        x = (1 + 200 * (a * b + a**3).mean()) / (1 + 400 * spread)
+        return torch.stack((x, x * x + spread))
+
+
+StartBasis = Literal["coordinates", "eigenvectors"]
+START_BASES = get_args(StartBasis)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quadratic(Landscape):
+    """A bowl whose axes may lie across the coordinates.
+
+    ``f(x) = 1/2 (x - x*)^T H (x - x*)`` with ``H = Q diag(spectrum) Q^T``. Shifted workers share H, so their mean loss
+    has the same minimiser ``x*``.
+
+    Args:
+        spectrum: the d eigenvalues of H, 0 or larger.
+        start: start point of every worker, d numbers; all ones by default.
+        start_basis: basis of ``start``: ``coordinates``, or ``eigenvectors`` of H, so that the start is ``x* + Q
+            start``.
+        start_jitter: half the width of the uniform draw that each replica adds to ``start``, per number; 0 for none.
+        optimum: ``x*``, d coordinates; the origin by default.
+        angle_deg: angle in degrees by which the eigenvectors of a two-dimensional H are rotated.
+        rotation_seed: seed of a random orthogonal Q that rotates the eigenvectors, in any dimension; None for no random
+            rotation.
+
+    Raises:
+        SpecError: the spectrum is empty or negative, a point has another dimension, the rotation does not apply, or the
+            start has an unknown basis or a negative jitter.
+    """
+
+    name: ClassVar[str] = "quadratic"
+    spectrum: tuple[float, ...] = (1.0, 100.0)
+    start: tuple[float, ...] | None = None
+    start_basis: StartBasis = "coordinates"
+    start_jitter: float = 0.0
+    optimum: tuple[float, ...] | None = None
+    angle_deg: float = 0.0
+    rotation_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dimension = len(self.spectrum)
+        if not self.spectrum or not all(0 <= eigenvalue < math.inf for eigenvalue in self.spectrum):
+            raise SpecError("problem.spectrum", self.spectrum, "at least one eigenvalue, each finite and 0 or larger")
+        for field, point in (("start", self.start), ("optimum", self.optimum)):
+            if point is not None and len(point) != dimension:
+                raise SpecError(f"problem.{field}", point, f"{dimension} coordinates, as many as the spectrum has")
+        if self.start_basis not in START_BASES:
+            raise SpecError("problem.start_basis", self.start_basis, one_of(START_BASES, self.start_basis))
+        if not 0 <= self.start_jitter < math.inf:
+            raise SpecError("problem.start_jitter", self.start_jitter, "a finite number, 0 or larger")
+        if self.angle_deg and (dimension != 2 or self.rotation_seed is not None):
+            expected = "0 unless the spectrum has 2 values and there is no rotation_seed"
+            raise SpecError("problem.angle_deg", self.angle_deg, expected)
+
+    def rotation(self) -> Tensor:
+        """Return the orthogonal Q, ``(d, d)`` in double precision; its columns are the eigenvectors of H.
+
+        A random Q is uniform over the orthogonal group: the Q of a gaussian matrix's QR decomposition, with signs that
+        make the diagonal of R positive (F. Mezzadri (2007), Notices of the AMS 54(5), 592-604).
+        """
+        dimension = len(self.spectrum)
+        if self.rotation_seed is not None:
+            source = torch_generator(self.rotation_seed, "rotation")
+            q, r = torch.linalg.qr(torch.randn(dimension, dimension, generator=source, dtype=torch.float64))
+            return q * r.diagonal().sign()
+        if self.angle_deg:
+            cos, sin = math.cos(math.radians(self.angle_deg)), math.sin(math.radians(self.angle_deg))
+            return torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
+        return torch.eye(dimension, dtype=torch.float64)
+
+    def hessian(self) -> Tensor:
+        """Return H, ``(d, d)`` in double precision."""
+        q = self.rotation()
+        return (q * torch.tensor(self.spectrum, dtype=torch.float64)) @ q.T
+
+    def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
+        """Return f and its gradient ``H (x - x*)``."""
+        hessian = self.hessian().to(device, dtype)
+        optimum = self._point(self.optimum, 0.0).to(device, dtype)
+
+        def quadratic(x: Tensor) -> tuple[Tensor, Tensor]:
+            offset = x - optimum
+            gradient = offset @ hessian
+            return 0.5 * (offset * gradient).sum(-1), gradient
+
+        return quadratic
+
+    def start_point(self) -> Tensor:
+        """Return ``start`` as a position."""
+        return self._placed(self._point(self.start, 1.0))
+
+    def start_of(self, seed: int) -> Tensor:
+        """Return ``start`` and the jitter of the replica ``seed`` as a position: the same draw in whatever basis."""
+        start = self._point(self.start, 1.0)
+        if self.start_jitter:
+            draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
+            start = start + self.start_jitter * (2 * draws - 1)
+        return self._placed(start)
+
+    def _placed(self, start: Tensor) -> Tensor:
+        if self.start_basis == "coordinates":
+            return start
+        return self._point(self.optimum, 0.0) + self.rotation() @ start
+
+    def optimum_point(self, shifts: Tensor) -> Tensor:
+        """Return ``x*``: centred shifts do not move it."""
+        return self._point(self.optimum, 0.0)
+
+    def _point(self, point: tuple[float, ...] | None, fill: float) -> Tensor:
+        coordinates = (fill,) * len(self.spectrum) if point is None else point
+        return torch.tensor(coordinates, dtype=torch.float64)
+
+
+TURNS = 4.0
+DEPTH = 20.0
+"""What the valley turns per unit of radius, and how deep it is. Source: Basis Rotation, Appendix D.1."""
+
+FLOOR_RAD = math.asin(1 / DEPTH)
+"""Where ``20 sin(4 r - theta) + 1`` is 0: ``theta = 4 r + FLOOR_RAD``."""
+
+
+class _Polar(NamedTuple):
+    """Radius, radial and tangential unit vectors ``(..., 2)``, and the ``s`` and ``c`` of `spiral`."""
+
+    r: Tensor
+    outward: Tensor
+    around: Tensor
+    s: Tensor
+    c: Tensor
+
+
+def _polar(point: Tensor) -> _Polar:
+    x, y = point.unbind(-1)
+    # Kept off 0, so that at the origin the unit vectors are 0 and no quotient is undefined.
+    r = torch.hypot(x, y).clamp_min(torch.finfo(point.dtype).eps)
+    phase = TURNS * r - torch.atan2(y, x)
+    outward = torch.stack((x, y), dim=-1) / r.unsqueeze(-1)
+    around = torch.stack((-outward[..., 1], outward[..., 0]), dim=-1)
+    return _Polar(r, outward, around, DEPTH * phase.sin() + 1, DEPTH * phase.cos())
+
+
+def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the spiral and its gradient.
+
+    ``f = r^2 + s^2`` with ``s = 20 sin(4 r - theta) + 1``, and with ``c = 20 cos(4 r - theta)``::
+
+        grad f = (2 r + 8 s c) e_r - (2 s c / r) e_theta
+
+    All values from 0 to 441 meet at the origin; there f is its infimum 0 and the gradient 0.
+
+    Args:
+        point: ``(..., 2)``.
+
+    Returns:
+        The values ``(...)`` and the gradients ``(..., 2)``.
+
+    Source: Basis Rotation, Appendix D.1.
+    """
+    r, outward, around, s, c = _polar(point)
+    radial = 2 * r + 2 * TURNS * s * c
+    gradient = radial.unsqueeze(-1) * outward - (2 * s * c / r).unsqueeze(-1) * around
+    return torch.where(point.any(-1), r * r + s * s, 0.0), gradient
+
+
+def spiral_hessian(point: Tensor) -> Tensor:
+    """Return the second derivatives of the spiral, ``(..., 2, 2)``; a point is not the origin.
+
+    With ``k = c^2 - s (s - 1)``, the derivative of ``s c``, and in the frame of ``e_r`` and ``e_theta``::
+
+        H_rr = 2 + 32 k,    H_rt = -8 k / r + 2 s c / r^2,    H_tt = 2 k / r^2 + 2 + 8 s c / r
+    """
+    r, outward, around, s, c = _polar(point)
+    k = c * c - s * (s - 1)
+    rr = 2 + 2 * TURNS**2 * k
+    rt = -2 * TURNS * k / r + 2 * s * c / r**2
+    tt = 2 * k / r**2 + 2 + 2 * TURNS * s * c / r
+    frame = torch.stack((outward, around), dim=-1)  # columns
+    inner = torch.stack((torch.stack((rr, rt), dim=-1), torch.stack((rt, tt), dim=-1)), dim=-2)
+    return frame @ inner @ frame.mT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spiral(Landscape):
+    """A valley that winds into the origin: ``f(r, theta) = r^2 + (20 sin(4 r - theta) + 1)^2``.
+
+    The steep direction, across the valley, is within ``1 / (4 r)`` radians of the radius, so the eigenvectors of the
+    Hessian turn with the angle: four times a turn they lie along the coordinates, and four times across them. f is 0
+    at the origin only in the limit along the valley's two arms.
+
+    Args:
+        radius: r of the start point of every worker, above 0.
+        angle_deg: theta of the start point in degrees; by default on the valley's floor, ``4 r + asin(1 / 20)``
+            radians.
+
+    Raises:
+        SpecError: a radius that is not above 0, or workers whose optima are shifted: their mean has no known minimiser.
+
+    Source: Basis Rotation, section 2.2 and Appendix D.1.
+    """
+
+    name: ClassVar[str] = "spiral"
+    radius: float = 10.0
+    angle_deg: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.radius < math.inf:
+            raise SpecError("problem.radius", self.radius, "a finite number above 0")
+        if self.angle_deg is not None and not math.isfinite(self.angle_deg):
+            raise SpecError("problem.angle_deg", self.angle_deg, "a finite number of degrees")
+        if self.shift_std:
+            expected = "0 on a spiral: the mean of shifted spirals has no minimiser in closed form"
+            raise SpecError("problem.shift_std", self.shift_std, expected)
+
+    def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
+        """Return the spiral and its gradient."""
+        return spiral
+
+    def start_point(self) -> Tensor:
+        """Return ``radius`` and ``angle_deg`` as a position."""
+        floor = TURNS * self.radius + FLOOR_RAD
+        theta = floor if self.angle_deg is None else math.radians(self.angle_deg)
+        return self.radius * torch.tensor([math.cos(theta), math.sin(theta)], dtype=torch.float64)
+
+    def optimum_point(self, shifts: Tensor) -> Tensor:
+        """Return the origin as the optimum."""
+        return torch.zeros(2, dtype=torch.float64)

@@ -15,10 +15,8 @@ from torch.nn import functional as F
 from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
 from syncline.problems.digits import uniform_weights
-from syncline.problems.heavy_tails import stable
-from syncline.problems.network import parameter_count, shape_only
-from syncline.problems.per_worker import How, gradients_by
-from syncline.problems.streams import StepStream, gaussian, torch_generator
+from syncline.problems.network import How, gradients_by, parameter_count, shape_only
+from syncline.problems.random_draws import StepStream, gaussian, stable, torch_generator
 
 VALIDATION_INPUTS = 2048
 

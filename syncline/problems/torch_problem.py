@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
-from syncline.problems.network import shape_only
-from syncline.problems.per_worker import MANY_ROWS, SMALL_PARAMETERS, How
-from syncline.problems.torch_batches import BatchLoss, placed_loss
-from syncline.problems.torch_gradients import Stacked, by_loop, by_vmap, put_row
-from syncline.problems.torch_look import ModuleProperties, measure_module
+from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, How, shape_only
+from syncline.problems.torch_data import Reading, Shards, reading_of, replica_and_worker, sharded, stack_rows
+from syncline.problems.torch_flops import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
+    BatchLoss,
     MakeModel,
     TensorHolders,
     build_module,
@@ -26,11 +25,10 @@ from syncline.problems.torch_modules import (
     error_clause,
     matrix_names,
     per_replica,
+    placed_loss,
     type_name,
 )
-from syncline.problems.torch_shards import Shards, replica_and_worker, sharded, stack_rows
-from syncline.problems.torch_sources import Reading, reading_of
-from syncline.problems.torch_validation import Evaluate, Means, Validation, metrics_of
+from syncline.problems.torch_passes import Evaluate, Means, Stacked, Validation, by_loop, by_vmap, metrics_of, put_row
 from syncline.randomness import preserved, seed_all
 from syncline.units import is_whole
 
@@ -178,7 +176,7 @@ class TorchTask:
         buffers: the module's buffers, ``(R, *s)``, after each worker's batches.
         shares_buffers: whether workers exchange buffers in steps in which they exchange parameters or gradients.
         matrices: names of the parameters that rules for matrices update, see `TorchProblem`.
-        flops_per_step: FLOPs of one worker in one step, see `syncline.problems.torch_look`.
+        flops_per_step: FLOPs of one worker in one step, see `syncline.problems.torch_flops`.
         how: how gradients are computed, ``loop`` or ``vmap``.
         why: reason for this choice.
     """

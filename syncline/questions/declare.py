@@ -36,9 +36,9 @@ class Option:
         description: description of the argument, if Python accepts more than the command.
         flag: name of the option, at will a short one behind it; by default ``--`` and the field's name.
         metavar: placeholder of the value in the help.
-        completion: the names to complete, or the name of a completion of `syncline.cli.completion`.
+        completion: the names to complete, or the name of a completion of `syncline.cli.commands`.
         panel: heading of the option in the help.
-        reader: name of a reader of `syncline.cli.readers` that makes the field's value of the option's text.
+        reader: name of a reader of `syncline.cli.commands` that makes the field's value of the option's text.
         place: `SHELL` or `PYTHON` for a field that only one of them has.
         shell_default: default of the command, or `REQUIRED`, if it differs from the function's.
         in_order: whether the function takes the value by its position, too.

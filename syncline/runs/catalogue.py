@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_step
+from syncline.costmodel.failures import FAILURE_RATES
 from syncline.costmodel.prices import PRICES
-from syncline.costmodel.reliability.rates import FAILURE_RATES
 from syncline.costmodel.scaling.published import loss_fits
 from syncline.errors import SpecError, error_text
 from syncline.methods import METHOD_KINDS, METHODS, load_plugins, method_of
-from syncline.planner.projection.memory import memory_of
+from syncline.planner.projection.memory_plan import memory_of
 from syncline.registry import Registry
 from syncline.specs import (
     STUDIES,

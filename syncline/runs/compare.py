@@ -15,10 +15,16 @@ from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import SharedProgress, shared_progress, side_by_side, watched
 from syncline.runs.training.clock_bounds import speedup_bounds
-from syncline.runs.training.curves import Bounds, write_curves
 from syncline.runs.training.figures import compare_figures
 from syncline.runs.training.limits import check_training, tensors_of_problem
-from syncline.runs.training.records import clock_record, final_loss, reachable_target, time_to_target
+from syncline.runs.training.results import (
+    Bounds,
+    clock_record,
+    final_loss,
+    reachable_target,
+    time_to_target,
+    write_curves,
+)
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns, write_contributions, write_measurements
 from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import Trained, goes_by_clock, with_measured_step

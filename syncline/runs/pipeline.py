@@ -13,12 +13,11 @@ from rich.console import Group
 
 from syncline.costmodel import Link, Network
 from syncline.costmodel.bases import EXACT, computing_uncertainty, pipeline_uncertainty
-from syncline.costmodel.network.nccl_costs import messages_ahead
+from syncline.costmodel.layouts.pipelines import CLOSED_FORMS, gpipe_s, pipeline_s
+from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.costmodel.numerics.uncertainty import Uncertainty
-from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
-from syncline.costmodel.pipeline.flush import gpipe_s
 from syncline.planner.bounds import basis_text, combined_bounds
-from syncline.planner.placement.choice import PlacedPipeline, run_placed
+from syncline.planner.pipeline_placement import PlacedPipeline, run_placed
 from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import around
 from syncline.runs.folders.folder import RunFolder, environment
@@ -234,7 +233,7 @@ def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:
 def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> None:
     """Draw the beginnings of the schedules, those of one network on one time axis."""
     from syncline.analysis import save  # only here: matplotlib is slow to load
-    from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
+    from syncline.analysis.timelines import SchedulePanel, draw_schedules
 
     panels = []
     chosen = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]

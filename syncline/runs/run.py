@@ -1,26 +1,38 @@
-"""The command ``syncline run``: one method, one network, full detail; or a study."""
+"""The command ``syncline run``: one method, one network, full detail; or a study.
+
+A short training that shows which columns a training's rows have, before hours are spent on it.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from syncline.analysis import save
+from syncline.errors import SynclineError
 from syncline.interrupts import is_interrupted
+from syncline.planner.tables.columns import ALL, chosen_names
 from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.result_files import CLOCK, TRAINING
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import run_stoppable, shared_progress, side_by_side, watched
-from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_training
-from syncline.runs.training.records import run_records
+from syncline.runs.training.results import run_records, write_curves
 from syncline.runs.training.tables import names_of_workers, timeline_columns, write_contributions, write_measurements
 from syncline.runs.training.train_and_time import time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import with_measured_step
 from syncline.sim import chrome_trace
-from syncline.specs import Experiment, RunSpec, study_of
+from syncline.specs import (
+    CompareSpec,
+    Experiment,
+    RunSpec,
+    study_of,
+)
 
 
 def run(
@@ -150,3 +162,37 @@ def record_columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
     ordered = sorted(records, key=none_first)
     return {name: [record[name] for record in ordered] for name in records[0]}
+
+
+ALWAYS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
+"""Columns of every timed training; further columns depend on the problem, the method and the clock."""
+
+
+def check_columns(spec: Experiment, columns: str | None) -> None:
+    """Refuse columns that the rows of a training will not have.
+
+    A training of one step with one seed, in a temporary folder, shows their names. It runs only if a name is not one
+    that all trainings have. The columns of a study are known only at its end.
+
+    Args:
+        spec: the training.
+        columns: names with commas between, or ``all``.
+
+    Raises:
+        SpecError: a name that no row will have.
+    """
+    names = set() if columns is None else {name.strip() for name in columns.split(",")}
+    if columns is None or names <= ALWAYS or names == {ALL} or not isinstance(spec, RunSpec | CompareSpec):
+        return
+    short = spec.model_copy(update={"steps": 1, "seeds": spec.seeds[:1], "timeline_steps": 0})
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory(prefix="syncline-columns-") as folder, suppress(SynclineError):
+        out = Path(folder) / "training"
+        if isinstance(short, CompareSpec):
+            from syncline.runs.compare import compare  # only here: torch is slow to load
+
+            rows = compare(short, out, exact=True, jobs=1, figures=False)["rows"]
+        else:
+            rows = run(short, out, exact=True, figures=False)["rows"]
+    if rows:  # otherwise the training itself reports the error
+        chosen_names(rows, columns)

@@ -10,32 +10,44 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.sim.clocks.overlap import data_parallel, run_lockstep
-from syncline.sim.clocks.phases import phased_clock
+from syncline.sim.clocks.phases_and_failures import phased_clock
 from syncline.sim.clocks.single_collective import collective_finish_s, rounds_finish_s
 from syncline.sim.clocks.training import Clock, clock
-from syncline.sim.collectives.rounds import rounds
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.report import PipelineReport, report, task_spans
 from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, Schedule, schedule
-from syncline.sim.program.instructions import Collective, Compute, Instruction, Program, Recv, Send, Wait
-from syncline.sim.program.queued import HostWait, Queued, StreamMark, StreamWait
-from syncline.sim.program.timeline import STREAMS, Span, Timeline
-from syncline.sim.program.trace import chrome_trace
-from syncline.sim.workers.compute import (
+from syncline.sim.program.disturbances import (
     ComputeTime,
     Disturbance,
     ExponentialTail,
+    LatencyJitter,
     LogNormalJitter,
     ParetoTail,
     Pause,
     PersistentSpeeds,
     Slowdowns,
+    SlowLink,
     SlowWorker,
+    with_slow_links,
 )
-from syncline.sim.workers.faults import LatencyJitter, SlowLink, with_slow_links
+from syncline.sim.program.instructions import (
+    Collective,
+    Compute,
+    HostWait,
+    Instruction,
+    Program,
+    Queued,
+    Recv,
+    Send,
+    StreamMark,
+    StreamWait,
+    Wait,
+)
+from syncline.sim.program.rounds import rounds
+from syncline.sim.program.timeline import STREAMS, Span, Timeline, chrome_trace
 
 __all__ = [
     "SCHEDULES",

@@ -28,16 +28,19 @@ from syncline.specs.problem import ProblemField
 from syncline.specs.projection import ProjectSpec
 from syncline.specs.study import (
     STUDIES,
+    VALIDATIONS,
+    ClustersSpec,
     Figures,
     Piece,
     Record,
     Report,
+    StepTimesSpec,
     Study,
+    ValidationSpec,
     no_figures,
     register_study,
     study_of,
 )
-from syncline.specs.validation import VALIDATIONS, ClustersSpec, StepTimesSpec, ValidationSpec
 
 __all__ = [
     "KINDS", "METHODS", "STUDIES", "VALIDATIONS", "Cluster", "ClustersSpec", "CompareSpec", "ComputeSpec",

@@ -1,4 +1,7 @@
-"""Specs of the compute time of a worker's step, and of what disturbs it."""
+"""Specs of the compute time of a worker's step, and of what disturbs it.
+
+Spec field of workers' speeds, as numbers or as hardware.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodBase
 from syncline.seeds import generator
 from syncline.specs.clock import BandwidthField
-from syncline.specs.memory import HardwareField
+from syncline.specs.cluster.hardware import hardware, hardware_fields
+from syncline.specs.layout import HardwareField
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -352,3 +356,37 @@ class ComputeSpec(Spec):
         for path, index, length in disturbed:
             if index >= length:
                 raise refusal(f"compute.{path}", index, f"a number from 0 to {length - 1}")
+
+
+SLOWEST, FASTEST = 1e-6, 1e6
+"""Bounds of a worker's speed relative to ``compute``, the same as for factors of slow workers."""
+
+
+def _speed(value: Any, path: str) -> float | Hardware:
+    """Return a worker's speed as a number, or its hardware."""
+    if not isinstance(value, int | float):
+        return hardware(value, path)
+    if not SLOWEST <= value <= FASTEST:
+        raise SpecError(path, value, f"a speed from {SLOWEST:g} to {FASTEST:g}, or hardware")
+    return float(value)
+
+
+Speed = Annotated[
+    Any, parsed(_speed), PlainSerializer(lambda value: value if isinstance(value, float) else hardware_fields(value))
+]
+"""The speed of a worker: a number, or hardware as for ``compute.hardware``."""
+
+
+def relative_speeds(speeds: tuple[float | Hardware, ...], compute: ComputeSpec) -> tuple[float, ...]:
+    """Return each worker's speed relative to ``compute``: its number, or its machine's rate over the reference rate.
+
+    The reference is the machine of ``compute``; if ``compute`` sets seconds, it is the first machine in ``speeds``.
+    """
+    machines = [speed for speed in speeds if isinstance(speed, Hardware)]
+    has_seconds = compute.seconds is not None or compute.batch_times is not None or compute.measure
+    reference = machines[0] if machines and has_seconds else compute.machine
+    mfu = compute.mfu or reference.mfu
+    return tuple(
+        speed.peak_flops * speed.mfu / (reference.peak_flops * mfu) if isinstance(speed, Hardware) else speed
+        for speed in speeds
+    )

@@ -1,28 +1,45 @@
-"""Specs of whole experiments: a training, a comparison of methods, a projection in closed form."""
+"""Specs of whole experiments: a training, a comparison of methods, a projection in closed form.
+
+Spec of the measures that are recorded during a training.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+)
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
 from syncline.costmodel import Exchange
 from syncline.errors import SpecError, SynclineError, within
-from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
+from syncline.fields import (
+    Seed,
+    Spec,
+    Steps,
+    Threads,
+    Workers,
+    parsed,
+    refusal,
+)
 from syncline.methods import MethodBase, MethodSpec
-from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.methods.parts.remedies import remedy_of
+from syncline.methods.parts.asynchronous import asynchronous_of, remedy_of
 from syncline.specs.clock import ClockSpec
-from syncline.specs.cluster.spec_fields import NetworkField, check_network_sizes
-from syncline.specs.compute import ComputeSpec
+from syncline.specs.cluster.clusters import NetworkField, check_network_sizes
+from syncline.specs.compute import ComputeSpec, Speed, relative_speeds
 from syncline.specs.failures import FailuresField
 from syncline.specs.faults import FaultsSpec
 from syncline.specs.problem import ProblemField
-from syncline.specs.speeds import Speed, relative_speeds
 from syncline.specs.stages import StagesSpec
-from syncline.specs.watch import WatchSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +47,39 @@ if TYPE_CHECKING:
     import numpy as np
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
+
+    from syncline.optim.measures import Watch
+
+
+class WatchSpec(Spec):
+    """Measures of the workers that a training records in ``watched.parquet``, in addition to its losses.
+
+    Args:
+        measures: names of measures: ``rounds``, ``update-vectors``, ``momentum-spread`` (``syncline.optim.measures``).
+        every: number of steps between two records, for measures of single steps.
+    """
+
+    measures: tuple[Literal["rounds", "update-vectors", "momentum-spread"], ...] = ()
+    every: int = Field(default=1, ge=1)
+
+    def build(self) -> Watch | None:
+        """Return the recorder of the measures; None without measures."""
+        from syncline.optim.measures import MEASURES, Watch
+
+        return Watch([MEASURES[name]() for name in self.measures], self.every) if self.measures else None
+
+    def refuse(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
+        """Refuse measures where the spec rules them out.
+
+        Args:
+            expected: what would be accepted, for the error line.
+            error: makes the exception from the path, the value and ``expected``.
+
+        Raises:
+            PydanticCustomError: or another ``error``, with the path from the spec's root.
+        """
+        if self.measures:
+            raise error("watch.measures", self.measures, expected)
 
 
 class ScheduleSpec(Spec):

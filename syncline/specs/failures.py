@@ -1,32 +1,117 @@
-"""Specs of machine failures: failure rates, and the recovery of the training."""
+"""Specs of machine failures: failure rates, and the recovery of the training.
+
+Spec of a training's checkpoints: their interval, their cost, their mode.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+)
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from syncline.costmodel.failures import (
+    FAILURE_RATES,
+    REPAIR_S,
+    FailureRate,
+    FaultTolerantGroup,
+    Per,
+    best_interval_s,
+    group_mtbf_s,
+    intervals_within,
+    repair_text,
+)
 from syncline.costmodel.presets import preset
-from syncline.costmodel.reliability.checkpoints import best_interval_s, intervals_within
-from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
-from syncline.costmodel.reliability.rates import FAILURE_RATES, REPAIR_S, FailureRate, Per, group_mtbf_s, repair_text
 from syncline.errors import SpecError
-from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
+from syncline.fields import (
+    Seconds,
+    Spec,
+    Workers,
+    parsed,
+    refusal,
+    validate,
+)
 from syncline.methods import MethodBase
-from syncline.specs.checkpoints import CheckpointSpec
-from syncline.specs.cluster.files import is_file, parse_fields, read_text
-from syncline.specs.faults import sends_only_means
-from syncline.specs.outages import OutageSpec, parse_outages
+from syncline.specs.clock import BandwidthField, BytesField
+from syncline.specs.cluster.reading import is_file, parse_fields, read_text
+from syncline.specs.faults import OutageSpec, parse_outages, sends_only_means
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
-    from syncline.sim.failures.outages import Outage
-    from syncline.sim.failures.roster import FailingGroup
-    from syncline.sim.failures.work import CheckpointTimes
+    from syncline.sim.failures.costs import CheckpointTimes
+    from syncline.sim.failures.outages import FailingGroup, Outage
+
+
+def _interval(value: Any, path: str) -> Any:
+    return value if value in ("best", "never") else parse_seconds(value, path)
+
+
+IntervalField = Annotated[Literal["best", "never"] | float, parsed(_interval)]
+"""Seconds of work between checkpoints; or ``best``, or ``never``."""
+
+
+class CheckpointSpec(Spec):
+    """Checkpoints of a training's state: their interval, their cost, their mode.
+
+    A checkpoint takes ``write_time``, or its ``size`` over the ``bandwidth`` of all writing workers together. If a
+    training has no ``size``, the size is that of its parameters and of all states of its method. ``mode`` is
+    ``blocking``: the training stops while the checkpoint is written; ``asynchronous``: the training stops only while
+    the state is copied (``snapshot_time``), the checkpoint is then written during the next steps, and can be restored
+    once it is complete; ``peer``: like ``asynchronous``, but into the memory of the worker half-way round, and the
+    checkpoint is lost if both workers fail. ``restore_time``: the time to read it; by default the time to write it.
+    """
+
+    interval: IntervalField = "best"
+    write_time: Seconds | None = None
+    size: BytesField | None = None
+    bandwidth: BandwidthField | None = None
+    mode: Literal["blocking", "asynchronous", "peer"] = "blocking"
+    snapshot_time: Seconds = 0.0
+    restore_time: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _one_cost(self) -> CheckpointSpec:
+        if self.write_time is not None and (self.size is not None or self.bandwidth is not None):
+            raise refusal("write_time", self.write_time, "nothing beside size and bandwidth, which say it, too")
+        if self.size is not None and self.bandwidth is None:
+            raise refusal("bandwidth", None, "a rate, beside the size that is written at it")
+        if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
+            raise refusal("interval", self.interval, "a positive time, best, or never")
+        if self.snapshot_time and self.mode == "blocking":
+            raise refusal(
+                "snapshot_time", self.snapshot_time, "none where checkpoints are blocking; or mode: asynchronous"
+            )
+        return self
+
+    def write_s(self, nbytes: float | None) -> float:
+        """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's own state."""
+        size = self.size if self.size is not None else nbytes
+        if self.bandwidth is None:
+            return self.write_time or 0.0
+        if size is None:
+            raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or write_time")
+        return size / self.bandwidth
+
+    def load_s(self, nbytes: float | None) -> float:
+        """Return the seconds to read a checkpoint."""
+        return self.write_s(nbytes) if self.restore_time is None else self.restore_time
+
+    def blocking_s(self, nbytes: float | None) -> float:
+        """Return the seconds for which a checkpoint stops the training."""
+        return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot_time
+
 
 Recovery = Literal["restart", "elastic"]
 """Recovery of a synchronous method after a failure."""
@@ -69,7 +154,7 @@ class FailuresSpec(Spec):
     ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
     ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
     ``repair_time``: seconds until a failed machine can be used again, for rates without one; by default 5.7 h, a
-    published mean (`syncline.costmodel.reliability.rates.REPAIR_S`). ``rejoin_time``: seconds in which a returning
+    published mean (`syncline.costmodel.failures.REPAIR_S`). ``rejoin_time``: seconds in which a returning
     worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
     read a checkpoint. ``workers_per_node``: workers of a node. ``sites``: number of sites, with equal numbers of
     workers. ``spares``: machines that replace failed ones at once; published rates have those of their cluster.
@@ -162,7 +247,7 @@ class FailuresSpec(Spec):
 
     def failing_group(self, workers: int) -> FailingGroup:
         """Return the group of workers, its spares, and the times that recovery takes."""
-        from syncline.sim.failures.roster import FailingGroup
+        from syncline.sim.failures.outages import FailingGroup
 
         return FailingGroup(
             workers, self.spares, self.detection_timeout, self.restart_time, self.regroup_time, self.min_workers
@@ -186,7 +271,7 @@ class FailuresSpec(Spec):
             rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is
                 set; None if no network is known.
         """
-        from syncline.sim.failures.work import CheckpointTimes, checkpoint_steps
+        from syncline.sim.failures.costs import CheckpointTimes, checkpoint_steps
 
         checkpoint = self.checkpoint
         write_s, blocking = checkpoint.write_s(nbytes), checkpoint.mode == "blocking"

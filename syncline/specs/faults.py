@@ -1,22 +1,28 @@
-"""Specs of faults in a training: stragglers, slow links, delayed messages, workers that are absent for some steps."""
+"""Specs of faults in a training: stragglers, slow links, delayed messages, workers that are absent for some steps.
+
+Spec of the outages of workers, nodes and sites, and their log as a CSV file.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.costmodel.network.topology import Network, Topology, topology
+from syncline.costmodel.network.link import Network, Topology, topology
 from syncline.fields import Positive, Seconds, Spec, refusal
 from syncline.methods import METHOD_KINDS, MethodBase
 from syncline.seeds import generator
+from syncline.specs.cluster.reading import read_text
 
 if TYPE_CHECKING:
     import numpy as np
 
     from syncline.comm import Membership
-    from syncline.sim.workers.compute import Straggler
+    from syncline.sim.program.disturbances import Straggler
 
 
 class SlowdownsSpec(Spec):
@@ -54,7 +60,7 @@ class StragglersSpec(Spec):
         return factors
 
     def _parts(self) -> dict[str, Straggler]:
-        from syncline.sim.workers.compute import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
+        from syncline.sim.program.disturbances import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
 
         parts: dict[str, Straggler] = {}
         if self.exponential_scale is not None:
@@ -190,7 +196,7 @@ class FaultsSpec(Spec):
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
         """Return the network with the slow links; the network itself if there are none."""
-        from syncline.sim.workers.faults import SlowLink, with_slow_links
+        from syncline.sim.program.disturbances import SlowLink, with_slow_links
 
         if not self.slow_links:
             return network
@@ -199,10 +205,67 @@ class FaultsSpec(Spec):
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
         """Return a function that draws the extra seconds of a message from sender to receiver; None without jitter."""
-        from syncline.sim.workers.faults import LatencyJitter
+        from syncline.sim.program.disturbances import LatencyJitter
 
         jitter = self.latency_jitter
         if jitter is None or not (jitter.sigma or jitter.mean_delay):
             return None
         latency_jitter = LatencyJitter(jitter.sigma, jitter.mean_delay)
         return latency_jitter.delay(topology(network, workers), generator(seed, "latency jitter"))
+
+
+class OutageSpec(Spec):
+    """An outage of a worker, node or site from ``start`` until ``end``; without ``end``, forever.
+
+    Args:
+        worker: number of the worker, from 0; exactly one of ``worker``, ``node`` and ``site`` is set.
+        node: number of the node, from 0.
+        site: number of the site, from 0.
+        start: start of the outage, in seconds from the beginning of the training.
+        end: end of the outage, in seconds from the beginning of the training; by default it does not end.
+    """
+
+    worker: int | None = Field(default=None, ge=0)
+    node: int | None = Field(default=None, ge=0)
+    site: int | None = Field(default=None, ge=0)
+    start: Seconds = 0.0
+    end: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> OutageSpec:
+        units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
+        if len(units) != 1:
+            raise refusal("", units, "one of worker, node and site, by its number")
+        if self.end is not None and self.end <= self.start:
+            raise refusal("end", self.end, f"a time after start ({self.start:g} s)")
+        return self
+
+    def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
+        """Return the first rank of the outage, and the rank after its last.
+
+        Args:
+            node_workers: workers of a node.
+            site_workers: workers of a site.
+        """
+        number, width = next(
+            (number, width)
+            for number, width in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers))
+            if number is not None
+        )
+        return number * width, (number + 1) * width
+
+
+def parse_outages(value: Any, path: str) -> Any:
+    """Return the rows of a CSV file with columns ``start``, ``end``, and ``worker``, ``node`` or ``site``."""
+    if not (isinstance(value, str) and value.endswith(".csv")):
+        return value
+    rows = csv.DictReader(read_text(Path(value), path).splitlines())
+    # A bare number is in seconds, as in a column of a log. An empty cell is a missing field.
+    return [{name: _plain(cell) for name, cell in row.items() if name and cell and cell.strip()} for row in rows]
+
+
+def _plain(cell: str) -> Any:
+    try:
+        return int(cell) if cell.strip().isdecimal() else float(cell)
+    except ValueError:
+        return cell.strip()

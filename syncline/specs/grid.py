@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.yamls import parse_yaml
+from syncline.files import parse_yaml
 
 NOT_SWEPT = {
     "seeds": "no seeds, which --seeds gives",

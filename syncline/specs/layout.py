@@ -1,17 +1,34 @@
-"""Spec of the layout of a replica on workers: tensor, context, data, pipeline and expert parallelism."""
+"""Spec of the layout of a replica on workers: tensor, context, data, pipeline and expert parallelism.
+
+Spec field of the placement of ranks on a network: a rule, a search, or the place of each rank.
+
+Spec of a worker's memory: the parts that are counted, and the hardware that limits it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    get_args,
+)
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.costmodel.compute.module_shape import Model
+from syncline.costmodel import Activations, Precision
+from syncline.costmodel.compute.model_shape import Model
 from syncline.costmodel.layouts.layout import Layout
-from syncline.errors import SpecError
+from syncline.costmodel.traffic.sharded import Sharding, WeightMessages
+from syncline.errors import (
+    SpecError,
+    one_of,
+)
 from syncline.fields import Spec, refusal
+from syncline.specs.cluster.clusters import HardwareField
 
-EXAMPLE = "tensor=8,pipeline=4, or fields, as in {tensor: 8, pipeline: 4}"
+LAYOUT_EXAMPLE = "tensor=8,pipeline=4, or fields, as in {tensor: 8, pipeline: 4}"
 
 Ways = Annotated[int, Field(ge=1, strict=True)]
 
@@ -81,7 +98,7 @@ def layout_fields(text: str, path: str = "") -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
-        from syncline.yamls import parse_yaml
+        from syncline.files import parse_yaml
 
         try:
             mapping = parse_yaml(text)
@@ -93,7 +110,102 @@ def layout_fields(text: str, path: str = "") -> dict[str, Any]:
         name, equals, count = (text_part.strip() for text_part in part.partition("="))
         if not equals or name not in LayoutSpec.model_fields or not count.isdecimal():
             if path:
-                raise SpecError(path, text, EXAMPLE)
-            raise refusal("", text, EXAMPLE)
+                raise SpecError(path, text, LAYOUT_EXAMPLE)
+            raise refusal("", text, LAYOUT_EXAMPLE)
         fields[name] = int(count)
     return fields
+
+
+PlacementRule = Literal["given", "stages-inside", "replicas-inside", "search"]
+"""``given``: rank r K + k of stage k of replica r lies where the network says. ``stages-inside``: the stages of a
+replica are neighbours, so that replicas average across places. ``replicas-inside``: the replicas of a stage are
+neighbours, so that stages send across places. ``search``: the fastest placement that a local search finds.
+"""
+
+PLACEMENT_RULES: tuple[str, ...] = get_args(PlacementRule)
+
+PLACEMENT_EXAMPLE = (
+    f"one of {', '.join(PLACEMENT_RULES)}, or the place of each rank: names of a matrix's places, or positions from 0"
+)
+
+
+def _placement(value: Any) -> str | tuple[str | int, ...]:
+    if isinstance(value, str):
+        if value not in PLACEMENT_RULES:
+            raise refusal("", value, one_of(PLACEMENT_RULES, value) + "; or the place of each rank")
+        return value
+    names = isinstance(value, Sequence) and all(isinstance(entry, str) for entry in value)
+    positions = isinstance(value, Sequence) and all(isinstance(entry, int) and entry is not True for entry in value)
+    if not value or not (names or positions):
+        raise refusal("", value, PLACEMENT_EXAMPLE)
+    return tuple(value)
+
+
+PlacementField = Annotated[Any, BeforeValidator(_placement)]
+"""A rule's name, or the place of each rank: names of a matrix's places, or positions on the network from 0."""
+
+
+def positions_of(placement: Sequence[str | int], ranks: int, places: Sequence[str] | None) -> list[int]:
+    """Return the position of each rank on a network.
+
+    Args:
+        placement: the name of a place, or the position from 0, of each rank.
+        ranks: number of ranks.
+        places: name of the place at each position of the network; None if its positions have no names.
+
+    Raises:
+        SpecError: another number of ranks, an unknown place, more ranks in a place than it has workers, or a position
+            twice.
+    """
+    if len(placement) != ranks:
+        raise SpecError("placement", len(placement), f"an entry for each of the {ranks} ranks (stages times replicas)")
+    numbers = [entry for entry in placement if isinstance(entry, int)]
+    if numbers:
+        if len(set(numbers)) < ranks or min(numbers) < 0:
+            raise SpecError("placement", numbers, "different positions, from 0")
+        return numbers
+    if places is None:
+        raise SpecError("placement", placement[0], "positions from 0: only a matrix has places with names")
+    free: dict[str, list[int]] = {place: [] for place in dict.fromkeys(places)}
+    for position, place in enumerate(places):
+        free[place].append(position)
+    positions = []
+    for name in map(str, placement):
+        if name not in free:
+            raise SpecError("placement", name, one_of(tuple(free), name))
+        if not free[name]:
+            raise SpecError("placement", name, f"at most {list(places).count(name)} ranks in {name}, its workers")
+        positions.append(free[name].pop(0))
+    return positions
+
+
+class MemorySpec(Spec):
+    """The memory of a worker: how it is counted, and what a projection changes if it does not fit.
+
+    ``precision``: ``fp32``, or ``mixed`` (16-bit weights, fp32 copies, gradients and states); by default the number
+    format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, null (not
+    counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``micro_batches``: number of
+    micro-batches of a step; by default the smallest number that fits. ``sharding`` of data parallelism: ``none``,
+    ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits).
+    ``weights``: with ``optimizer`` and ``gradients``, how updated weights reach the other workers: ``prefetched``
+    (gathered layer by layer before their use), or after the update by ``gathers``, or with ``optimizer`` by
+    ``broadcasts`` of each worker's tensors. ``gradients``: format in which gradients accumulate, ``fp32`` or ``bf16``.
+    ``hardware``: machine whose memory is the limit; by default that of ``compute``.
+    """
+
+    precision: Precision | None = None
+    activations: Literal["auto"] | Activations | None = "auto"
+    micro_batches: int | None = Field(default=None, ge=1)
+    sharding: Literal["auto"] | Sharding = "auto"
+    weights: WeightMessages = "prefetched"
+    gradients: Literal["fp32", "bf16"] = "fp32"
+    hardware: HardwareField | None = None
+
+    @property
+    def policies(self) -> tuple[Activations | None, ...]:
+        """Return the policies for activations to try in order, until a step fits."""
+        return ("selective", "recomputed") if self.activations == "auto" else (self.activations,)
+
+    def memory_precision(self, number_format: str) -> Precision:
+        """Return the precision of weights, gradients and states for this number format of gradients."""
+        return self.precision or ("fp32" if number_format == "fp32" else "mixed")

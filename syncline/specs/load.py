@@ -16,14 +16,13 @@ from pydantic import BaseModel
 from syncline.checkout import has_replication, import_replication, replication_hint
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.fields import kind_of_model, one_of_fields, validate
+from syncline.files import parse_yaml
 from syncline.methods import named
 from syncline.specs.compute import fields_from_shorthand
 from syncline.specs.experiment import CompareSpec, RunSpec
 from syncline.specs.pipeline import PipelineSpec
 from syncline.specs.projection import ProjectSpec
-from syncline.specs.study import STUDIES, study_of_kind
-from syncline.specs.validation import VALIDATIONS
-from syncline.yamls import parse_yaml
+from syncline.specs.study import STUDIES, VALIDATIONS, study_of_kind
 
 LIBRARY = Path(__file__).parent / "library"
 """Folder of the specs that come with the package."""

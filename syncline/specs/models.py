@@ -12,14 +12,12 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 from pydantic import InstanceOf, PlainSerializer, create_model
 
 from syncline.costmodel.compute.configs import MODEL_TYPES, shape_of_config
-from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.model_shape import Model, ModelShape, ModuleShape
 from syncline.costmodel.compute.models import MODELS
-from syncline.costmodel.compute.module_shape import Model, ModuleShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, call_function, is_reference, name_of_call
-from syncline.specs.cluster.files import SUFFIXES, parse_fields, read_text
-from syncline.specs.cluster.reading import Description, Name
+from syncline.specs.cluster.reading import SUFFIXES, Description, Name, parse_fields, read_text
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 """Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
@@ -208,7 +206,7 @@ def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Mod
 
 def _of_object(value: Any, path: str) -> Model:
     if hasattr(value, "named_parameters") and not isinstance(value, type):
-        from syncline.problems.module_shape import module_shape  # imported late because torch is slow to load
+        from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
@@ -217,8 +215,8 @@ def _of_object(value: Any, path: str) -> Model:
 
 def _shape_of(make: Callable[[], Any], name: str, path: str) -> Model:
     """Return the model from the result of ``make()``: a shape, a description of a shape, or a module."""
-    from syncline.problems.module_shape import module_shape  # imported late because torch is slow to load
     from syncline.problems.network import shape_only
+    from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
     returned: Any = shape_only(make)
     if isinstance(returned, Model):

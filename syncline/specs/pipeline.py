@@ -9,19 +9,18 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from syncline.costmodel import Link, Matrix, Network, compute_s
 from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Precision
-from syncline.costmodel.layouts.stage_sizes import stage_activation_bytes, stage_flops, stage_parameters
-from syncline.costmodel.pipeline.averaging import LIBRARY, averaging_calls
+from syncline.costmodel.layouts.partition import stage_activation_bytes, stage_flops, stage_parameters
+from syncline.costmodel.layouts.pipelines import LIBRARY, averaging_calls
 from syncline.errors import SpecError
 from syncline.fields import Seconds, Seed, Spec, parsed, refusal
 from syncline.methods import MethodSpec
-from syncline.methods.parts.remedies import remedy_of
+from syncline.methods.parts.asynchronous import remedy_of
 from syncline.registry import PYTHON
 from syncline.seeds import generator
-from syncline.specs.cluster.spec_fields import check_network_sizes
+from syncline.specs.cluster.clusters import check_network_sizes
 from syncline.specs.experiment import Experiment, NetworkField, check_distinct
-from syncline.specs.memory import HardwareField
+from syncline.specs.layout import HardwareField, PlacementField, positions_of
 from syncline.specs.models import TransformerField
-from syncline.specs.placement import PlacementField, positions_of
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes
 
@@ -81,7 +80,7 @@ def _averaging(value: Any) -> str:
 
 
 AveragingName = Annotated[str, BeforeValidator(_averaging)]
-"""The name of a way to average; see `syncline.costmodel.pipeline.averaging`."""
+"""The name of a way to average; see `syncline.costmodel.layouts.pipelines`."""
 
 Limits = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
 """Numbers of micro-batches: one for all stages, or one for each stage."""
@@ -309,7 +308,7 @@ class PipelineSpec(Experiment):
         import numpy as np
 
         from syncline.sim.pipelines.pipeline import Durations
-        from syncline.sim.workers.compute import lognormal_factors
+        from syncline.sim.program.disturbances import lognormal_factors
 
         rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches * self.flushes)
         times = []

@@ -8,20 +8,17 @@ from pydantic import Field, model_validator
 
 from syncline.costmodel import Hardware, Matrix, ModelShape
 from syncline.costmodel.compute.kernel_rates import gradient_format
-from syncline.costmodel.scaling.hyperparameters import default_batch
+from syncline.costmodel.scaling.published import default_batch
 from syncline.fields import Steps, Workers, refusal
 from syncline.methods import MethodSpec
-from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.methods.parts.remedies import remedy_of
+from syncline.methods.parts.asynchronous import asynchronous_of, remedy_of
 from syncline.specs.clock import ClockSpec, ProductFormat
-from syncline.specs.cluster.spec_fields import NetworkField
+from syncline.specs.cluster.clusters import NetworkField
 from syncline.specs.compute import ComputeSpec
 from syncline.specs.experiment import Experiment, check_distinct
 from syncline.specs.faults import FaultsSpec
-from syncline.specs.layout import LayoutSpec
-from syncline.specs.memory import MemorySpec
+from syncline.specs.layout import LayoutSpec, MemorySpec, PlacementRule
 from syncline.specs.models import ModelField
-from syncline.specs.placement import PlacementRule
 
 
 class ProjectSpec(ClockSpec, Experiment):

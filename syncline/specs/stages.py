@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 from syncline.costmodel import ModelShape
 from syncline.fields import Spec, refusal
 from syncline.methods import MethodBase
-from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.methods.parts.remedies import BackwardWeights, remedy_of
-from syncline.specs.cluster.spec_fields import NetworkField
-from syncline.specs.memory import HardwareField
+from syncline.methods.parts.asynchronous import BackwardWeights, asynchronous_of, remedy_of
+from syncline.specs.cluster.clusters import NetworkField
+from syncline.specs.layout import HardwareField
 from syncline.specs.models import TransformerField
 
 StageCount = Annotated[int, Field(ge=1, le=4096)]

@@ -19,7 +19,7 @@ MODULES = {
     "pathlib": ("Path",),
     "typing": ("Any",),
     "syncline.api.result": ("ReportPage", "Result"),
-    "syncline.api.sweeps": ("SweepResult",),
+    "syncline.api.trainings": ("SweepResult",),
     "syncline.specs": ("Experiment",),
 }
 """The names of each module that annotations have."""

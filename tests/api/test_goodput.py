@@ -7,7 +7,7 @@ import json
 import pytest
 
 import syncline as sl
-from syncline.costmodel.reliability.rates import FAILURE_RATES
+from syncline.costmodel.failures import FAILURE_RATES
 
 
 def test_the_command_prints_the_rows_of_the_function(command):

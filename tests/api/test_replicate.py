@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 
 import syncline as sl
-from syncline.runs.sweep.listener import Listener
+from syncline.runs.processes.progress import Listener
 from tests.replication.replications.small import TRAININGS, tiny_file
 
 

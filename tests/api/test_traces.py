@@ -11,7 +11,7 @@ import torch
 
 import syncline as sl
 from syncline.measure.recording.record import RankRecord, Started, Stepped
-from syncline.measure.replaying.record_files import read_record
+from syncline.measure.recording.record_files import read_record
 
 METHODS = ("MTDAO", "DeMo", "PowerSGD", "DDP")
 STEPS = 4

@@ -21,8 +21,7 @@ import pytest
 from benchmarks.shaped import measure, network, traced
 from benchmarks.shaped.__main__ import SKIPPED, main
 from benchmarks.shaped.network import Network, Unavailable
-from syncline.costmodel.collectives.gloo.times import SHAPED, GlooCosts
-from syncline.costmodel.collectives.gloo.wire import gloo_wire
+from syncline.costmodel.collectives.gloo import SHAPED, GlooCosts, gloo_wire
 
 ROOT = Path(__file__).parents[2]
 LACKS = network.missing()

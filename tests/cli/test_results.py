@@ -14,8 +14,8 @@ import pytest
 from syncline import run
 from syncline.api.folders import load
 from syncline.api.result import Result
-from syncline.measure.validation.step_times import validate_published
 from syncline.measure.validation.tables import validate_tables
+from syncline.measure.validation.validate import validate_published
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.path_lock import PathLock
 from syncline.runs.folders.result_files import plain

@@ -10,9 +10,8 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
-from syncline.cli.application import app
+from syncline.cli.application import PLUGINS, app
 from syncline.cli.commands import COMMANDS, command_of
-from syncline.cli.usage import PLUGINS
 from syncline.specs import bundled
 
 REFUSED = [

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from syncline.comm.bits import multiplier
+from syncline.comm.packed import multiplier
 
 
 @pytest.mark.parametrize("byteorder", ["little", "big"])

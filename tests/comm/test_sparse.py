@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.comm import SparsePairs
-from syncline.comm.bits import pack, unpack
+from syncline.comm.packed import pack, unpack
 from syncline.costmodel.traffic.packing import packed_bytes
 from syncline.errors import SpecError
 

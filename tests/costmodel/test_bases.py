@@ -8,9 +8,8 @@ import pytest
 
 from syncline.costmodel import HARDWARE, NETWORKS, GlooCosts, Link, bases
 from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.numerics.scope import Scope
-from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainties
+from syncline.costmodel.network.software_costs import NcclCosts
+from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, uncertainties
 
 LINE = Link(1e-3, 1.25e8, "mine")
 CALIBRATED = Uncertainty(0.97, 1.04, 24, "calibrated", 0, Scope(workers=(2, 4), nbytes=(4, 2**24)))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.costmodel.egress import egress_bytes, site_sizes
+from syncline.costmodel.layouts.groups import egress_bytes, site_sizes
 from syncline.costmodel.prices import BOARD_POWER_W, PRICES, Prices, Usage, carbon_kg, cost, energy_j
 from syncline.errors import SpecError
 

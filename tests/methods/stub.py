@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from syncline.methods import functions
-from syncline.methods.makers import kinds
+from syncline.methods.constructor import kinds
 
 FILE = Path(functions.__file__).with_suffix(".pyi")
 

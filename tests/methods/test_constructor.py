@@ -11,9 +11,8 @@ import syncline.methods
 from syncline.comm import BF16, DENSE
 from syncline.errors import SpecError
 from syncline.methods import DDP, METHOD_KINDS, MTDAO, Local
-from syncline.methods.parts import compressors, outer, rules
-from syncline.methods.parts.method_spec import elements
-from syncline.methods.parts.python_objects import ObjectPart
+from syncline.methods.parts import compressors, diloco, rules
+from syncline.methods.parts.method_spec import ObjectPart, elements
 from syncline.optim import Method, Nesterov, TopK, UpdateRule, adam, sgdm
 from tests.methods.table import METHODS
 
@@ -68,7 +67,7 @@ def test_parts_have_the_defaults_of_what_they_build() -> None:
         rules.LionRuleSpec: optim.lion(), rules.NesterovAdamRule: optim.NesterovAdam(), rules.MuonRule: optim.muon(),
         rules.QHMRule: optim.qhm(), rules.QHAdamRule: optim.qhadam(), rules.QHAdoptRule: optim.qhadopt(),
         rules.AggMoRule: optim.aggmo(), rules.AdEMAMixRule: optim.AdEMAMix(),
-        rules.ScionRule: optim.scion(), outer.NesterovOuter: Nesterov(), outer.FedAdamOuter: optim.FedAdam(),
+        rules.ScionRule: optim.scion(), diloco.NesterovOuter: Nesterov(), diloco.FedAdamOuter: optim.FedAdam(),
         compressors.TopKCompressor: TopK(), compressors.LpCompressor: optim.LpMean(),
         compressors.QSGDCompressor: optim.QSGD(), compressors.BlockTopKCompressor: optim.BlockTopK(),
         compressors.OneBitCompressor: optim.OneBit(),

@@ -16,7 +16,7 @@ import torch
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.methods import METHOD_KINDS, MethodBase, functions, method_of
-from syncline.methods.makers import kinds
+from syncline.methods.constructor import kinds
 from syncline.specs import CompareSpec, validate
 from tests.methods import stub
 from tests.methods.own import Lamb

@@ -19,8 +19,8 @@ from syncline.costmodel import TensorShape
 from syncline.costmodel.traffic.exchanges import bytes_per_step
 from syncline.errors import SpecError
 from syncline.methods import METHOD_KINDS, method_of
-from syncline.methods.parts import compressors, outer, rules
-from syncline.methods.parts.stream import StreamSpec
+from syncline.methods.parts import compressors, diloco, rules
+from syncline.methods.parts.diloco import StreamSpec
 from syncline.specs import validate
 from tests.methods.moves import FIELDS, OF_PARTS, Moves
 from tests.methods.table import METHODS
@@ -71,7 +71,7 @@ INSIDE: dict[str, tuple[str, str]] = {
 PARTS = {
     **{one.model_fields["kind"].default: one for one in leaves(rules.RuleSpec)},
     **{one.model_fields["kind"].default: one for one in leaves(compressors.CompressorSpec)},
-    **{one.model_fields["kind"].default: one for one in leaves(outer.OuterSpec)},
+    **{one.model_fields["kind"].default: one for one in leaves(diloco.OuterSpec)},
     "stream": StreamSpec,
 }
 

@@ -15,7 +15,7 @@ from syncline.comm import Ledger, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
-from syncline.planner.projection.memory import memory_of
+from syncline.planner.projection.memory_plan import memory_of
 from syncline.problems import Digits, Rows
 from syncline.sim import clock
 from syncline.specs import MethodBase

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.optim.chunks import (
+from syncline.optim.demo import (
     chunk_shape,
     dct_matrix,
     dct_matrix_on,

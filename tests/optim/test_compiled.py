@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from syncline.acceleration import Kernels
 from syncline.comm import SimulatedCommunicator
-from syncline.kernels import Kernels
-from syncline.optim import QSGD, TopK, loops
+from syncline.optim import QSGD, TopK
+from syncline.optim import largest as loops
 from syncline.optim.largest import largest
-from syncline.optim.levels import drawn, mean_of
-from syncline.problems.streams import torch_generator
+from syncline.optim.quantisers import drawn, mean_of
+from syncline.problems.random_draws import torch_generator
 
 pytest.importorskip("syncline.optim.compiled")
 LOADED, NEVER = (Kernels("syncline.optim.compiled", break_even_units=worth) for worth in (0, 2**62))

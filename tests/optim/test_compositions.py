@@ -11,7 +11,7 @@ import torch
 from syncline.comm import SparsePairs
 from syncline.errors import SpecError
 from syncline.methods import DDP, MTDAO, DiLoCo, Dion, Local
-from syncline.methods.parts.python_objects import ObjectPart
+from syncline.methods.parts.method_spec import ObjectPart
 from syncline.optim import (
     QSGD,
     CoefficientMean,

@@ -36,8 +36,8 @@ from syncline.optim import (
     OneBit,
     TopK,
     demo_rule,
-    levels,
     power_mean,
+    quantisers,
 )
 from syncline.optim.compressors import CompressedMeans
 from tests.optim.given import assert_same, gaussian, gradients, run
@@ -190,9 +190,9 @@ def test_qsgd_has_the_exact_expectation(bits: int, monkeypatch: pytest.MonkeyPat
     x, draws = gaussian(1, 12).float(), 4096
     spread = ((torch.arange(draws) + 0.5) / draws).double()
     total = torch.zeros_like(x)
-    monkeypatch.setattr(levels, "compiled_loops", lambda _: None)
+    monkeypatch.setattr(quantisers, "compiled_loops", lambda _: None)
     for u in spread[:: draws // 256]:
-        monkeypatch.setattr(levels, "uniform", lambda *_, u=u: torch.full((1, 12), float(u)))
+        monkeypatch.setattr(quantisers, "uniform", lambda *_, u=u: torch.full((1, 12), float(u)))
         total += mean_of(QSGD(bits), [x]).means[0]
     step = float(x.norm()) / (2 ** (bits - 1) - 1)
     assert float((total / 256 - x).abs().max()) <= step / 256 * 1.01

@@ -33,7 +33,7 @@ from syncline.optim import (
     sgdm,
     wsd_factor,
 )
-from syncline.optim.nesterov import mu, mu_product
+from syncline.optim.momenta import mu, mu_product
 from syncline.problems import Quadratic, Rows
 
 M, T, LR = 3, 40, 0.02

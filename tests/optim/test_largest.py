@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.optim.largest import largest
-from syncline.problems.streams import torch_generator
+from syncline.problems.random_draws import torch_generator
 
 
 @settings(max_examples=40)

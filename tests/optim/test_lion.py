@@ -10,7 +10,7 @@ import torch
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
-from syncline.costmodel.compute.layers import chosen_layers
+from syncline.costmodel.compute.tensors import chosen_layers
 from syncline.errors import SpecError
 from syncline.methods import DDP, LionCub, Local, SignSGD, method_of
 from syncline.optim import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.optim import OneBitMean
-from syncline.optim.one_bit import SERVER_ERROR, WORKER_ERROR
+from syncline.optim.one_bit_adam import SERVER_ERROR, WORKER_ERROR
 from tests.optim.given import gaussian
 
 SCALES = ["rms", "mean"]

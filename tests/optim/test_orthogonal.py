@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from syncline.optim.orthogonal import newton_schulz, orthonormal_columns, unit_columns
+from syncline.optim.matrices import newton_schulz, orthonormal_columns, unit_columns
 
 SHAPES = [(6, 6), (9, 4), (4, 9), (1, 5), (5, 1)]
 

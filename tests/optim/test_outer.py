@@ -10,7 +10,7 @@ import torch
 from syncline.errors import SpecError
 from syncline.methods import MTDAO
 from syncline.optim import FedAdam, Nesterov, sgdm
-from syncline.optim.streaming import Streaming
+from syncline.optim.diloco import Streaming
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR = 3, 0.1

@@ -16,11 +16,20 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel.compute.rotation import rotation_work
+from syncline.costmodel.compute.update_work import rotation_work
 from syncline.errors import SpecError
 from syncline.methods import DDP, method_of
-from syncline.optim import RotatedAdam, adam, basis_rotation, eshampoo, full_rotation, galore, rotated, soap
-from syncline.optim.bases import (
+from syncline.optim import (
+    RotatedAdam,
+    adam,
+    basis_rotation,
+    eshampoo,
+    full_rotation,
+    galore,
+    rotation,
+    soap,
+)
+from syncline.optim.rotation import (
     exact_basis,
     off_diagonal_share,
     power_basis,
@@ -386,10 +395,10 @@ def test_bases_found_together_are_those_found_alone(rule: RotatedAdam, monkeypat
         return run(build, given)
 
     alone = trained()
-    monkeypatch.setitem(rotated.STACKED_LENGTH, "cpu", 3)
+    monkeypatch.setitem(rotation.STACKED_LENGTH, "cpu", 3)
     sizes = []
-    monkeypatch.setattr(rotated, "exact_basis", lambda c: sizes.append(len(c)) or exact_basis(c))
-    monkeypatch.setattr(rotated, "power_basis", lambda c, b: sizes.append(len(c)) or power_basis(c, b))
+    monkeypatch.setattr(rotation, "exact_basis", lambda c: sizes.append(len(c)) or exact_basis(c))
+    monkeypatch.setattr(rotation, "power_basis", lambda c, b: sizes.append(len(c)) or power_basis(c, b))
     together = trained()
     for one, other in zip(alone.path, together.path, strict=True):
         for x, y in zip(one, other, strict=True):

@@ -8,7 +8,7 @@ import torch
 from syncline.errors import SpecError
 from syncline.methods import method_of
 from syncline.optim import Nesterov
-from syncline.optim.servers import DelayedNesterov, GradientServer, OuterServer
+from syncline.optim.asynchronous import DelayedNesterov, GradientServer, OuterServer
 
 LR, MU = 0.7, 0.9
 

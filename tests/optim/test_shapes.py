@@ -10,9 +10,19 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import TensorShape
 from syncline.methods import DDP, Dion
-from syncline.optim import EveryStep, FactorMean, Method, muon, scion, sgdm, soap
+from syncline.optim import (
+    EveryStep,
+    FactorMean,
+    Method,
+    muon,
+    sgdm,
+    soap,
+)
+from syncline.optim import (
+    muon as scion,
+)
 from syncline.optim.matrices import MatrixSplit
-from syncline.planner.projection.memory import memory_of
+from syncline.planner.projection.memory_plan import memory_of
 from tests.methods.table import METHODS
 from tests.methods.test_table import assert_sent
 from tests.optim.given import Given, gradients, run

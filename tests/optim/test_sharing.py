@@ -15,7 +15,7 @@ from syncline.optim import Method
 from syncline.optim.rules import Moments, fused_adam
 from syncline.problems import Digits
 from syncline.problems.network import NetworkTask
-from syncline.problems.streams import torch_generator
+from syncline.problems.random_draws import torch_generator
 from syncline.training import parameter_groups, rows_of
 from tests.methods.table import METHODS
 

@@ -14,7 +14,7 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import PlacedDion, method_of
-from syncline.methods.placed_dion import placed_steps
+from syncline.methods.dion import placed_steps
 from syncline.optim import RMMC, DionRule, Every
 from syncline.optim.base import Row
 from syncline.optim.triggers import GradientChange

@@ -12,7 +12,7 @@ import torch
 from replication.studies.vote_ties.study import tie_rate
 from syncline.comm import SimulatedCommunicator
 from syncline.optim import sign_agreement
-from syncline.optim.update_vectors import (
+from syncline.optim.measures import (
     VOTES,
     largest_spread,
     lion_rows,

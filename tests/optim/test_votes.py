@@ -16,7 +16,7 @@ from syncline.costmodel import Call
 from syncline.errors import SpecError
 from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
 from syncline.optim.base import Row
-from syncline.optim.noise import coins, uniform
+from syncline.optim.quantisers import coins, uniform
 from syncline.optim.votes import TIES
 from syncline.seeds import seed64
 from tests.optim.given import assert_same, gaussian, gradients, lion_cub, run

@@ -9,8 +9,7 @@ import torch
 
 from syncline.methods import DDP
 from syncline.optim import adam, lion
-from syncline.optim.update_vectors import VOTES, largest_spread
-from syncline.optim.watching import MomentumSpread, UpdateVectors, Watch
+from syncline.optim.measures import VOTES, MomentumSpread, UpdateVectors, Watch, largest_spread
 from tests.optim.given import Given, gradients, lion_cub
 
 STEPS = gradients(6, 4, (6, 5), (7,))

@@ -13,11 +13,11 @@ from replication.theory import momentum_information_nats, momentum_noise_varianc
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import method_of
-from syncline.optim.watching import MEASURES, Rounds, Watch
+from syncline.optim.measures import MEASURES, Rounds, Watch
 from syncline.problems import Digits
 from syncline.runs.run import run
 from syncline.specs import RunSpec, validate
-from syncline.specs.watch import WatchSpec
+from syncline.specs.experiment import WatchSpec
 from syncline.training import parameter_groups, rows_of, train
 
 EMA = {"kind": "local", "lr": 0.5, "rule": {"kind": "sgdm", "momentum": 0.9, "form": "ema"}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import syncline as sl
-from syncline.costmodel.scaling.hyperparameters import default_batch
+from syncline.costmodel.scaling.published import default_batch
 from syncline.planner.assumptions import OF_ROWS
 from syncline.planner.projection.projections import projection_rows
 from syncline.specs import ProjectSpec, load_spec, model

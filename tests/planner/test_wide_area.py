@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import HivemindCosts
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.network.regions import LAN, LINES
-from syncline.planner.projection.simulated_cost import simulated_s
+from syncline.planner.projection.pricing import simulated_s
 from syncline.specs.cluster.networks import network
 from tests.measure.validation.wide_lines import averaging_s, read, stream_bytes_per_s
 from tests.reference import REFERENCE, needs_reference

@@ -22,7 +22,7 @@ from benchmarks.wide_area_pipelines import (
     simulated_s,
 )
 from syncline.costmodel.bases import pipeline_uncertainty
-from syncline.planner.placement.choice import run_placed
+from syncline.planner.pipeline_placement import run_placed
 from syncline.specs import PipelineSpec, validate
 from tests.measure.validation.uncertainties import pipelines_uncertainty
 from tests.reference import needs_reference

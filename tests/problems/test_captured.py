@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
-from syncline.problems.captured import RecordedPass, batched, captured_by, compiled_by
+from syncline.problems.network import RecordedPass, batched, captured_by, compiled_by
 from syncline.runs.compare import compare
 from tests.runs.examples import bowl
 

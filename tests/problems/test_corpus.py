@@ -6,7 +6,13 @@ import pytest
 
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
-from syncline.problems.corpus import is_held_out, library_files, standard_library, text_file, torch_source
+from syncline.problems.text_gpt import (
+    is_held_out,
+    library_files,
+    standard_library,
+    text_file,
+    torch_source,
+)
 
 THE_FILE = bytes(range(256)) * 40
 
@@ -20,7 +26,7 @@ def library(tmp_path, monkeypatch):
     for name in names + extra:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(f"# {name}\n".encode())
-    monkeypatch.setattr("syncline.problems.corpus.sysconfig.get_path", lambda kind: str(tmp_path))
+    monkeypatch.setattr("syncline.problems.text_gpt.sysconfig.get_path", lambda kind: str(tmp_path))
     return tmp_path, sorted([*names, "package/inner.py"])
 
 
@@ -72,7 +78,7 @@ def test_one_file_in_ten_is_held_out():
 
 
 def test_an_interpreter_without_sources_asks_for_a_path(tmp_path, monkeypatch):
-    monkeypatch.setattr("syncline.problems.corpus.sysconfig.get_path", lambda kind: str(tmp_path))
+    monkeypatch.setattr("syncline.problems.text_gpt.sysconfig.get_path", lambda kind: str(tmp_path))
     with pytest.raises(SpecError, match=r"^problem\.path: .* holds no Python source$"):
         standard_library.__wrapped__()
 

@@ -9,12 +9,9 @@ from torch.nn import functional as F
 from syncline.errors import SpecError
 from syncline.methods import method_of
 from syncline.problems import Rows, TextGPT
-from syncline.problems.experts import Experts, Routing, balance_loss, gates
-from syncline.problems.gpt import GPT, training_flops_per_token
-from syncline.problems.network import parameter_count
-from syncline.problems.per_worker import per_worker_gradients
-from syncline.runs.training.delayed_gradients.delay_line import DelayedTraining
-from syncline.runs.training.delayed_gradients.pipeline_training import train_by_events
+from syncline.problems.gpt import GPT, Experts, Routing, balance_loss, gates, training_flops_per_token
+from syncline.problems.network import parameter_count, per_worker_gradients
+from syncline.runs.training.delayed_gradients import DelayedTraining, train_by_events
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, validate
 from syncline.specs.stages import gpt_shape

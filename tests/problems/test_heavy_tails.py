@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.errors import SpecError
-from syncline.problems.heavy_tails import gaussian, laplace, log_normal, stable
-from syncline.problems.streams import torch_generator
+from syncline.problems.random_draws import gaussian, laplace, log_normal, stable, torch_generator
 
 NUMBER = 100_000
 LAWS = {

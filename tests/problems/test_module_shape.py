@@ -9,8 +9,8 @@ from torch import nn
 from syncline.costmodel import MODELS, ModelShape
 from syncline.errors import SpecError
 from syncline.problems.gpt import GPT
-from syncline.problems.module_shape import module_shape
 from syncline.problems.network import shape_only
+from syncline.problems.torch_flops import module_shape
 
 SHAPE = MODELS["text-gpt"]
 

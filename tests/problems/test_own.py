@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import torch
 from syncline.problems.landscapes import Landscape
-from syncline.problems.quadratic import Quadratic
+from syncline.problems.landscapes import Quadratic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
 from syncline.problems import TextGPT, coordinate_delays, cut, parameter_stages
 

@@ -6,8 +6,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
-from syncline.problems.network import WithWeights
-from syncline.problems.per_worker import MANY_ROWS, per_worker_gradients
+from syncline.problems.network import MANY_ROWS, WithWeights, per_worker_gradients
 
 ROWS = Rows.whole_group(3, seeds=(0, 1))
 

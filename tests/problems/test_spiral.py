@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Rows, Spiral
-from syncline.problems.spiral import spiral, spiral_hessian
+from syncline.problems.landscapes import spiral, spiral_hessian
 from syncline.specs.problem import ProblemField
 
 radii = st.floats(0.1, 30.0)

@@ -5,7 +5,7 @@ import math
 import torch
 
 from syncline.problems.base import Rows
-from syncline.problems.streams import BLOCK_NUMBERS, StepStream, gaussian, integers
+from syncline.problems.random_draws import BLOCK_NUMBERS, StepStream, gaussian, integers
 
 ROWS = Rows(seeds=(0, 1), workers=(0, 2), world_size=4)
 

@@ -10,8 +10,8 @@ from torch.func import functional_call
 from syncline.costmodel.compute.models import MODELS
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
-from syncline.problems.corpus import standard_library
 from syncline.problems.gpt import GPT, gpt_weights, training_flops_per_token
+from syncline.problems.text_gpt import standard_library
 
 SMALL = TextGPT(width=32, layers=2, heads=4, context=16, batch_size=4)
 

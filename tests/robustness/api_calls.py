@@ -22,7 +22,7 @@ from syncline.costmodel import HARDWARE, Link
 from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.measure.replaying.trace import trace
-from syncline.methods.makers import kinds
+from syncline.methods.constructor import kinds
 from tests.measure.replaying.records import both
 from tests.robustness.hostile import NAMES, hostile, like
 

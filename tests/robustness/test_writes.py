@@ -19,16 +19,16 @@ import pytest
 import torch
 
 import syncline as sl
-from syncline.analysis import figures
+from syncline.analysis import axes
 from syncline.costmodel import Link
-from syncline.costmodel.collectives.gloo.times import SHAPED
+from syncline.costmodel.collectives.gloo import SHAPED
 from syncline.errors import SynclineError
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
 from syncline.measure.launching.parts import RankPart, last_step, lines_of
 from syncline.measure.launching.process import Launch
 from syncline.measure.processes.watchdog import Failure
-from syncline.measure.validation import step_times
+from syncline.measure.validation import validate
 from syncline.measure.validation.processes import Question, validate_processes
 from syncline.planner.projection.projections import write_csv
 from syncline.runs.compare import compare
@@ -52,7 +52,7 @@ STAGES = {
 
 WRITES = [
     (Path, "write_text"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "rename"), (Path, "replace"), (Path, "open"),
-    (pq, "write_table"), (pq, "ParquetWriter"), (streams, "append"), (figures.axes.Figure, "savefig"),
+    (pq, "write_table"), (pq, "ParquetWriter"), (streams, "append"), (axes.Figure, "savefig"),
     (torch, "save"), (shutil, "copyfile"), (RankPart, "_line"),
 ]  # fmt: skip
 """Where something is put on a disk, or given its name."""
@@ -140,14 +140,14 @@ def published():
     """A spec of measurements, and what comes of it: a fit takes a second."""
     with tempfile.TemporaryDirectory() as folder:
         spec = spec_of(written(Path(folder) / "measured", made_up()))
-        return spec, step_times.validate_step_times(spec)
+        return spec, validate.validate_step_times(spec)
 
 
 def _published(out):
     spec, result = published()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step_times, "validate_step_times", lambda spec: result)
-        step_times.validate_published(spec, out, exact=True)
+        patch.setattr(validate, "validate_step_times", lambda spec: result)
+        validate.validate_published(spec, out, exact=True)
 
 
 @cache
@@ -319,7 +319,7 @@ def test_a_figure_that_cannot_be_written_loses_nothing_else(name, tmp_path):
     wanted = {path for path in content(out) or () if not path.startswith("figures/")} - {"manifest.json"}
     shutil.rmtree(out)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures.axes.Figure, "savefig", lambda *_, **__: full())
+        patch.setattr(axes.Figure, "savefig", lambda *_, **__: full())
         with pytest.raises(OSError, match="No space left") as told:
             WRITERS[name].write(out)
     (left,) = tmp_path.glob(".out.partial-*")

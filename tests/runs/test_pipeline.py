@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.analysis.figures.pipeline import draw_schedules
+from syncline.analysis.timelines import draw_schedules
+from syncline.costmodel.layouts.pipelines import CLOSED_FORMS, bubble
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, bubble
 from syncline.runs import pipeline as experiment
 from syncline.runs.pipeline import MOST_STAGES, makespan_closed_form_s, pipeline
 from syncline.sim import report, run_pipeline
@@ -172,7 +172,7 @@ def test_link_latency_of_half_a_forward_holds_eight_stages_back():
 
 def test_the_picture_shows_the_beginning_of_what_is_long(monkeypatch, tmp_path):
     drawn = []
-    monkeypatch.setattr("syncline.analysis.figures.pipeline.draw_schedules", lambda panels: drawn.extend(panels) or (
+    monkeypatch.setattr("syncline.analysis.timelines.draw_schedules", lambda panels: drawn.extend(panels) or (
         draw_schedules(panels[:1])
     ))  # fmt: skip
     monkeypatch.setattr(experiment, "MOST_DRAWN", (20, 20))

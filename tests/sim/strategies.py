@@ -8,11 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, algorithms_on
-from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.sim import Call
 
 EVERY_ALGORITHM = [(kind, algorithm) for kind, of in ALGORITHMS.items() for algorithm in of]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.costmodel import MODELS
-from syncline.costmodel.compute.orthogonal import newton_schulz_flops
+from syncline.costmodel.compute.update_work import newton_schulz_flops
 from syncline.errors import SpecError
 from syncline.specs import ProjectSpec, RunSpec, load_spec, validate
 

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.costmodel.prices import PRICES, Prices
 from syncline.errors import SpecError
-from syncline.specs.prices import parse_prices
+from syncline.specs.cluster.hardware import parse_prices
 
 
 def test_a_name_a_file_fields_or_a_list(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.recording import watch
+from syncline.measure.recording import rank_processes
 from syncline.measure.recording.ranks import ForeignScript, TraceOptions, traced
 from syncline.measure.recording.record import Started
 from tests.reference import ROOT
@@ -113,7 +113,7 @@ def test_other_words_are_refused(options: dict[str, str], path: str) -> None:
 def test_ranks_that_wait_for_each_other_are_named_with_their_lines(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(watch, "STUCK_S", 2.0)
+    monkeypatch.setattr(rank_processes, "STUCK_S", 2.0)
     error, said = ended("waits_for_ever", capfd)
     lines = ASKS.read_text().splitlines()
     first, second = (1 + lines.index(text) for text in (FOR_ALL, FOR_ONE))

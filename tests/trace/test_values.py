@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncline.measure.recording.record import MessageSent, RankRecord, Started, Waited
-from syncline.measure.replaying.record_files import read_record
+from syncline.measure.recording.record_files import read_record
 from tests.trace.launched import SCRIPTS, told_by_both
 
 pytestmark = pytest.mark.slow  # a dozen scripts, twice, in processes: half a minute of a CPU

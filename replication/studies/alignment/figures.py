@@ -137,7 +137,7 @@ def _spiral_ways(spec: AlignmentSpec) -> Figures:
     import torch
 
     from replication.studies.alignment.walks import walk
-    from syncline.problems.spiral import spiral, spiral_hessian
+    from syncline.problems.landscapes import spiral, spiral_hessian
 
     start = torch.stack([floor_point(WAY_FROM_DEG, spec.problem.radius)])
     styles = {"from the start": LATE}

@@ -46,7 +46,7 @@ def points_of(spec: AlignmentSpec) -> Points:
     """Return the starting points of the study, for all angles and seeds, without and with delay."""
     import torch
 
-    from syncline.problems.spiral import spiral_hessian
+    from syncline.problems.landscapes import spiral_hessian
 
     if spec.on_spiral:
         start = torch.stack([floor_point(angle, spec.problem.radius) for angle in spec.angles_deg])
@@ -63,7 +63,7 @@ def points_of(spec: AlignmentSpec) -> Points:
 def floor_point(angle_deg: float, radius: float) -> Tensor:
     """Return the point ``(2,)`` on the spiral's floor at a polar angle, on the winding nearest to ``radius``."""
     from syncline.problems import Spiral
-    from syncline.problems.spiral import FLOOR_RAD, TURNS
+    from syncline.problems.landscapes import FLOOR_RAD, TURNS
 
     turn = 2 * math.pi / TURNS  # between two windings of the valley
     first = (math.radians(angle_deg) - FLOOR_RAD) / TURNS

@@ -100,7 +100,7 @@ def draw_problems(spec: AlignmentSpec, family: RandomQuadraticsSpec) -> RandomPr
     """Return the random problems of a family, with lengths in learning rates."""
     import torch
 
-    from syncline.problems.streams import torch_generator
+    from syncline.problems.random_draws import torch_generator
 
     source = torch_generator(family.seed, "quadratics")
 

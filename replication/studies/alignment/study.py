@@ -44,7 +44,7 @@ def alignment_pieces(spec: AlignmentSpec) -> list[Piece]:
 def angle_walk(spec: AlignmentSpec, lr: float, method: str, points: Points, report: Report) -> Walk:
     """Run a method from all starting points of the study until the target and return their trajectories."""
     from replication.studies.alignment.walks import loss_at_most, turned_by, walk
-    from syncline.problems.spiral import spiral, spiral_hessian
+    from syncline.problems.landscapes import spiral, spiral_hessian
 
     if spec.target_turn_deg is not None:
         reached = turned_by(points.start, spec.target_turn_deg)

@@ -22,7 +22,7 @@ def trap_records(spec: AlignmentSpec, trap: TrapSpec, report: Report) -> list[Re
     import torch
 
     from replication.studies.alignment.walks import walk
-    from syncline.problems.spiral import TURNS, spiral, spiral_hessian
+    from syncline.problems.landscapes import TURNS, spiral, spiral_hessian
 
     torch.set_num_threads(1)
     records: list[Record] = []

@@ -13,7 +13,7 @@ from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_b
 from syncline.fields import Positive, Seconds, Spec
 from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs import ModelField
-from syncline.specs.cluster.spec_fields import LinkField
+from syncline.specs.cluster.clusters import LinkField
 
 
 class MeasuredSync(Spec):

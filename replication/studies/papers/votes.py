@@ -14,7 +14,7 @@ from syncline.costmodel import Link, collective_s, rounds_and_block
 from syncline.fields import Positive, Spec, Workers
 from syncline.planner.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.specs import Figures, ModelField, Record
-from syncline.specs.cluster.spec_fields import LinkField
+from syncline.specs.cluster.clusters import LinkField
 
 BITS_PER_S = Link(1.0, 1 / 8)
 """A link with α = 1 s and β = 1 s per bit, on which a time is a number of latencies plus a number of bits."""

@@ -22,7 +22,7 @@ from syncline.optim import (
     ternary_sign,
     without_zeros,
 )
-from syncline.problems.streams import torch_generator
+from syncline.problems.random_draws import torch_generator
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import Piece, Record, Report
 

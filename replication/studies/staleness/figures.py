@@ -9,7 +9,7 @@ from replication.figures.staleness import over_stages
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from replication.studies.staleness.study import BestPaths, Path, clocks, paths, target_of
 from syncline.analysis import Curve, MethodStyle, loss_against_clock, loss_against_steps, method_styles
-from syncline.analysis.figures.style import Dashes
+from syncline.analysis.style import Dashes
 from syncline.specs import Figures, Record
 
 HUES = {"nothing": "data parallel", "a remedy": "compressed", "no scale": "triggered", "a basis": "rotated"}

@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.fields import Positive, Seed, Spec, Steps, Threads, refusal
 from syncline.methods import MethodSpec
-from syncline.methods.parts.remedies import BackwardWeights, RemedyField, remedy_of
+from syncline.methods.parts.asynchronous import BackwardWeights, RemedyField, remedy_of
 from syncline.specs import Experiment, ProblemField, ScheduleSpec, check_distinct
-from syncline.specs.cluster.spec_fields import check_network_sizes
+from syncline.specs.cluster.clusters import check_network_sizes
 from syncline.specs.stages import PipelineClockSpec, StageCount, check_stages_of
 
 

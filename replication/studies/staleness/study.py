@@ -15,9 +15,9 @@ from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from replication.theory.basis_rotation import effective_delay
 from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
-from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.methods import MethodBase
-from syncline.runs.training.delayed_gradients.updates import (
+from syncline.runs.training.stage_updates import (
     StageWork,
     UpdateTimes,
     asynchronous,

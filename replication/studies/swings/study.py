@@ -47,8 +47,8 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     from replication.theory.products import cauchy_norm_11, dominant_pair, orthogonal_direction
     from syncline.comm import SimulatedCommunicator
     from syncline.problems import DelayedTask
-    from syncline.problems.streams import torch_generator
-    from syncline.runs.training.delayed_gradients.delay_line import delay_groups, delays_of
+    from syncline.problems.random_draws import torch_generator
+    from syncline.runs.training.delayed_gradients import delay_groups, delays_of
     from syncline.training import rows_of
 
     torch.set_num_threads(1)
@@ -137,8 +137,7 @@ def in_own_basis(products: Products, task: Task, optimizer: Method) -> Products:
     """
     import torch
 
-    from syncline.optim.bases import rotate, rotate_back
-    from syncline.optim.rotated import BASES
+    from syncline.optim.rotation import BASES, rotate, rotate_back
 
     shapes = [(p.detach()[0].shape, optimizer.state[p]) for p in task.params.values()]
     if not any(name in state for _, state in shapes for name in BASES):

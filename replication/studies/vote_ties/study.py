@@ -27,7 +27,7 @@ def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec
     """
     from syncline.comm import SimulatedCommunicator
     from syncline.optim import OneBitVote, sign_agreement
-    from syncline.problems.streams import torch_generator
+    from syncline.problems.random_draws import torch_generator
 
     vote, comm, draw = OneBitVote(ties="zero"), SimulatedCommunicator(workers), draw_of(distribution)
     records: list[Record] = []

@@ -20,10 +20,10 @@ algorithm, which is the default:
 
 `syncline.costmodel.collectives.algorithms` describes the algorithms for any network,
 `syncline.costmodel.collectives.hierarchical` the algorithms for networks of nodes, and
-`syncline.costmodel.collectives.gloo.times` the algorithms that gloo runs. Blocks of n / P bytes are exact, not rounded
+`syncline.costmodel.collectives.gloo` the algorithms that gloo runs. Blocks of n / P bytes are exact, not rounded
 up. One worker pays nothing. If a link carries the costs of gloo's software (``Link.gloo``), the default algorithm is
 gloo's, with these costs; if it carries NCCL's piece sizes (``Link.nccl``), the default is the one of
-`syncline.costmodel.collectives.nccl.sockets`. On a link all arguments broadcast: P, n and the fields of the link may be
+`syncline.costmodel.collectives.nccl`. On a link all arguments broadcast: P, n and the fields of the link may be
 arrays. All forms are exact for every P. Eager messages of a gather pay only floor(log2 P) latencies, because the root
 receives its last, smaller subtree right after another one.
 
@@ -42,9 +42,7 @@ from typing import Literal
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
-from syncline.costmodel.collectives.by_places import PlacedAlgorithm
-from syncline.costmodel.collectives.direct import DirectAlgorithm, direct_s
-from syncline.costmodel.collectives.gloo.times import GlooAlgorithm, gloo_s, gloo_sent_bytes
+from syncline.costmodel.collectives.gloo import GlooAlgorithm, gloo_s, gloo_sent_bytes
 from syncline.costmodel.collectives.hierarchical import (
     HIERARCHIES,
     Hierarchy,
@@ -55,9 +53,16 @@ from syncline.costmodel.collectives.hierarchical import (
     level_parts,
     peers,
 )
-from syncline.costmodel.collectives.nccl.nodes import LAPS, NvlinkAlgorithm, nvlink_s
-from syncline.costmodel.collectives.nccl.nvlink import is_measured, measured_all_reduce_s
-from syncline.costmodel.collectives.nccl.sockets import NcclAlgorithm, nccl_sockets_s
+from syncline.costmodel.collectives.nccl import (
+    LAPS,
+    NcclAlgorithm,
+    NvlinkAlgorithm,
+    is_measured,
+    measured_all_reduce_s,
+    nccl_sockets_s,
+    nvlink_s,
+)
+from syncline.costmodel.collectives.placed import DirectAlgorithm, PlacedAlgorithm, direct_s
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     SERVERS,
@@ -71,8 +76,7 @@ from syncline.costmodel.collectives.table import (
     link_of_all,
     nccl_on,
 )
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.link import Link, Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 

@@ -10,7 +10,7 @@
 |        | double binary tree, by its tables         |                   |                                            |
 
 **gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: the algorithms of
-`syncline.costmodel.collectives.gloo.times`, whose messages wait for their receiver's notice.
+`syncline.costmodel.collectives.gloo`, whose messages wait for their receiver's notice.
 
 **NCCL** estimates the time of each algorithm and protocol for an all-reduce from constants for the hardware, and takes
 the fastest; `nccl_estimates_s` is that model with the inputs that a network's description has:
@@ -21,14 +21,14 @@ the fastest; `nccl_estimates_s` is that model with the inputs that a network's d
 The model leaves out channel counts and their caps, NVLS and CollNet (switches that reduce), PAT, and the constants of
 other GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are.
 If a link carries NCCL's piece sizes (``Link.nccl``), its rings and chains are those of
-`syncline.costmodel.collectives.nccl.sockets`, which pipeline the pieces. On other networks, and if the tables choose a
+`syncline.costmodel.collectives.nccl`, which pipeline the pieces. On other networks, and if the tables choose a
 tree, the nearest algorithm without pieces stands for NCCL's: a broadcast is a scatter and an all-gather; NCCL pipelines
 its double tree in chunks, and ours is not pipelined. On nodes NCCL's rings alternate over all network cards, so that
 the nearest algorithm is `hierarchical`, with fewer latencies; NCCL's tree, a chain inside each node, becomes
 `hierarchical-rabenseifner`, with the same bytes and latencies between nodes. Nodes, sites and links inside nodes
 (NVLink) carry no ``nccl``, because their pieces differ from those over sockets.
 
-Sources: `syncline.costmodel.collectives.gloo.times`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
+Sources: `syncline.costmodel.collectives.gloo`; NVIDIA NCCL, src/graph/tuning.cc (of a release with Blackwell's
 constants, about 2.25), without the parts that the model leaves out.
 """
 
@@ -41,7 +41,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.nccl.nodes import NVLINK
+from syncline.costmodel.collectives.nccl import NVLINK
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     TABLE,
@@ -52,11 +52,9 @@ from syncline.costmodel.collectives.table import (
     knows_library,
     nccl_on,
 )
-from syncline.costmodel.network.gloo_costs import GLOO
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.link import Link, Network, Topology
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.nccl_costs import NCCL_RUNS
-from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.software_costs import GLOO, NCCL_RUNS
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError, one_of

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import FLAT, Algorithm, NoClosedForm
-from syncline.costmodel.collectives.by_places import BY_PLACES, ORDERED_RING, PLACED, PlacedAlgorithm
-from syncline.costmodel.collectives.direct import DIRECT, DIRECT_ALGORITHMS, DirectAlgorithm
-from syncline.costmodel.collectives.gloo.times import GLOO_ALGORITHMS, GlooAlgorithm
+from syncline.costmodel.collectives.gloo import GLOO_ALGORITHMS, GlooAlgorithm
 from syncline.costmodel.collectives.hierarchical import (
     HIERARCHIES,
     Hierarchy,
@@ -24,23 +22,36 @@ from syncline.costmodel.collectives.hierarchical import (
     group_peers,
     has_levels,
 )
-from syncline.costmodel.collectives.nccl.nodes import LAPS, NVLINK, GpuNodes, NvlinkAlgorithm, nodes_of
-from syncline.costmodel.collectives.nccl.nvlink import is_measured
-from syncline.costmodel.collectives.nccl.sockets import NCCL_ALGORITHMS, NcclAlgorithm
-from syncline.costmodel.network.gloo_costs import GLOO
-from syncline.costmodel.network.hivemind_costs import HivemindCosts
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.collectives.nccl import (
+    LAPS,
+    NCCL_ALGORITHMS,
+    NVLINK,
+    GpuNodes,
+    NcclAlgorithm,
+    NvlinkAlgorithm,
+    is_measured,
+    nodes_of,
+)
+from syncline.costmodel.collectives.placed import (
+    BY_PLACES,
+    DIRECT,
+    DIRECT_ALGORITHMS,
+    ORDERED_RING,
+    PLACED,
+    DirectAlgorithm,
+    PlacedAlgorithm,
+)
+from syncline.costmodel.network.link import Link, Network, Topology
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.nccl_costs import NCCL_RUNS, NcclCosts
 from syncline.costmodel.network.places import place_of
-from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.software_costs import GLOO, NCCL_RUNS, HivemindCosts, NcclCosts
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import IntOrArray
 from syncline.errors import SpecError, one_of
 
 
 class MeasuredAlgorithm(NamedTuple):
-    """An algorithm of a library whose times were measured, see `syncline.costmodel.collectives.nccl.nvlink`."""
+    """An algorithm of a library whose times were measured, see `syncline.costmodel.collectives.nccl`."""
 
 
 MEASURED = "measured"

@@ -1,9 +1,16 @@
-"""Model shapes: the parameters of a transformer and its work per token."""
+"""Model shapes: the parameters of a transformer and its work per token.
+
+The shape of a user's module: only its parameters and its work per token are known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import Any
 
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError, one_of
@@ -97,10 +104,10 @@ class ModelShape:
     def __post_init__(self) -> None:
         sizes = ("layers", "width", "heads", "vocabulary", "sequence", "expansion", "experts", "experts_per_token")
         optional = ("hidden", "kv_heads", "head_width", "positions", "expert_hidden", "key_rank", "query_rank")
-        for field in (*sizes, *optional, "value_width"):
-            size = getattr(self, field)
+        for name in (*sizes, *optional, "value_width"):
+            size = getattr(self, name)
             if size is not None and not 1 <= size <= LARGEST:
-                raise SpecError(f"model.{field}", size, f"at least 1 and at most {LARGEST:,}")
+                raise SpecError(f"model.{name}", size, f"at least 1 and at most {LARGEST:,}")
         if self.head_width is None and self.width % self.heads:
             raise SpecError("model.heads", self.heads, f"a divisor of the width {self.width}")
         if self.kv_heads is not None and self.heads % self.kv_heads:
@@ -332,3 +339,37 @@ class ModelShape:
 
 def _matrices(tensors: list[TensorShape]) -> int:
     return sum(tensor.elements for tensor in tensors if tensor.is_matrix)
+
+
+@dataclass(frozen=True)
+class ModuleShape:
+    """The numbers of any model. If a batch holds samples such as images or rows, a token is a sample.
+
+    Args:
+        name: display name.
+        tensors: trainable parameters, in order.
+        flops_per_token: FLOPs of a token, forward and backward.
+        sequence: T, tokens in a sample.
+        source: origin of the numbers.
+        reference: reference in a spec: a name, ``module:name``, or ``{kind: python, target: module:name, ...}``.
+    """
+
+    name: str
+    tensors: tuple[TensorShape, ...]
+    flops_per_token: float
+    sequence: int = 1
+    source: str = ""
+    reference: str | Mapping[str, Any] = field(default="", compare=False)
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of trainable parameters."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
+        """Return the bytes of the parameters, a gradient, or one optimizer state, with 4 bytes per number in fp32."""
+        return self.parameters * bytes_per_parameter
+
+
+Model = ModelShape | ModuleShape
+"""A model that a projection accepts."""

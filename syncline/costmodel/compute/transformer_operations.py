@@ -32,7 +32,7 @@ runs once more.
 
 Sources: the counts of kernels in PyTorch; Megatron-LM, ``transformer/moe/token_dispatcher.py`` and ``experts.py``;
 cross-entropy, AdamW and FlashAttention as measured on an H100 (``results/gpu``); scores as in
-`syncline.costmodel.compute.transformer_time`.
+`syncline.costmodel.layouts.transformer_time`.
 """
 
 from __future__ import annotations

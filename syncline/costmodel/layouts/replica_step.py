@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.stage_sizes import blocks_of_stages, stage_flops
+from syncline.costmodel.layouts.partition import blocks_of_stages, stage_flops
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Floats, Ints, Paths
+from syncline.costmodel.network.link import Floats, Ints, Link, Paths
+from syncline.costmodel.network.network_links import CostsOfLinks, CostsOfNetwork
 from syncline.errors import SpecError, one_of
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.network_links import links_of
 from syncline.costmodel.network.paths import Network
-from syncline.costmodel.network.scaled_links import links_of
 
 BETWEEN, INSIDE = "lines between places", "lines inside places"
 

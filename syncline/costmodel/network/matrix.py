@@ -10,11 +10,10 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.hivemind_costs import HivemindCosts
-from syncline.costmodel.network.library_costs import CostsOfLinks, CostsOfNetwork
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import ByValue, Floats, Ints, Paths
-from syncline.costmodel.numerics.bounded_cache import frozen
+from syncline.costmodel.network.link import ByValue, Floats, Ints, Link, Paths
+from syncline.costmodel.network.network_links import CostsOfLinks, CostsOfNetwork
+from syncline.costmodel.network.software_costs import HivemindCosts
+from syncline.costmodel.numerics.arrays import frozen
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 

@@ -14,13 +14,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.gloo_costs import GlooCosts
-from syncline.costmodel.network.hivemind_costs import HivemindCosts
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.network.node_times import NodeTimes
-from syncline.costmodel.network.nvlink_costs import NvlinkCosts
+from syncline.costmodel.network.software_costs import GlooCosts, HivemindCosts, NcclCosts, NodeTimes, NvlinkCosts
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.numerics.bounded_cache import frozen
+from syncline.costmodel.numerics.arrays import frozen
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]

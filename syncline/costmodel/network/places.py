@@ -1,19 +1,40 @@
-"""Places of workers, in the order of a ring, and the worker with the best lines, for collectives by places."""
+"""Places of workers, in the order of a ring, and the worker with the best lines, for collectives by places.
+
+The order of places in a ring with the widest possible narrowest line, then the least possible sum of delays.
+
+A ring is as slow as its narrowest line. Among S places there are (S - 1)! rings.
+
+- **Up to `EXACT` places** the order is exact. Held and Karp's recurrence over subsets of places, with the maximum in
+  place of the sum, finds the widest narrowest line; a second pass, with sums of delays over the lines that are at least
+  as wide, finds the ring of least delay.
+- **Beyond** the order is a heuristic, which improves the better of two rings. The first joins the widest lines, each
+  place with one line in and one out, as long as they close no smaller ring. The second patches the rings of a matching:
+  over the lines above a threshold, which bisection raises, each place gets a different successor, and pairs of separate
+  rings swap two successors until one ring is left. To improve a ring, two of its stretches change places, or one
+  stretch is reversed, as long as that widens the narrowest line, or reduces the delay and keeps the narrowest line.
+  Among 12 places with random lines the narrowest line was the widest possible one in seven of ten cases, and within
+  20% of it in all; 64 places take about 0.2 s.
+
+Source: M. Held, R. M. Karp, "A dynamic programming approach to sequencing problems" (1962); exchanges of three lines:
+S. Lin, "Computer solutions of the traveling salesman problem" (1965); patching: R. M. Karp, "A patching algorithm for
+the nonsymmetric traveling-salesman problem" (1979). PRIME also seeks the widest narrowest line (S. Jaghouar et al.,
+"INTELLECT-1 Technical Report", 2024).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncline.costmodel.network.graph import Graph
+from syncline.costmodel.network.link import MemberTopology, Network, Topology, topology
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.paths import Floats, Ints, narrowest
-from syncline.costmodel.network.ring_order import ring_order
-from syncline.costmodel.network.topology import MemberTopology, Network, Topology, topology
-from syncline.costmodel.numerics.bounded_cache import is_hashed_by_value
+from syncline.costmodel.numerics.arrays import is_hashed_by_value
 
 
 class Places(NamedTuple):
@@ -117,3 +138,238 @@ def _best_server(rate: Floats, delay_s: Floats) -> int:
     narrowest_rate = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
     longest_s = np.maximum(delay_s, delay_s.T).max(axis=1)
     return int(np.lexsort((longest_s, -narrowest_rate))[0])
+
+
+EXACT = 12
+"""Largest number of places whose order is exact; it takes some milliseconds."""
+
+SAME = 1 - 1e-9
+"""Part of a rate from which another rate counts as equal to it."""
+
+MOST_EXCHANGES = 2000
+"""Largest number of exchanges of the heuristic."""
+
+
+def ring_order(rate: Floats, delay: Floats) -> Ints:
+    """Return the places in the order of the ring, from the first place on.
+
+    Args:
+        rate: ``(S, S)`` bytes per second of the line from each place (row) to each (column); the diagonal is unused.
+        delay: ``(S, S)`` seconds of each line.
+
+    >>> rate = np.array([[0.0, 9.0, 1.0, 9.0], [9.0, 0.0, 9.0, 1.0], [1.0, 9.0, 0.0, 9.0], [9.0, 1.0, 9.0, 0.0]])
+    >>> ring_order(rate[[0, 2, 1, 3]][:, [0, 2, 1, 3]], np.ones((4, 4))).tolist()
+    [0, 3, 1, 2]
+    """
+    places = len(rate)
+    in_order = np.arange(places)
+    if places < 3:
+        return in_order
+    between = ~np.eye(places, dtype=bool)
+    if np.ptp(rate[between]) == 0 and np.ptp(delay[between]) == 0:
+        return in_order
+    if places > EXACT:
+        rings = _widest_lines_ring(rate), _patched_ring(rate, delay)
+        return _improved_ring(max(rings, key=lambda order: _quality(order, rate, delay)), rate, delay)
+    widest = narrowest_line(_cheapest_ring(np.where(between, -rate, np.inf), np.maximum), rate)
+    return _cheapest_ring(np.where(between & (rate >= widest * SAME), delay, np.inf), np.add)
+
+
+def narrowest_line(order: Ints, rate: Floats) -> float:
+    """Return the bytes per second of the narrowest line around a ring."""
+    return float(rate[order, np.roll(order, -1)].min())
+
+
+def _quality(order: Ints, rate: Floats, delay: Floats) -> tuple[float, float]:
+    """Return the rate of a ring's narrowest line, and minus the ring's delay; the better ring has the larger pair."""
+    return narrowest_line(order, rate), -float(delay[order, np.roll(order, -1)].sum())
+
+
+def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
+    """Return the ring of least cost, by Held and Karp's recurrence; ``combine`` adds lines or takes their maximum."""
+    others = len(cost) - 1
+    subsets = 1 << others
+    best = np.full((subsets, others), np.inf)  # least cost of a way from place 0 over a subset to its last place
+    before = np.zeros((subsets, others), dtype=np.int64)
+    best[1 << np.arange(others), np.arange(others)] = cost[0, 1:]
+    size = np.array([subset.bit_count() for subset in range(subsets)])
+    for count in range(2, others + 1):
+        subsets_of_count = np.flatnonzero(size == count)
+        for last in range(others):
+            with_last = subsets_of_count[subsets_of_count >> last & 1 == 1]
+            costs = combine(best[with_last ^ (1 << last)], cost[1:, last + 1])
+            before[with_last, last] = costs.argmin(axis=1)
+            best[with_last, last] = costs.min(axis=1)
+    subset = subsets - 1
+    place = int(combine(best[subset], cost[1:, 0]).argmin())
+    order = []
+    while subset:
+        order.append(place + 1)
+        subset, place = subset ^ (1 << place), int(before[subset, place])
+    return np.array([0, *order[::-1]])
+
+
+def _widest_lines_ring(rate: Floats) -> Ints:
+    """Return a ring of wide lines: adds the widest line that leaves each place once and closes no smaller ring."""
+    places = len(rate)
+    successor = np.full(places, -1)
+    other_end = list(range(places))  # at both ends of each stretch of lines
+    has_predecessor, lines = np.zeros(places, dtype=bool), 0
+    for index in np.argsort(-rate, axis=None, kind="stable").tolist():
+        source, target = divmod(index, places)
+        closes_ring = other_end[source] == target and lines < places - 1
+        if source == target or successor[source] >= 0 or has_predecessor[target] or closes_ring:
+            continue
+        successor[source], has_predecessor[target] = target, True
+        first, last = other_end[source], other_end[target]
+        other_end[first], other_end[last] = last, first
+        lines += 1
+        if lines == places:
+            break
+    return _order_of(successor)
+
+
+def _order_of(successor: Ints) -> Ints:
+    """Return the places of a single ring in order, from place 0 on."""
+    order = [0]
+    while len(order) < len(successor):
+        order.append(int(successor[order[-1]]))
+    return np.array(order)
+
+
+def _patched_ring(rate: Floats, delay: Floats) -> Ints:
+    """Return the ring over lines above the highest threshold at which patching a matching gives a ring."""
+    between = ~np.eye(len(rate), dtype=bool)
+    thresholds = np.unique(rate[between])
+    best: Ints = np.arange(len(rate))
+    low, high = 0, len(thresholds) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        order = _ring_above(between & (rate >= thresholds[middle]), delay)
+        if order is None:
+            high = middle - 1
+        else:
+            best, low = order, middle + 1
+    return best
+
+
+def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
+    """Return a ring over permitted lines by patching a matching, or None if there is no matching or no patch."""
+    by_delay = [np.flatnonzero(row)[np.argsort(delays[row])] for row, delays in zip(permitted, delay, strict=True)]
+    successor = _matching([choices.tolist() for choices in by_delay])
+    if successor is None:
+        return None
+    places = np.arange(len(delay))
+    cost = np.where(permitted, delay, np.inf)
+    ring_number = _ring_numbers(successor)
+    while ring_number.max() > 0:
+        swapped = cost[:, successor]  # from each place (row) to the successor of each other (column)
+        current = cost[places, successor]
+        change = swapped + swapped.T - current[:, None] - current
+        change = np.where(ring_number[:, None] == ring_number, np.inf, change)
+        first, second = divmod(int(change.argmin()), len(places))
+        if not np.isfinite(change[first, second]):
+            return None
+        successor[[first, second]] = successor[[second, first]]
+        ring_number = _ring_numbers(successor)
+    return _order_of(successor)
+
+
+def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
+    """Return a successor of each place among the place's choices, all different, or None if there is no matching.
+
+    A place takes its first free choice, else a choice whose owner finds another successor (augmenting paths).
+    """
+    owner: dict[int, int] = {}  # of each successor
+
+    def finds_successor(place: int, visited: set[int]) -> bool:
+        """Give the place a successor and return True, or return False if there is none."""
+        for choice in choices[place]:
+            if choice not in owner:
+                owner[choice] = place
+                return True
+        for choice in choices[place]:
+            if choice not in visited:
+                visited.add(choice)
+                if finds_successor(owner[choice], visited):
+                    owner[choice] = place
+                    return True
+        return False
+
+    if not all(finds_successor(place, set()) for place in range(len(choices))):
+        return None
+    successor = np.empty(len(choices), dtype=np.int64)
+    successor[list(owner.values())] = list(owner)
+    return successor
+
+
+def _ring_numbers(successor: Ints) -> Ints:
+    """Return the number of each place's ring, from 0."""
+    ring_number = np.full(len(successor), -1)
+    for first in range(len(successor)):
+        place = first
+        while ring_number[place] < 0:
+            ring_number[place], place = first, int(successor[place])
+    return np.unique(ring_number, return_inverse=True)[1]
+
+
+def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
+    """Return the ring after exchanges of two neighbouring stretches, the best one each time, while one improves it.
+
+    An exchange cuts the lines after positions i < j < k of the ring.
+    """
+    places = len(order)
+    i, j, k = (index.ravel() for index in np.meshgrid(*(np.arange(places),) * 3, indexing="ij"))
+    ascending = (i < j) & (j < k)
+    i, j, k = i[ascending], j[ascending], k[ascending]
+    for _ in range(MOST_EXCHANGES):
+        successor = np.roll(order, -1)
+        line_rate, line_delay = rate[order, successor], delay[order, successor]
+        narrowest = line_rate.min()
+        new_lines = (order[i], successor[j]), (order[k], successor[i]), (order[j], successor[k])
+        new_narrowest = np.minimum.reduce([_narrowest_other(line_rate, i, j, k), *(rate[line] for line in new_lines)])
+        change = np.add.reduce([delay[line] for line in new_lines]) - line_delay[i] - line_delay[j] - line_delay[k]
+        wider = np.flatnonzero(new_narrowest > narrowest / SAME)
+        if len(wider):
+            best = wider[np.lexsort((change[wider], -new_narrowest[wider]))[0]]
+        else:
+            shorter = np.flatnonzero((new_narrowest >= narrowest * SAME) & (change < -1e-9 * line_delay.sum()))
+            if not len(shorter):
+                reversed_order = _best_reversal(order, rate, delay)
+                if reversed_order is None:
+                    break
+                order = reversed_order
+                continue
+            best = shorter[change[shorter].argmin()]
+        first, middle, last = int(i[best]) + 1, int(j[best]) + 1, int(k[best]) + 1
+        order = np.concatenate([order[:first], order[middle:last], order[first:middle], order[last:]])
+    return np.roll(order, -int(np.flatnonzero(order == 0)[0]))
+
+
+def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
+    """Return the rate of the narrowest line of a ring except lines i, j and k, for each of N triples, ``(N,)``."""
+    ascending = np.argsort(line_rate, kind="stable")[:4]
+    result = line_rate[ascending[-1]] * np.ones(len(i))
+    for index in ascending[::-1]:
+        result = np.where((i == index) | (j == index) | (k == index), result, line_rate[index])
+    return result
+
+
+def _best_reversal(order: Ints, rate: Floats, delay: Floats) -> Ints | None:
+    """Return the ring with a stretch reversed so that it improves most, or None if no reversal improves it."""
+    places = len(order)
+    best, best_narrowest, best_delay_s = (
+        None,
+        narrowest_line(order, rate),
+        float(delay[order, np.roll(order, -1)].sum()),
+    )
+    for first in range(places - 1):
+        for last in range(first + 2, places + 1):
+            candidate = np.concatenate([order[:first], order[first:last][::-1], order[last:]])
+            narrowest = narrowest_line(candidate, rate)
+            if narrowest < best_narrowest * SAME:
+                continue
+            delay_s = float(delay[candidate, np.roll(candidate, -1)].sum())
+            if narrowest > best_narrowest / SAME or delay_s < best_delay_s * (1 - 1e-9):
+                best, best_narrowest, best_delay_s = candidate, narrowest, delay_s
+    return best

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from syncline.costmodel.network.hivemind_costs import HivemindCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.software_costs import HivemindCosts
 from syncline.errors import SpecError, one_of
 
 # fmt: off

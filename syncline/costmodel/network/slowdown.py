@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from syncline.costmodel.network.gloo_costs import Calls, GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.scaled_links import with_links
+from syncline.costmodel.network.network_links import with_links
+from syncline.costmodel.network.software_costs import Calls, GlooCosts
 from syncline.costmodel.numerics.arrays import require
 
 T = TypeVar("T")

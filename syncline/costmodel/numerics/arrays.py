@@ -1,8 +1,20 @@
-"""Types of numbers and arrays in the cost model, and a check of their range."""
+"""Types of numbers and arrays in the cost model, and a check of their range.
+
+A cache of function results with a limit in bytes, and helpers for hashable and frozen values.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,3 +40,72 @@ def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | In
     """
     if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BoundedCache(Generic[P, T]):
+    """A function with a cache of its results by argument values; the least recently used result is evicted first.
+
+    Args:
+        function: function of hashable arguments; callers must not change its results.
+        max_bytes: limit for all results together, in bytes; a larger result is not cached.
+        nbytes_of: function from a result to its bytes.
+    """
+
+    def __init__(self, function: Callable[P, T], max_bytes: float, nbytes_of: Callable[[T], float]) -> None:
+        self._function, self._max_bytes, self._nbytes_of = function, max_bytes, nbytes_of
+        self._results: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
+        self._lock = Lock()
+        self.nbytes = 0.0
+        self.__doc__, self.__wrapped__ = function.__doc__, function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result for these arguments, from the cache or from the function."""
+        key = (args, *sorted(kwargs.items()))
+        with self._lock:
+            cached = self._results.get(key)
+            if cached is not None:
+                self._results.move_to_end(key)
+                return cached[0]
+        result = self._function(*args, **kwargs)
+        nbytes = self._nbytes_of(result)
+        with self._lock:
+            if nbytes <= self._max_bytes and key not in self._results:
+                self._results[key] = result, nbytes
+                self.nbytes += nbytes
+                while self.nbytes > self._max_bytes:
+                    _, (_, evicted_bytes) = self._results.popitem(last=False)
+                    self.nbytes -= evicted_bytes
+        return result
+
+    def cache_clear(self) -> None:
+        """Remove all results from the cache."""
+        with self._lock:
+            self._results.clear()
+            self.nbytes = 0.0
+
+
+def bounded_cache(
+    max_bytes: float, nbytes_of: Callable[[Any], float]
+) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
+    """Return a decorator that makes a function a `BoundedCache` with this limit."""
+    return lambda function: BoundedCache(function, max_bytes, nbytes_of)
+
+
+def is_hashed_by_value(value: object) -> bool:
+    """Return whether an object is hashed by its value instead of its identity."""
+    try:
+        return type(value).__hash__ is not object.__hash__ and hash(value) is not None
+    except TypeError:
+        return False
+
+
+def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a read-only array with the same values: the array itself if it is read-only, else a copy."""
+    if array.flags.writeable:
+        array = array.copy()
+        array.setflags(write=False)
+    return array

@@ -23,8 +23,7 @@ import numpy as np
 
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.scaling.laws import PowerLaw, Setting
-from syncline.costmodel.scaling.losses import MeasuredLoss, measured_losses, power_law_of
+from syncline.costmodel.scaling.laws import MeasuredLoss, PowerLaw, Setting, measured_losses, power_law_of
 
 END_SIZES = 2
 """Number of the largest measured sizes whose mean is the end of a curve."""

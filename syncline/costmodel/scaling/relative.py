@@ -4,21 +4,41 @@ Two fits of one paper have nearly the same relative error at each size, inside a
 ratio is more accurate than either. At 4B and 10B the printed fits are 0.7% to 4.6% too low, and their ratio is off by
 up to 1.3%; limited by the measured end of the curve (`measured_end`), a ratio from smaller models alone is off by at
 most 0.21%. Bounds grow with the square root of the distance beyond the fit's sizes.
+
+The token factor: tokens that a method needs for the loss of data parallelism, over those of data parallelism.
+
+A fit gives the ratio r of a method's loss to data parallelism's, on as many tokens each. Laws of parameters and tokens
+give the further tokens: with D tokens of data parallelism the method needs D' such that
+
+    mean over the laws of log(L(N, D') / L(N, D)) = -log r,
+
+where L(N, D) is a law's loss of N parameters on D tokens, so that `predicted_loss` of both is the same. Each of
+`syncline.costmodel.scaling.published.TOKEN_LAWS` alone gives a D', too; their spread is combined with the bounds of r.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import (
+    dataclass,
+    replace,
+)
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.costmodel.scaling.fits import Drift, LossFit, log_bounds
-from syncline.costmodel.scaling.losses import power_law_of, printed_losses
+from syncline.costmodel.scaling.laws import Drift, LossFit, log_bounds, power_law_of, printed_losses
 from syncline.costmodel.scaling.measured_end import ratio_growth
-from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
-from syncline.costmodel.scaling.published import ddp_fit_of
+from syncline.costmodel.scaling.predict import (
+    LossReached,
+    PredictedLoss,
+    TrainingAtScale,
+    predicted_loss,
+    tokens_for_loss,
+)
+from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, token_shifts
+from syncline.errors import SpecError
 
 
 @dataclass(frozen=True)
@@ -120,3 +140,134 @@ def _tokens_drift() -> Uncertainty:
         first, *others = sorted(by_tokens)
         errors += [(by_tokens[first] / by_tokens[tokens]) ** (1 / np.log(tokens / first)) - 1 for tokens in others]
     return uncertainty_of(errors, f"{len(errors)} ratios of Streaming DiLoCo on Dolma (Table 7 of Douillard et al.)")
+
+
+HALVINGS = 40
+"""Number of halvings of the interval between the laws' factors, which is at most a few tenths wide."""
+
+
+class LawFactors(NamedTuple):
+    """The factors of tokens for an equal loss: by the mean of the laws, the least and the largest of a single law."""
+
+    mean: float
+    least: float
+    largest: float
+
+
+def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | None:
+    """Return the factor of tokens that makes up for a larger loss, or None if by some law no tokens are enough.
+
+    Args:
+        ratio: r, the larger loss over that of data parallelism.
+        parameters: N, parameters of the model.
+        tokens: D, tokens of data parallelism.
+
+    >>> tuple(round(factor, 3) for factor in more_tokens(1.01, 1e9, 20e9))
+    (1.223, 1.208, 1.241)
+    """
+    if ratio == 1:
+        return LawFactors(1.0, 1.0, 1.0)
+    factors = []
+    for law in TOKEN_LAWS.values():
+        setting = {"parameters": parameters, "tokens": tokens}
+        tokens_term = law.value(setting) / ratio - law.floor - law.a * parameters**-law.alpha
+        if tokens_term <= 0:
+            return None
+        factors.append((tokens_term / law.b) ** (-1 / law.beta) / tokens)
+    low, high = np.log(min(factors)), np.log(max(factors))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        shift = float(np.mean(token_shifts(parameters, tokens * np.exp(middle), tokens)))
+        low, high = (middle, high) if shift > -np.log(ratio) else (low, middle)
+    return LawFactors(float(np.exp((low + high) / 2)), min(factors), max(factors))
+
+
+@dataclass(frozen=True)
+class TokenFactor:
+    """The tokens of a method over those of data parallelism, for the same loss.
+
+    Attributes:
+        factor: tokens divided by those of data parallelism.
+        low: lower bound, exceeded in nine of ten cases; None if the error of the ratio of losses is unknown.
+        high: upper bound, not exceeded in nine of ten cases; None if it is unknown, or if no tokens are enough.
+        relative: ratio of the losses on as many tokens, with its fit.
+        basis: basis of the bounds.
+    """
+
+    factor: float
+    low: float | None
+    high: float | None
+    relative: RelativeLoss
+    basis: str
+
+    @property
+    def source(self) -> str:
+        """Return the fit of the factor, and the measurements that limit its gain if any do."""
+        prediction = self.relative.prediction
+        fit = f"fit {prediction.fit.name}{' beyond what it has seen' if prediction.extrapolation else ''}"
+        return f"{fit}; {prediction.gain_limit}" if prediction.gain_limit else fit
+
+
+def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenFactor | None:
+    """Return the token factor of a training, or None if by some law no number of tokens makes up for its loss.
+
+    The training has the tokens of data parallelism; arguments and errors are those of `predicted_loss`.
+
+    >>> estimate = token_factor(TrainingAtScale("diloco", 10e9, 200e9, replicas=2), extrapolate=True)
+    >>> f"{estimate.factor:.2f}, {estimate.low:.2f} to {estimate.high:.2f}"
+    '0.94, 0.64 to 1.17'
+    """
+    relative = relative_loss(training, extrapolate=extrapolate)
+    parameters, tokens = relative.prediction.training.parameters, relative.prediction.training.tokens
+    assert tokens is not None
+    factors = more_tokens(relative.ratio, parameters, tokens)
+    if factors is None:
+        return None
+    factor = factors.mean
+
+    def bound(ratio: float | None, law_factor: float, sign: int) -> float | None:
+        """Return the factor at a bound of the ratio; its logarithm and that of the laws' spread add in quadrature."""
+        factors_at_bound = None if ratio is None else more_tokens(ratio, parameters, tokens)
+        if factors_at_bound is None:
+            return None
+        logs = np.log(factors_at_bound.mean / factor), np.log(law_factor / factor)
+        return float(factor * np.exp(sign * np.hypot(*logs)))
+
+    basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
+    low, high = bound(relative.low, factors.least, -1), bound(relative.high, factors.largest, 1)
+    return TokenFactor(factor, low, high, relative, basis)
+
+
+def tokens_for_equal_loss(
+    target_loss: float, training: TrainingAtScale, extrapolate: bool = False
+) -> tuple[LossReached, TokenFactor]:
+    """Return a method's tokens to a loss on the scale of data parallelism's fit, and the token factor in them.
+
+    The tokens are those of data parallelism to this loss times the method's token factor, so that methods whose fits
+    are of different papers are comparable.
+
+    Args:
+        target_loss: target in nats per token.
+        training: the training; its tokens are ignored.
+        extrapolate: see `predicted_loss`.
+
+    Raises:
+        SpecError: see `tokens_for_loss`; or no number of tokens makes up for the method's loss.
+    """
+    ddp_training = replace(training, method="ddp-adam", replicas=1.0, period=None)
+    ddp = tokens_for_loss(target_loss, ddp_training, None, extrapolate)
+    token_ratio = token_factor(replace(training, tokens=ddp.value), extrapolate)
+    if token_ratio is None:
+        raise SpecError("target_loss", target_loss, f"a loss that {training.method} reaches by laws of tokens")
+    value = ddp.value * token_ratio.factor
+
+    def bound(tokens: float | None, factor: float | None, sign: int) -> float | None:
+        """Return the tokens at bounds of data parallelism's tokens and of the factor, combined in quadrature."""
+        if tokens is None or factor is None:
+            return None
+        logs = np.log([tokens / ddp.value, factor / token_ratio.factor])
+        return float(ddp.value * token_ratio.factor * np.exp(sign * np.linalg.norm(logs)))
+
+    prediction = predicted_loss(replace(training, tokens=value), extrapolate=True)
+    bounds = bound(ddp.low, token_ratio.low, -1), bound(ddp.high, token_ratio.high, 1)
+    return LossReached(value, *bounds, prediction), token_ratio

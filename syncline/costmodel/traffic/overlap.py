@@ -17,7 +17,7 @@ import numpy as np
 
 from syncline.costmodel.collectives.table import hivemind_on
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling
-from syncline.costmodel.network.topology import Network, Topology
+from syncline.costmodel.network.link import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.call import Call, Spans
 from syncline.costmodel.traffic.exchanges import Exchange, due_steps, join_exchanges, phase_cycles

@@ -9,8 +9,8 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
-from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.traffic.call import Call

@@ -16,17 +16,15 @@ import numpy as np
 import torch
 import yaml
 
-from syncline.costmodel.fitting.least_squares import relative_fit
-from syncline.costmodel.fitting.link import NEGLIGIBLE, LinkFit, fit_link
-from syncline.costmodel.fitting.timed import TimedCall
-from syncline.costmodel.numerics.scope import Scope
-from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
+from syncline.costmodel.least_squares import relative_fit
+from syncline.costmodel.link_fit import NEGLIGIBLE, LinkFit, TimedCall, fit_link
+from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, uncertainty_of
 from syncline.errors import SpecError
 from syncline.measure.calibration.collective_times import TIMED_BYTES
 from syncline.measure.calibration.plan import Calibration
 from syncline.runs.folders.path_lock import lock_path
-from syncline.specs.cluster.bounds import bounds_fields
 from syncline.specs.cluster.links import link_fields
+from syncline.specs.cluster.reading import bounds_fields
 from syncline.units import format_bytes, format_seconds
 from syncline.version import __version__
 

@@ -11,18 +11,15 @@ import numpy as np
 
 from syncline.costmodel import Link, Network, TwoLevel, chosen_algorithm, collective_s
 from syncline.costmodel.bases import STREAMS
-from syncline.costmodel.fitting.least_squares import relative_fit
-from syncline.costmodel.network.nvlink_costs import GENERATIONS, nvlink_costs
-from syncline.costmodel.numerics.scope import Scope
-from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
+from syncline.costmodel.least_squares import relative_fit
+from syncline.costmodel.network.software_costs import GENERATIONS, nvlink_costs
+from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, uncertainty_of
 from syncline.errors import SpecError
 from syncline.measure.calibration.cluster_file import RATES, TIMES, ClusterFile, Fields, quantity
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
-from syncline.measure.logs.formats import read_log
-from syncline.measure.logs.gpus import gpus_in
-from syncline.measure.logs.logged import Logged
+from syncline.measure.logs import Logged, gpus_in, read_log
 from syncline.specs import network_fields
-from syncline.specs.cluster.bounds import bounds_fields
+from syncline.specs.cluster.reading import bounds_fields
 from syncline.version import __version__
 
 SAME_WINDOW = 0.05
@@ -39,7 +36,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     """Write a cluster file whose network is fitted to logs.
 
     Args:
-        logs: files, see `syncline.measure.logs.formats`.
+        logs: files, see `syncline.measure.logs`.
         out: the file to write; a number is added if it exists, unless ``exact``.
         command: the user's command, for the file.
         exact: refuse an existing file.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
-from syncline.measure.logs.logged import Logged, log_error
+from syncline.measure.logs import Logged, log_error
 
 FULL = 0.9
 """Share of the windows' rate below which streams are held back by a cap."""

@@ -19,16 +19,14 @@ from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.measure.launching.parts import MeasuredRun, read_parts
 from syncline.measure.launching.process import Launch, rank_process
-from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import host_store
-from syncline.measure.processes.watchdog import Failure, run_watched
+from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
-from syncline.runs.training.curves import write_curves
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
-from syncline.runs.training.records import clock_record, run_records
+from syncline.runs.training.results import clock_record, run_records, write_curves
 from syncline.runs.training.tables import ledger_columns, metrics_tables, timeline_columns
 from syncline.runs.training.train_and_time import time_method
 from syncline.runs.training.trained import Trained, with_measured_step

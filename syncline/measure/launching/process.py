@@ -18,11 +18,9 @@ from syncline.comm.devices import Devices, devices, name_of_device
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.measure.launching.parts import RankPart, written_tensors
-from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, time_optimizer_steps
-from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
-from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.measure.processes.watchdog import START_S
+from syncline.measure.processes.stopwatch import MeasuredCommunicator, MeasuredTask, Stopwatch, time_optimizer_steps
+from syncline.measure.processes.watchdog import START_S, Progress
 from syncline.problems import Task
 from syncline.runs.folders.result_files import plain
 from syncline.runs.training.train_and_time import optimizer_s

@@ -16,8 +16,8 @@ from syncline.planner.tables.display import (
     table,
 )
 from syncline.runs.pipeline import COLUMNS, NOTE
-from syncline.runs.training.records import failure_record
-from syncline.sim.failures.outcome import FailureCosts
+from syncline.runs.training.results import failure_record
+from syncline.sim.failures.costs import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
 
 SPLIT = ("step_time_median_s", "optimizer_s")

@@ -31,9 +31,8 @@ from syncline.errors import SynclineError
 from syncline.measure.launching.launch import Ended, check, write_launch
 from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, meet, take_part
-from syncline.measure.processes.progress import COUNT, Progress
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
-from syncline.measure.processes.watchdog import GRACE_S, START_S, Failure
+from syncline.measure.processes.watchdog import COUNT, GRACE_S, START_S, Failure, Progress
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.specs import RunSpec

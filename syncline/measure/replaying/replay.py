@@ -1,4 +1,10 @@
-"""The replay of a record on a network, as a simulated timeline."""
+"""The replay of a record on a network, as a simulated timeline.
+
+A record as programs of the event simulation, with the seconds of its computing on some hardware.
+
+A CPU's host is the device: it waits where the script waits, and streams have no meaning. A GPU's host queues work on
+streams and continues: a wait of the script holds a stream, and holds the host only if it reads a value.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +12,263 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from syncline.allocator import paused_garbage_collection
-from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
+from syncline.acceleration import paused_garbage_collection
+from syncline.costmodel import (
+    Hardware,
+    Link,
+    Network,
+    chosen_algorithm,
+)
 from syncline.costmodel.collectives.hierarchical import first_group_like
 from syncline.costmodel.collectives.policies import algorithm_or_auto
+from syncline.costmodel.collectives.prices import collective_prices, group_algorithm
 from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
-from syncline.costmodel.collectives.vectorised import collective_prices, group_algorithm
-from syncline.costmodel.network.topology import among, topology
-from syncline.errors import SpecError
-from syncline.measure.recording.record import RankRecord, Started
-from syncline.measure.replaying.programs import MeasuredComputing, known_host, programs_of
-from syncline.sim import Timeline, collective_finish_s, run_events
-from syncline.sim.clocks.simulated import simulated_s
+from syncline.costmodel.compute.operations import Operation, operation_s
+from syncline.costmodel.network.link import among, topology
+from syncline.errors import SpecError, one_of
+from syncline.measure.recording.record import (
+    EVERYTHING,
+    Computed,
+    Counted,
+    HostWaited,
+    Marked,
+    MessageAwaited,
+    MessageSent,
+    Operations,
+    RankRecord,
+    Started,
+    Stepped,
+    StreamWaited,
+    Waited,
+)
+from syncline.sim import (
+    Collective,
+    Compute,
+    HostWait,
+    Program,
+    Queued,
+    Recv,
+    Send,
+    StreamMark,
+    StreamWait,
+    Timeline,
+    Wait,
+    collective_finish_s,
+    run_events,
+)
+from syncline.sim.clocks.single_collective import simulated_s
+from syncline.specs import hardware
+
+MEASURED = "measured"
+"""The word in the place of a hardware's name; ``measured:0.5`` halves the seconds."""
+
+
+@dataclass(frozen=True)
+class MeasuredComputing:
+    """The measured seconds of the recording, in the place of hardware.
+
+    Args:
+        scale: positive factor on the measured seconds.
+
+    Raises:
+        SpecError: a scale out of range.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < float("inf"):
+            raise SpecError("--hardware", f"{MEASURED}:{self.scale}", "a positive factor behind 'measured:'")
+
+    @property
+    def name(self) -> str:
+        """Return the name in the form that a user writes."""
+        return MEASURED if self.scale == 1 else f"{MEASURED}:{self.scale:g}"
+
+
+def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
+    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware.
+
+    Raises:
+        SpecError: names the option that cannot be used.
+    """
+    name, _, scale = machine.partition(":") if isinstance(machine, str) else ("", "", "")
+    if name != MEASURED:
+        return hardware(machine, path)
+    try:
+        return MeasuredComputing(float(scale) if scale else 1.0)
+    except ValueError:
+        raise SpecError(path, machine, "'measured', or 'measured:' and a factor") from None
+
+
+Host: TypeAlias = Literal["ahead", "waits"]
+"""The behaviour of a host while its device is busy."""
+
+HOSTS: tuple[str, ...] = get_args(Host)
+
+
+def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
+    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and any other runs ahead.
+
+    Raises:
+        SpecError: ``host`` is another word.
+    """
+    if host is None:
+        return "waits" if isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu") else "ahead"
+    if host not in HOSTS:
+        raise SpecError(path, host, one_of(HOSTS, host))
+    return host
+
+
+def operations_s(operations: Operations, on: Hardware) -> float:
+    """Return the seconds of operations that run one after another, each bounded by arithmetic or by memory.
+
+    On a GPU whose kernels are known they are the seconds of these kernels, and at least those in which the host
+    dispatches them. On other hardware they are
+
+        sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
+
+    Source: S. Williams et al., "Roofline" (2009).
+    """
+    rate, memory = on.peak_flops * on.mfu, on.memory_bytes_per_s or np.inf
+    rates = on.kernels
+
+    def taken_s(operation: Counted) -> float:
+        flops, nbytes, kind, precision, shape, causal = operation
+        if rates is None or (flops and not shape):  # other programs' traces have no shapes
+            return max(flops / rate, nbytes / memory)
+        return operation_s(Operation(kind, shape, precision, nbytes, causal), on, rates.attention[0][0])
+
+    device_s = float(sum(taken_s(operation) for operation in operations))
+    return device_s if rates is None else max(device_s, len(operations) * rates.dispatch_s)
+
+
+def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
+    """Return the seconds of each segment of a rank.
+
+    Raises:
+        SpecError: the record has no measured seconds, or no counted operations.
+    """
+    if isinstance(on, Hardware):
+        if record.segments and not any(
+            operation.flops or operation.nbytes for segment in record.segments for operation in segment
+        ):
+            raise SpecError("--hardware", on.name, "'measured': the record has seconds and no operations")
+        return [operations_s(segment, on) for segment in record.segments]
+    if len(record.segment_cpu_s) != len(record.segments):
+        raise SpecError("--hardware", on.name, "a hardware: nothing was measured of this record")
+    return [on.scale * segment for segment in record.segment_cpu_s]
+
+
+def programs_of(
+    ranks: Sequence[RankRecord],
+    hardware: Hardware | MeasuredComputing,
+    algorithm: Callable[[Started], str | None],
+    stream: Callable[[Started], str],
+    host: str = "waits",
+    price: Callable[[Started], float] | None = None,
+) -> list[Program]:
+    """Return the instructions of each rank.
+
+    Args:
+        algorithm: function that gives the algorithm of each collective.
+        stream: function that gives the stream of each collective.
+        host: one of ``HOSTS``.
+        price: function that gives the seconds of each collective, if none is simulated message by message.
+    """
+
+    def collective(event: Started, step: int) -> Collective:
+        return Collective(
+            event.kind, event.payload_bytes, event.key, event.site, step, None if price else algorithm(event),
+            group=None if len(event.ranks) == len(ranks) else event.ranks, takes_s=price(event) if price else None,
+            stream=stream(event),
+        )  # fmt: skip
+
+    programs: list[Program] = []
+    for rank in ranks:
+        translated = _Translated(rank, segment_seconds(rank, hardware), collective, host == "ahead")
+        programs.append(
+            Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
+        )
+    return programs
+
+
+class _Translated:
+    """A rank's record as instructions, with the stream of each.
+
+    Args:
+        collective: function that gives the instruction of a collective from its event and its step.
+        ahead: whether the host runs ahead.
+    """
+
+    def __init__(
+        self, rank: RankRecord, seconds: Sequence[float], collective: Callable[[Started, int], Collective], ahead: bool
+    ) -> None:
+        self.instructions: list[Any] = []
+        self.streams: list[str] = []
+        self._seconds, self._collective, self._ahead = seconds, collective, ahead
+        self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
+        self._sites: dict[int, str] = {}  # line of each call
+        self._behind: dict[int, str] = {}  # line of the call that a stream has waited for last
+        self._marked: dict[int, str] = {}  # the same for a mark
+        self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
+        step = 0
+        for event in rank.events:
+            if type(event) is Stepped:
+                step += 1
+            else:
+                self._add(event, step)
+
+    def _put(self, instruction: Any, stream: int) -> None:
+        self.instructions.append(instruction)
+        self.streams.append(f"compute {stream}" if stream else "compute")
+
+    def _add(self, event: Any, step: int) -> None:
+        """Append the instruction of an event."""
+        kind = type(event)
+        if kind is Computed:
+            self._put(Compute(self._seconds[event.segment], step=step), event.stream)
+        elif kind is Started:
+            self._waits[event.call] = None if len(event.ranks) < 2 else Wait(event.key, step=step)
+            self._sites[event.call] = event.site
+            if len(event.ranks) > 1:
+                self._put(self._collective(event, step), event.stream)
+        elif kind is MessageSent:
+            self._put(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
+            self._waits[event.call] = None  # a sent buffer is free at once
+        elif kind is MessageAwaited:
+            self._waits[event.call] = Recv(event.source, event.tag, step, label=event.site)
+            self._sites[event.call] = event.site
+        elif kind is Waited:
+            wait = self._waits.get(event.call)
+            if wait is not None:
+                self._put(wait, event.stream)
+                self._behind[event.stream] = self._sites[event.call]
+                if not self._ahead or isinstance(wait, Recv):  # all later events find the message received
+                    self._waits[event.call] = None
+        elif self._ahead:
+            self._order(event, step)
+
+    def _order(self, event: Any, step: int) -> None:
+        """Append an event that holds a stream or the host."""
+        kind = type(event)
+        if kind is Marked:
+            if event.mark in self._awaited_marks:
+                self._put(StreamMark(event.mark), event.stream)
+            self._marked[event.mark] = self._behind.get(event.stream, "")
+        elif kind is StreamWaited:
+            site = self._marked.get(event.mark, "")
+            self._put(StreamWait(event.mark, site, step), event.stream)
+            if site:
+                self._behind[event.stream] = site
+        elif kind is HostWaited:
+            site = self._marked.get(event.mark, "")
+            self._put(HostWait(None if event.mark == EVERYTHING else event.mark, site, step), 0)
+
 
 MOST_PLAYED = 32
 """Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""

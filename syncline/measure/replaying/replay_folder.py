@@ -10,12 +10,18 @@ import numpy as np
 import pyarrow as pa
 
 from syncline.costmodel.traffic.call import columns_of
-from syncline.measure.replaying.clocks import TraceRecord, bytes_by_step, ledger_of, losses_by_step, trailing_means
-from syncline.measure.replaying.rows import TimedReplay
+from syncline.measure.replaying.clocks import (
+    TimedReplay,
+    TraceRecord,
+    bytes_by_step,
+    ledger_of,
+    losses_by_step,
+    trailing_means,
+)
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.result_files import CURVES, read_parquet
-from syncline.runs.training.curves import summary_table, with_units
+from syncline.runs.training.results import summary_table, with_units
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns
 
 LOSS_LABEL = "training loss"
@@ -64,7 +70,7 @@ def write_replays(
     folder.trace(side_by_side_trace(timelines))
     if any(np.isfinite(losses_by_step(record)).any() for record in records):
         from syncline.analysis import save
-        from syncline.runs.training.curves import figure_of_file
+        from syncline.runs.training.results import figure_of_file
 
         save(figure_of_file(folder.working), folder.figure("loss_against_clock"))
 

@@ -11,15 +11,13 @@ from syncline.errors import SpecError
 from syncline.files import read_json
 from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, traced
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, notes_of
-from syncline.measure.replaying.clocks import TraceRecord, sites_of
-from syncline.measure.replaying.links import links_of_record
-from syncline.measure.replaying.record_files import parts_of_record, read_record
+from syncline.measure.recording.record_files import parts_of_record, read_record
+from syncline.measure.replaying.bottlenecks import links_of_record, sensitivities
+from syncline.measure.replaying.clocks import TimedReplay, TraceRecord, loss_rows, replay_rows, sites_of, timed_replays
 from syncline.measure.replaying.replay_folder import write_replays
-from syncline.measure.replaying.rows import TimedReplay, loss_rows, replay_rows, timed_replays
 from syncline.measure.replaying.scenario import ReplayedOn
-from syncline.measure.replaying.sensitivities import sensitivities
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.specs.cluster.spec_fields import check_network_sizes
+from syncline.specs.cluster.clusters import check_network_sizes
 from syncline.specs.experiment import check_distinct
 
 MOST_WORKERS, MOST_SHAPED = 256, 1024

@@ -24,13 +24,12 @@ import torch.distributed as dist
 
 from syncline.comm import CarriedCollective, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
-from syncline.costmodel.collectives.gloo.times import gloo_s
+from syncline.costmodel.collectives.gloo import gloo_s
 from syncline.measure.launching.parts import RankPart, written_tensors
 from syncline.measure.launching.process import Launch, meet, train_seed
-from syncline.measure.processes.measured import MeasuredCommunicator
-from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
-from syncline.measure.processes.stopwatch import Stopwatch
+from syncline.measure.processes.stopwatch import MeasuredCommunicator, Stopwatch
+from syncline.measure.processes.watchdog import Progress
 from syncline.runs.folders.result_files import plain
 from syncline.runs.training.trained import build_task, task_tensors
 from syncline.specs import RunSpec

@@ -11,6 +11,8 @@
 | those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
 A row may lack the measured time: it is then predicted, and not compared.
+
+Predictions of anyone's logs, with the network that a user names or that the machine has.
 """
 
 from __future__ import annotations
@@ -19,34 +21,133 @@ import contextlib
 import csv
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import (
+    Any,
+    NamedTuple,
+)
 
 import numpy as np
 
-from syncline.costmodel.bases import SMALL_BYTES
-from syncline.costmodel.clusters.l40s import l40s_step
-from syncline.costmodel.clusters.p3 import p3_s
-from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.nccl.nvlink import RINGS, TimesBySize, node_times
+from syncline.costmodel import Network, chosen_algorithm, collective_s
+from syncline.costmodel.bases import SMALL_BYTES, communication_uncertainty
+from syncline.costmodel.collectives.nccl import RINGS, TimesBySize, node_times
 from syncline.costmodel.collectives.table import MEASURED
 from syncline.costmodel.compute.hardware import HARDWARE
-from syncline.costmodel.compute.transformer_time import STEP_TIMES, Node, step_s
-from syncline.costmodel.network.measured_links import P3, P3Constants, g6e_nccl_link
-from syncline.costmodel.network.paths import Network
-from syncline.costmodel.network.presets import NETWORKS
+from syncline.costmodel.layouts.transformer_time import STEP_TIMES, Node, step_s
+from syncline.costmodel.measured_clusters import l40s_step, p3_s
+from syncline.costmodel.network.presets import NETWORKS, P3, P3Constants, g6e_nccl_link
+from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics import measured_times as measured
-from syncline.errors import SpecError, SynclineError
-from syncline.measure.logs.formats import FORMATS, format_of, read_text
-from syncline.measure.logs.logged import positive_number
-from syncline.measure.validation.log_files import predicted_log, predicted_streams
+from syncline.errors import (
+    SpecError,
+    SynclineError,
+)
+from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
+from syncline.measure.logs import FORMATS, Logged, format_of, gpus_in, log_error, positive_number, read_log, read_text
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes
-from syncline.measure.validation.nvlink import COLUMNS as NVLINK_COLUMNS
-from syncline.measure.validation.nvlink import NVLINK_COLLECTIVES, nvlink_row_s
-from syncline.measure.validation.published import COLUMNS as TRAINING_COLUMNS
-from syncline.measure.validation.published import TRAININGS, measured_step_s, predicted_step, training_spec
+from syncline.measure.validation.published import (
+    NVLINK_COLLECTIVES,
+    NVLINK_COLUMNS,
+    TRAINING_COLUMNS,
+    TRAININGS,
+    measured_step_s,
+    nvlink_row_s,
+    predicted_step,
+    training_spec,
+)
+
+GB = 1e9
+
+_Row = dict[str, Any]
+
+
+def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
+    """Return a row per measurement of a log, with its prediction and bounds.
+
+    A collective is predicted as ``syncline collectives`` does, on the network or on the preset of the GPUs that the log
+    names.
+
+    Raises:
+        SynclineError: the log cannot be read, or names no GPU with a preset.
+    """
+    return [_logged_collective(entry, network) for entry in read_log(path)]
+
+
+def _logged_collective(entry: Logged, network: Network | None) -> _Row:
+    kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
+    on = network or _preset(entry)
+    algorithm = chosen_algorithm("auto", kind, workers, nbytes, on)
+    try:
+        predicted_s = float(collective_s(kind, workers, nbytes, on, algorithm))
+    except SynclineError as error:
+        raise log_error(entry.file, entry.line, str(error)) from None
+    bounds = communication_uncertainty(on, algorithm, workers, nbytes)
+    return _row(entry, predicted_s, entry.value, f"{kind}, {workers} workers, {on.name}") | {
+        "low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s,
+        "basis": f"{bounds.points} residuals of {bounds.basis}",
+    }  # fmt: skip
+
+
+def _preset(entry: Logged) -> Network:
+    """Return the preset of the machines that a log names."""
+    gpu = entry.setting["gpu"]
+    presets = [machine.network for machine in gpus_in(gpu) if machine.network]
+    if not presets:
+        expected = "--cluster with the network, as the log names no GPU whose machines have a preset"
+        raise log_error(entry.file, entry.line, f"gpu: got {gpu!r}; expected {expected}")
+    return NETWORKS[presets[0]].network
+
+
+def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
+    """Return a row per rate of the logs of lines, with its prediction, as milliseconds of a gigabyte.
+
+    Streams are predicted by the window of the fewest streams of their line, which is in one of the files. A line with
+    one number of streams is predicted by the window that Linux lets a connection have, `Tcp`.
+
+    Raises:
+        SynclineError: a log cannot be read, or a line has no round trip.
+    """
+    logged = [entry for path in paths for entry in read_log(path)]
+    rows = []
+    for (source, target), line in lines_by_ends(logged).items():
+        law, counts = StreamLaw.from_line(line), {entry.setting["streams"] for entry in line.rates}
+        for entry in line.rates:
+            streams = entry.setting["streams"]
+            if len(counts) > 1:
+                rate, basis = law.rate_bytes_per_s(streams), f"{law.bounds.points} residuals of {law.bounds.basis}"
+            else:
+                rate, basis = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s)), "Linux's window"
+            row = _row(entry, GB / rate, GB / entry.value, f"streams from {source} to {target}")
+            if len(counts) > 1 and streams == min(counts):
+                row["error"] = None  # this row gives the window
+            is_bounded = len(counts) > 1 and law.bounds.points
+            low, high = (law.bounds.low, law.bounds.high) if is_bounded else (None, None)
+            rows.append(
+                row
+                | {
+                    "low_ms": low and low * row["predicted_ms"],
+                    "high_ms": high and high * row["predicted_ms"],
+                    "basis": basis,
+                }
+            )
+    return rows
+
+
+def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _Row:
+    """Return the columns of a measurement and its prediction."""
+    setting = {name: value for name, value in entry.setting.items() if name != "gpu" and value is not None}
+    return {name: str(value) if name == "nodes" else value for name, value in setting.items()} | {
+        "file": entry.file.name, "line": entry.line, "regime": regime, "measured_ms": 1e3 * measured_s,
+        "predicted_ms": 1e3 * predicted_s, "error": predicted_s / measured_s - 1,
+    }  # fmt: skip
+
 
 COLLECTIVES, L40S_STEPS = (Path(__file__).parent / "measured" / name for name in ("collectives.csv", "l40s_steps.csv"))
 NVLINK = Path(measured.__file__).with_name("nvlink_all_reduce.csv")
@@ -58,8 +159,6 @@ MIB = 2**20
 DEFAULT = "default"
 PIECES_SOURCE = "Simulate_DP.md"
 """The file of the source whose tensors travel in as many calls as there are nodes."""
-
-_Row = dict[str, Any]
 
 
 class Table(NamedTuple):
@@ -90,7 +189,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     """Return a file's rows: columns as written, ``predicted_ms``, ``regime``, and the ``error`` to the measurement.
 
     Args:
-        path: a table of `TABLES`, or a log of `syncline.measure.logs.formats`.
+        path: a table of `TABLES`, or a log of `syncline.measure.logs`.
         network: the network of a log's collectives; by default the preset of the GPUs that the log names.
 
     Raises:

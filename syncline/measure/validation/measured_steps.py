@@ -1,17 +1,58 @@
-"""Step times that others measured: tables of configurations and milliseconds."""
+"""Step times that others measured: tables of configurations and milliseconds.
+
+Statistics of the relative errors of predictions, ``predicted / measured - 1``.
+
+The command ``syncline validate`` for measured step times: calibrate on a part, predict the rest, report errors.
+"""
 
 from __future__ import annotations
 
 import csv
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.compute.transformer_time import Layouts
+from syncline.costmodel import Hardware
+from syncline.costmodel.layouts.transformer_time import (
+    STEP_FIELDS,
+    TENSOR_FIELDS,
+    WORD_BYTES,
+    Layouts,
+    Node,
+    StepConstants,
+    step_s,
+)
+from syncline.costmodel.least_squares import Fit, relative_fit
 from syncline.errors import SpecError, SynclineError
+from syncline.seeds import generator
+from syncline.specs import StepTimesSpec
+
+
+def error_of(errors: ArrayLike) -> dict[str, Any]:
+    """Return the number of errors, the mean, median and worst of their absolute values, and the signed mean."""
+    errors = np.asarray(errors)
+    absolute = np.abs(errors)
+    return {
+        "points": int(errors.size), "mape": float(absolute.mean()), "median": float(np.median(absolute)),
+        "worst": float(absolute.max()), "bias": float(errors.mean()),
+    }  # fmt: skip
+
+
+def errors_by_group(
+    rows: Sequence[Mapping[str, Any]],
+    column: str,
+    label: Callable[[Any], str] = str,
+    order: Callable[[Any], Any] | None = None,
+) -> dict[str, list[float]]:
+    """Return the errors of rows by the values of a column, sorted by ``order``, for a panel of a figure."""
+    groups = sorted({row[column] for row in rows}, key=order)
+    return {label(group): [row["error"] for row in rows if row[column] == group] for group in groups}
+
 
 WHERE = (
     "the folder of vTrain's measurements, as github.com/VIA-Research/vTrain has them in 'data': name it by --data, and "
@@ -130,3 +171,229 @@ def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
 def measured_s(points: list[Point]) -> NDArray[np.float64]:
     """Return the measured seconds of the points, ``(N,)``."""
     return np.array([point.measured_s for point in points])
+
+
+START = StepConstants(
+    serial_s=1e-3,
+    launch_s=1e-3,
+    matmul_flops=2e14,
+    memory_bytes_per_s=1e12,
+    head_s=1e-3,
+    head_flops=1e14,
+    step_s=1e-3,
+    link_bytes_per_s=1e11,
+    tensor_call_s=1e-5,
+    tensor_bytes_per_s=1e11,
+)
+"""Start values of fits: round numbers of the order of magnitude of such machines."""
+
+MATMUL_CEILING = 0.87
+"""Largest part of the vendor's peak: 271 of 312 TFLOP/s is the most that a search over bf16 products found on an A100.
+
+Source: S. Bekman, "Machine Learning Engineering", on accelerators (maximum achievable matmul FLOPS).
+"""
+
+LAUNCHES_S = (1e-3, 1.5e-3, 2e-3, 3e-3)
+"""Further start values: the points that the host limits decide the valley in which a fit ends."""
+
+GROUPS = ("micro_batch", "width", "stages", "data", "layers", "microbatches")
+"""Fields by which errors are grouped."""
+
+BOTH = "width, micro_batch"
+"""A group by these two fields together, which decide the time of a layer."""
+
+LEFT_OUT = "left out"
+"""The role of points of a cell that no calibration point is in."""
+
+
+def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
+    """Calibrate, predict, and compare.
+
+    Returns:
+        ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
+        the repeats; ``constants``, by name, with the spread of the fitted ones.
+
+    Raises:
+        SynclineError: measurements do not exist or cannot be read.
+    """
+    single = read_points(spec.data, spec.single_node, "single_node")
+    multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
+    machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
+    recomputed_single = recomputes(single, memory_bytes)
+    # Points that known constants were fitted to do not test these constants either.
+    fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
+    chosen = [point for point in single if fold and point.part(fold[0]) == fold[1]]
+    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, recomputed_single)
+    constants = _beyond(constants, spec, chosen)
+    rows = []
+    for part, role, points, recomputed in (
+        ("single node", "calibration", chosen, recomputed_single),
+        ("single node", "validation", [point for point in single if point not in chosen], recomputed_single),
+        ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
+    ):
+        rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
+    summary = error_summary(rows)
+    if not spec.constants:
+        summary += without_its_cell(spec, single, recomputed_single) + repeats(spec, single, recomputed_single)
+    return {
+        "rows": [row for row in rows if row["role"] != "calibration"],
+        "summary": summary,
+        "constants": [
+            {"name": name, "value": getattr(constants, name), "spread": spread.get(name),
+             "ceiling": _ceiling(name, machine)}
+            for name in (*STEP_FIELDS, *TENSOR_FIELDS)
+        ],
+    }  # fmt: skip
+
+
+def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: list[Point]) -> StepConstants:
+    """Return constants with facts from outside the calibration: larger sums, other nodes."""
+    sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
+    return replace(
+        constants,
+        tensor_times=constants.tensor_times or spec.hardware.measured("all_reduce"),
+        tensor_calibrated_bytes=max(sums, default=constants.tensor_calibrated_bytes),
+        node=constants.node or (Node(spec.node.devices, spec.node.nic_bandwidth) if spec.node else None),
+    )
+
+
+def fitted_to(
+    points: list[Point], machine: Hardware, recomputed: bool = False
+) -> tuple[StepConstants, dict[str, float]]:
+    """Return constants fitted to points without tensor parallelism, then its two constants from the other points.
+
+    Args:
+        points: measured points; without any that shares layers, those two constants keep their start values.
+        machine: hardware whose memory bandwidth, and `MATMUL_CEILING` of whose peak, bound the constants.
+        recomputed: whether activations were recomputed.
+
+    Returns:
+        The constants, and the relative spread of each fitted one.
+    """
+    constants, spread = START, dict[str, float]()
+    for names, shared in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
+        group = [point for point in points if (point.tensor > 1) == shared]
+        if group or not shared:
+            fit = _fit(layouts(group, recomputed), measured_s(group), constants, names, machine)
+            constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
+            spread |= dict(zip(names, fit.spread.tolist(), strict=True))
+    return constants, spread
+
+
+def _ceiling(name: str, machine: Hardware) -> float | None:
+    """Return the largest value of a constant on a machine; None if there is none."""
+    ceilings = {"matmul_flops": MATMUL_CEILING * machine.peak_flops, "memory_bytes_per_s": machine.memory_bytes_per_s}
+    return ceilings.get(name)
+
+
+def _fit(
+    layout: Layouts, measured: NDArray[np.float64], constants: StepConstants, names: Sequence[str], machine: Hardware
+) -> Fit:
+    """Fit some of the constants to measured seconds, from several starts."""
+
+    def predict(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
+
+    starts = [replace(constants, launch_s=launch_s) if "launch_s" in names else constants for launch_s in LAUNCHES_S]
+    begin = [[getattr(start, name) for name in names] for start in starts]
+    return relative_fit(predict, measured, begin, upper=[_ceiling(name, machine) or np.inf for name in names])
+
+
+def without_its_cell(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
+    """Return the errors of predicted step times for cells that the calibration leaves out, one row per cell.
+
+    A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
+    cell, the constants are fitted to the calibration points outside of it. The first row has the errors of all cells.
+
+    Args:
+        spec: the validation, with its hardware and its division of the points into calibration and test.
+        single: points measured on one node.
+        recomputed: whether activations were recomputed.
+    """
+    errors = errors_by_cell(single, (spec.folds, spec.fold), spec.hardware, recomputed)
+    if not errors:
+        return []
+    rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", cell_errors) for cell, cell_errors in errors.items()]
+    return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(list(errors.values()))), *rows]
+
+
+def errors_by_cell(
+    single: list[Point], calibrated: tuple[int, int], machine: Hardware, recomputed: bool = False
+) -> dict[tuple[int, int], NDArray[np.float64]]:
+    """Return errors by width and micro-batch, with constants fitted to the calibration points outside of each cell.
+
+    Args:
+        single: points measured on one node.
+        calibrated: number of parts of the points, and the index of the part that is calibrated on.
+        machine: hardware whose ceilings hold.
+        recomputed: whether activations were recomputed.
+    """
+    points = [point for point in single if point.tensor == 1]
+    cells = sorted({(point.width, point.micro_batch) for point in points})
+    errors = {}
+    for cell in cells if len(cells) >= 3 else []:
+        inside = [point for point in points if (point.width, point.micro_batch) == cell]
+        outside = [p for p in points if p not in inside and p.part(calibrated[0]) == calibrated[1]]
+        if outside:
+            fitted, _ = fitted_to(outside, machine, recomputed)
+            errors[cell] = step_s(layouts(inside, recomputed), fitted) / measured_s(inside) - 1
+    return errors
+
+
+def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
+    """Return errors of calibrations on random parts of one size, without tensor parallelism: mean and worst."""
+    points = [point for point in single if point.tensor == 1]
+    size = round(len(points) / spec.folds)
+    errors = []
+    for number in range(spec.repeats):
+        order = generator(spec.seed, "calibrated on", number).permutation(len(points))
+        fitted, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
+        others = [points[i] for i in order[size:]]
+        errors.append(np.abs(step_s(layouts(others, recomputed), fitted) / measured_s(others) - 1))
+    if not errors:
+        return []
+    means = [float(repeat_errors.mean()) for repeat_errors in errors]
+    row = _summary_row("repeats", "tensor", "1", np.concatenate(errors)) | {"points": len(points) - size}
+    return [row | {"calibrated": size, "mape_worst": max(means), "mape_best": min(means), "bias": None}]
+
+
+def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants) -> list[dict[str, Any]]:
+    """Return the rows of predicted points."""
+    predicted_s = step_s(layout, constants)
+    return [
+        {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,
+         "recomputed": bool(is_recomputed), "predicted_s": float(seconds),
+         "error": float(seconds) / point.measured_s - 1}
+        for point, is_recomputed, seconds in zip(points, layout.recomputed, predicted_s, strict=True)
+    ]  # fmt: skip
+
+
+def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mean, median, worst and mean signed error of groups of rows.
+
+    The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
+    grouped by each of ``GROUPS`` and `BOTH`.
+    """
+    out = []
+    for role in ("calibration", "validation", "extrapolation"):
+        errors = {"1": list[float](), "above 1": list[float](), "all": list[float]()}
+        for row in rows:
+            if row["role"] == role:
+                errors["1" if row["tensor"] == 1 else "above 1"].append(row["error"])
+                errors["all"].append(row["error"])
+        if role == "calibration":
+            del errors["all"]
+        out += [_summary_row(role, "tensor", tensor, group) for tensor, group in errors.items() if group]
+    single_rows = [
+        row | {BOTH: (row["width"], row["micro_batch"])}
+        for row in rows
+        if row["role"] == "validation" and row["tensor"] == 1
+    ]
+    for name in (*GROUPS, BOTH):
+        for value, group in errors_by_group(single_rows, name, lambda value: str(value).strip("()")).items():
+            out.append(_summary_row("validation", name, value, group))
+    return out
+
+
+def _summary_row(role: str, field: str, value: str, errors: ArrayLike) -> dict[str, Any]:
+    return {"role": role, "by": field, "value": value} | error_of(errors)

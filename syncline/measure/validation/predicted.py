@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.gloo.wire import ETHERNET_MSS, gloo_wire
+from syncline.costmodel.collectives.gloo import ETHERNET_MSS, gloo_wire
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SynclineError

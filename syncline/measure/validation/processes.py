@@ -17,7 +17,7 @@ from syncline.measure.calibration.calibrate import calibrate
 from syncline.measure.calibration.plan import Calibration, calibrate_warnings, numbers_of
 from syncline.measure.processes.hosts import Hosts, LocalHosts
 from syncline.measure.validation.cases import MEASURED, SOFTWARE, Case, CasePlan
-from syncline.measure.validation.errors import error_of, errors_by_group
+from syncline.measure.validation.measured_steps import error_of, errors_by_group
 from syncline.measure.validation.predicted import (
     device_bytes_per_step,
     last_loss,
@@ -252,7 +252,7 @@ def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str
 
 def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
     """Return the figure of predicted over measured steps, with errors by delay, rate, number of workers, and bound."""
-    from syncline.analysis.figures.validation import predicted_against_measured
+    from syncline.analysis.validation import predicted_against_measured
 
     points = {
         name: ([row["measured_s"] for row in rows if row["method"] == name],

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.measure.validation.vtrain import BOTH, GROUPS, LEFT_OUT
+from syncline.measure.validation.measured_steps import BOTH, GROUPS, LEFT_OUT
 from syncline.planner.tables.columns import Column, count_of, table, text_of
 from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
 from syncline.specs.study import Record

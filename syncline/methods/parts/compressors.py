@@ -1,13 +1,22 @@
-"""Compressors as specs, for methods that send through one."""
+"""Compressors as specs, for methods that send through one.
+
+The base of methods that can send through a compressor.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+)
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from typing_extensions import override
 
 from syncline import optim
@@ -23,8 +32,14 @@ from syncline.costmodel.traffic.packing import (
     sum_levels,
 )
 from syncline.fields import Spec, from_name, refusal, tag
-from syncline.methods.parts.method_spec import FP32_BYTES, elements
-from syncline.methods.parts.python_objects import or_object
+from syncline.methods.parts.method_spec import (
+    FP32_BYTES,
+    MethodBase,
+    Tensors,
+    elements,
+    or_object,
+    tensors_of,
+)
 
 
 class CompressorBase(Spec):
@@ -316,3 +331,64 @@ def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
         (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")
         for (formula, period), n in counts.items()
     )
+
+
+class CompressibleBase(MethodBase):
+    """A method that can send through a ``compressor``."""
+
+    compressor: CompressorSpec | None = None
+
+    @model_validator(mode="after")
+    def _one_format(self) -> Self:
+        check_compressor(self.compressor, self.travels_as)
+        return self
+
+    @property
+    @override
+    def same_for_any_group(self) -> bool:
+        """Return whether traffic is the same for any number of workers: not if a compressor sums integers."""
+        return self.compressor is None or self.compressor.kind != "lp"
+
+    @property
+    def _suffix(self) -> str:
+        return f"-{self.compressor.name}" if self.compressor else ""
+
+    def _exchange(
+        self, tensors: Sequence[TensorShape], workers: int, period: int, label: str, offset: int = 0
+    ) -> list[Exchange]:
+        """Return the exchanges that average tensors of these shapes."""
+        if self.compressor:
+            return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
+        return [self._plain(elements(tensors), period, label, offset=offset)]
+
+    @override
+    def traffic_formula(self, workers: int) -> str:
+        """Return the formula of bytes per step; with a compressor, it has sums over the tensors of n numbers each."""
+        if not self.compressor:
+            return super().traffic_formula(workers)
+        return compressed_formula((self.compressor, period) for period in self._sent_periods())
+
+    @abstractmethod
+    def _sent_periods(self) -> Iterable[int]:
+        """Return the period of each copy of the parameters' shapes that is sent."""
+
+    def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
+        """Return the number of elements that a compressor keeps: errors, and references if it sends differences."""
+        if not self.compressor:
+            return 0
+        return elements(tensors) * (self.compressor.error_feedback + reference)
+
+    @override
+    def error_feedback_elements(self, model: Tensors, workers: int) -> int:
+        """Return the number of elements of error feedback: one error per compressed element."""
+        return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
+
+    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """Return the parameters, or states, that go through a compressor."""
+        return tensors
+
+    def _averaging(self) -> dict[str, Any]:
+        """Return the options from which compressed averages are built."""
+        if not self.compressor:
+            return {}
+        return {"compressor": self.compressor.build(), "error_feedback": self.compressor.error_feedback}

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from syncline.planner.advice.assumptions import advice_assumptions
-from syncline.planner.advice.failing import goodput_by_events
-from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, price_plans, with_computing_alone
-from syncline.planner.advice.plans import TrainingPlan
+from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, goodput_by_events, price_plans, with_computing_alone
+from syncline.planner.advice.plans import TrainingPlan, advice_assumptions
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.advice.ranking_changes import compare_with_first, fastest_by_loss, first_changes
 from syncline.planner.advice.replayed import REPLAYED, replay_by_events
 from syncline.planner.advice.search import search_plans
-from syncline.planner.advice.significance import compare_with_first, fastest_by_loss
-from syncline.planner.advice.thresholds import first_changes
-from syncline.planner.advice.verdict import verdict
-from syncline.planner.advice.words import changes, decides, unknown
+from syncline.planner.advice.sentences import changes, decides, unknown, verdict
 from syncline.planner.assumptions import Assumption
 
 MOST_COMPARED = 12

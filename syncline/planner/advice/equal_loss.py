@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from syncline.costmodel.scaling.equal_loss import token_factor
-from syncline.costmodel.scaling.inverse import tokens_for_loss
-from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.predict import PredictedLoss, TrainingAtScale, predicted_loss, tokens_for_loss
+from syncline.costmodel.scaling.relative import token_factor
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.question import AdviceQuestion

@@ -1,24 +1,25 @@
-"""Plans: a method between replicas, a layout inside them, and a step's memory plan and overlap."""
+"""Plans: a method between replicas, a layout inside them, and a step's memory plan and overlap.
+
+The assumptions of advice: those of its projections, and the tokens of data parallelism.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from syncline.costmodel import Network
 from syncline.costmodel.collectives.hierarchical import level_sizes
-from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.placements import GIVEN, placed_network
-from syncline.costmodel.layouts.possible import possible_layouts
+from syncline.costmodel.layouts.layout import GIVEN, Layout, placed_network, possible_layouts
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, method_of, named
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.assumptions import DEFAULT, Assumption, projection_assumptions, repair_assumption
 from syncline.specs import ComputeSpec, ProjectSpec
-from syncline.specs.layout import LayoutSpec
-from syncline.specs.memory import MemorySpec
+from syncline.specs.layout import LayoutSpec, MemorySpec
 
 ONE_WORKER = Layout()
 """A replica that is one worker."""
@@ -35,7 +36,7 @@ class TrainingPlan:
         algorithm: algorithm of collectives; None: the fastest for each size, level by level if the network has levels.
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
         placement: rule that assigns ranks to the places of a network of kind ``matrix``, see
-            `syncline.costmodel.layouts.placements`.
+            `syncline.costmodel.layouts.layout`.
     """
 
     method: MethodBase
@@ -196,3 +197,27 @@ def possible_plans(question: AdviceQuestion) -> list[TrainingPlan]:
         for method in methods
         if method.sends_in_backward or layout.workers < question.workers
     ]
+
+
+def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | None = None) -> list[Assumption]:
+    """Return the assumptions of advice; rows have what differs between plans.
+
+    Args:
+        question: the question, whose own assumptions replace others of their names.
+        origins: origins of the assumptions that options decide, see `option_origins`.
+    """
+    spec = first_spec(question).model_copy(
+        update={"methods": question.methods or candidate_methods(question.periods[:1])}
+    )
+    by_name = {assumption.name: assumption for assumption in projection_assumptions([spec], (), origins)}
+    if not question.methods:
+        periods = ", ".join(f"{period:,}" for period in question.periods)
+        text = f"{periods} steps, for methods that exchange now and then"
+        by_name["period"] = Assumption("period", list(question.periods), "steps", text, "all are tried")
+    by_name |= {assumption.name: assumption for assumption in question.assumptions}
+    for name in ("overlap", "algorithm"):
+        by_name[name] = Assumption(name, None, "", "each plan has its own", "all are tried")
+    by_name["sharding"] = Assumption("sharding", "auto", "", "the least that fits into memory, for each plan", DEFAULT)
+    if question.failures is not None and question.failures.rates:
+        by_name["repair"] = repair_assumption(question.failures.repair_s(), question.failures.spares)
+    return list(by_name.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
-from syncline.costmodel.scaling.hyperparameters import batch_source, default_batch, whole_batch
+from syncline.costmodel.scaling.published import batch_source, default_batch, whole_batch
 from syncline.errors import SpecError
 from syncline.fields import MANY
 from syncline.methods import MethodBase
@@ -23,14 +23,14 @@ from syncline.planner.assumptions import (
 )
 from syncline.planner.periods import COMPARED_PERIOD, PRESET, methods_at_period, parse_period
 from syncline.planner.projection.projections import names_of
-from syncline.questions.advise import Advise
+from syncline.questions.projections import Advise
 from syncline.specs import hardware as hardware_of
 from syncline.specs import named_cluster
 from syncline.specs.cluster.clusters import worker_count
+from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.cluster.networks import network as network_of
 from syncline.specs.failures import FailuresSpec, check_workers, failures_of
 from syncline.specs.models import transformer
-from syncline.specs.prices import parse_prices
 from syncline.units import parse_count, parse_seconds
 
 TOKENS_PER_PARAMETER = 20.0

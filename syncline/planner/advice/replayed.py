@@ -16,8 +16,8 @@ import numpy as np
 
 from syncline.costmodel import Exchange, Link, Network
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES
-from syncline.costmodel.collectives.vectorised import collective_prices
-from syncline.costmodel.layouts.level_bytes import capacities
+from syncline.costmodel.collectives.prices import collective_prices
+from syncline.costmodel.layouts.groups import capacities
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
 from syncline.costmodel.traffic.overlap import PricedCall, split_call

@@ -9,15 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.collectives.closed_prices import TIME_SOURCES
-from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.collectives.prices import TIME_SOURCES
+from syncline.costmodel.layouts.layout import Layout, placements_of
 from syncline.costmodel.layouts.memory import usable_bytes
-from syncline.costmodel.layouts.placements import placements_of
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.failing import time_with_failures_s
-from syncline.planner.advice.plan_costs import PlanRow, refused_row
+from syncline.planner.advice.plan_costs import PlanRow, refused_row, time_with_failures_s
 from syncline.planner.advice.plans import (
     TrainingPlan,
     candidate_layouts,
@@ -28,7 +26,7 @@ from syncline.planner.advice.plans import (
 )
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.rows import Known
+from syncline.planner.projection.pricing import Known
 from syncline.units import format_bytes
 
 LAYOUTS_TRIED = 3

@@ -12,11 +12,9 @@ from rich.text import Text
 from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.significance import fastest_by_loss
-from syncline.planner.advice.verdict import compared
-from syncline.planner.advice.words import layout_words, level_words, method_words, plan_words
-from syncline.planner.assumptions import SHARDING_TEXTS
-from syncline.planner.assumptions_block import assumptions_block
+from syncline.planner.advice.ranking_changes import fastest_by_loss
+from syncline.planner.advice.sentences import compared, layout_words, level_words, method_words, plan_words
+from syncline.planner.assumptions import SHARDING_TEXTS, assumptions_block
 from syncline.planner.tables.columns import Column, table
 from syncline.units import format_bytes, format_seconds
 

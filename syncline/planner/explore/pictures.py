@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.planner.explore.answers import Curves
+from syncline.planner.explore.answers import Curves, duration_text, percent
 from syncline.planner.explore.settings import BASELINE
-from syncline.planner.explore.words import duration_text, percent
 from syncline.planner.pages import DARK, LIGHT
 from syncline.planner.projection.sync_round import ActivitySpan, MethodRound
 from syncline.questions.explore import OFFERED
@@ -137,7 +136,7 @@ def utilisation_picture(
 def _end_labels(
     ends: Sequence[float], now: Mapping[str, float], right: float, between: tuple[float, float]
 ) -> list[str]:
-    from syncline.analysis.figures.axes import spread_positions  # lazy import: matplotlib is slow to load
+    from syncline.analysis.axes import spread_positions  # lazy import: matplotlib is slow to load
 
     # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(now, key=lambda name: -now[name])

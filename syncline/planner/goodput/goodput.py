@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from syncline.costmodel.network.topology import Network
-from syncline.costmodel.reliability.rejoining import rejoin_s
+from syncline.costmodel.failures import rejoin_s
+from syncline.costmodel.network.link import Network
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import FP32_BYTES, elements
 from syncline.specs.failures import Recovery

@@ -3,6 +3,8 @@
 A training whose workers exchange in every step restarts from the last checkpoint. Replicas that exchange less often
 each have a complete model, so the remaining replicas continue. ``recovery`` of the failures selects either way for
 every training that allows it.
+
+Expected goodput of a training on failing machines, in closed form if there is one.
 """
 
 from __future__ import annotations
@@ -10,15 +12,73 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from syncline.planner.goodput.expected import reformed_goodput, restarted_goodput
+from syncline.costmodel.failures import FaultTolerantGroup, expected_wall_s, until_all_work_s
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
-from syncline.sim.failures.elastic import ElasticTraining
+from syncline.sim.failures.costs import (
+    MAX_FAILURES_IN_A_ROW,
+    CheckpointTimes,
+    SavedSteps,
+    equal_step_ends,
+)
 from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.outcome import MAX_FAILURES_IN_A_ROW
-from syncline.sim.failures.restarts import RestartedTraining
-from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
-from syncline.specs.failures import FailuresSpec, Recovery, check_workers, fault_tolerant_group, has_closed_form
+from syncline.sim.failures.trainings import ElasticTraining, RestartedTraining
+from syncline.specs.failures import (
+    FailuresSpec,
+    Recovery,
+    check_workers,
+    downtime_s,
+    fault_tolerant_group,
+    has_closed_form,
+)
 from syncline.units import format_seconds
+
+
+def restarted_goodput(
+    failures: FailuresSpec, workers: int, saving: CheckpointTimes, interval_s: float | None, work_s: float | None = None
+) -> float | None:
+    """Return the goodput of a training in which all workers restart from the last checkpoint; None if no formula holds.
+
+    Args:
+        failures: failure model of the machines.
+        workers: number of workers.
+        saving: cost and timing of checkpoints.
+        interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
+        work_s: seconds of work in the whole training, if known.
+    """
+    # The checkpoint at the end costs no goodput, because a training without failures writes it too.
+    stop_s = 0.0 if interval_s is None else saving.stop_s
+    interval_s = work_s if interval_s is None else interval_s
+    if not has_closed_form(failures) or saving.lag_s or interval_s is None:
+        return None
+    restart_s, mtbf_s = failures.restart_time + saving.reload_s, failures.mtbf_s(workers)
+    down_s = max(downtime_s(failures), until_all_work_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
+    return 1 / expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)
+
+
+def reformed_goodput(
+    failures: FailuresSpec,
+    group: FaultTolerantGroup,
+    saving: CheckpointTimes,
+    interval_s: float | None,
+    work_s: float | None = None,
+) -> float | None:
+    """Return the goodput of a training that continues with the remaining workers; None if no formula holds.
+
+    Args:
+        failures: failure model of the machines.
+        group: the model copies that continue.
+        saving: cost and timing of checkpoints.
+        interval_s: seconds of work between checkpoints; None: there are no checkpoints.
+        work_s: seconds of work in the whole training, if known.
+    """
+    if not has_closed_form(failures) or saving.lag_s or failures.min_workers > 1:
+        return None
+    mtbf_s, stop_s = group.lost_mtbf_s, 0.0 if interval_s is None else saving.stop_s
+    interval_s = work_s if interval_s is None else interval_s
+    if interval_s is None:
+        return group.useful_share if math.isinf(mtbf_s) else None
+    return group.useful_share / expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)
+
 
 SEEDS = 5
 """Number of simulations where no formula holds."""

@@ -14,7 +14,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.planner.bounds import Factors, StepTimeVariants, basis_text
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.rows import Known, axes_of, links_of_rows, once_each
+from syncline.planner.projection.pricing import Known, axes_of, links_of_rows, once_each
 from syncline.specs import ProjectSpec
 
 

@@ -19,8 +19,7 @@ from syncline.costmodel import Model, ModelShape
 from syncline.errors import SpecError
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.columns import Columns
-from syncline.planner.projection.grid_methods import GridPlaces, variants_of
-from syncline.planner.projection.grid_networks import NetworkGrid
+from syncline.planner.projection.grid_axes import GridPlaces, NetworkGrid, variants_of
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import Beside, plan_columns
 from syncline.planner.projection.project import group_specs
@@ -33,7 +32,7 @@ from syncline.planner.projection.projections import (
     refused_by,
     with_workers,
 )
-from syncline.questions.project import Project
+from syncline.questions.projections import Project
 from syncline.specs import Experiment, Override, ProjectSpec, load_spec, study_of
 from syncline.specs.grid import Grid, blamed
 

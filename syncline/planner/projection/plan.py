@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Link, Network, StepTime, TensorShape
-from syncline.costmodel.collectives.closed_prices import CLOSED_FORM, TIME_SOURCES, CollectivePrices
+from syncline.costmodel.collectives.prices import CLOSED_FORM, TIME_SOURCES, CollectivePrices, collective_prices
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
-from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.slowest import slowest_factor
@@ -28,22 +27,21 @@ from syncline.costmodel.traffic.step_time import priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.planner.projection.computing import computing_s, flops_s
-from syncline.planner.projection.intra_replica import IntraReplica
-from syncline.planner.projection.layout_traffic import traffic_and_memory
+from syncline.planner.projection.intra_replica import IntraReplica, computing_s, flops_s
 from syncline.planner.projection.memory_plan import MemoryPlan
-from syncline.planner.projection.rows import (
+from syncline.planner.projection.pricing import (
     Known,
     PricedSettings,
+    StepTimeCache,
     axes_of,
+    cost_key,
     joined_rows,
     links_of_rows,
     of_rows,
     once_each,
+    simulated_s,
 )
-from syncline.planner.projection.shared_step_cost import StepTimeCache, cost_key
-from syncline.planner.projection.simulated_cost import simulated_s
-from syncline.planner.projection.traffic import Traffic
+from syncline.planner.projection.traffic import Traffic, traffic_and_memory
 from syncline.specs import ProjectSpec
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Link, Network, bytes_per_step
-from syncline.costmodel.collectives.closed_prices import TIME_SOURCES
+from syncline.costmodel.collectives.prices import TIME_SOURCES
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
@@ -27,10 +27,9 @@ from syncline.planner.projection.bounds import (
     threshold_bounds,
 )
 from syncline.planner.projection.columns import Categorical, Columns
-from syncline.planner.projection.memory import memory_record
-from syncline.planner.projection.memory_plan import ACTIVATIONS
+from syncline.planner.projection.memory_plan import ACTIVATIONS, memory_record
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.rows import Known
+from syncline.planner.projection.pricing import Known
 from syncline.planner.projection.thresholds import AT_A_TIME, RATIOS, WHEN, of_links, ratio, thresholds
 
 NOT_SOUGHT = ("nccl",)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from syncline.costmodel import NETWORKS, Link, ModelShape
-from syncline.costmodel.scaling.hyperparameters import whole_batch
+from syncline.costmodel.scaling.published import whole_batch
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY, explain
@@ -300,7 +300,7 @@ def _study_figure(spec: Experiment, rows: Sequence[dict[str, Any]] | None) -> An
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     """Return a figure with a panel per projection, up to a limit, at the latency of the first single link."""
-    from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
+    from syncline.analysis.costs import SpeedupPanel, speedup_over_bandwidth
 
     links = [network for network in specs[0].networks if isinstance(network, Link)]
     if not links:

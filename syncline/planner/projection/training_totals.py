@@ -1,4 +1,9 @@
-"""Totals of a whole training from the rows of a projection: time to a loss, money, energy, carbon."""
+"""Totals of a whole training from the rows of a projection: time to a loss, money, energy, carbon.
+
+The reason why a training is shorter than data parallelism's computing alone: fewer tokens, or a faster layout.
+
+Bytes that a step of a method sends over each level of a network, all workers together.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,111 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from syncline.costmodel.egress import egress_bytes, site_sizes
-from syncline.costmodel.network.topology import Network
+import numpy as np
+
+from syncline.costmodel import ModelShape, Network
+from syncline.costmodel.layouts.groups import capacities, egress_bytes, level_bytes, message_levels, site_sizes
+from syncline.costmodel.layouts.partition import blocks_of_stages
+from syncline.costmodel.layouts.replica_step import replica_calls
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, cost, energy_j
-from syncline.costmodel.scaling.equal_loss import TokenFactor, tokens_for_equal_loss
-from syncline.costmodel.scaling.inverse import LossReached, time_to_loss_s
-from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.predict import LossReached, TrainingAtScale, predicted_loss, time_to_loss_s
+from syncline.costmodel.scaling.relative import TokenFactor, tokens_for_equal_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
-from syncline.planner.computing_alone import below_computing
 from syncline.planner.goodput.goodput import Goodput, failing_training, kept_state, with_failures
 from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
-from syncline.planner.projection.level_traffic import level_bytes_per_step
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.failures import FailuresSpec
+from syncline.units import format_seconds
+
+
+def below_computing(
+    time_s: float | None,
+    computing_s: float,
+    factor: float | None,
+    bounds: tuple[float | None, float | None],
+    source: str | None,
+) -> str | None:
+    """Return why a training is shorter than data parallelism's computing, in words, or None if it is not shorter.
+
+    Args:
+        time_s: duration of the training; None if it is unknown.
+        computing_s: seconds in which data parallelism only computes, without any exchange.
+        factor: tokens over those of data parallelism for the same loss; None if they are unknown.
+        bounds: bounds of the factor.
+        source: fit of the factor, with the measurements that limit it.
+
+    >>> print(below_computing(9e5, 1e6, 0.94, (0.7, None), "fit a"))
+    less than the 11.6 d of data parallelism's computing: 0.94 times its tokens to the same loss (0.7 or more), fit a
+    """
+    if time_s is None or time_s >= computing_s:
+        return None
+    text = f"less than the {format_seconds(computing_s)} of data parallelism's computing: "
+    if factor is None or factor >= 1:
+        return f"{text}a step of its layout computes faster"
+    low, high = bounds
+    ends = "" if low is None else f" ({low:.2g} or more)" if high is None else f" ({low:.2g} to {high:.2g})"
+    return f"{text}{factor:.2g} times its tokens to the same loss{ends}, {source}"
+
+
+def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) -> Floats | None:
+    """Return the mean bytes that leave units at each level in a step, ``(levels,)``, the innermost level first.
+
+    They are the messages between replicas, gradients and weights inside a replica, and the traffic of the layout: sums
+    over tensor and context, tokens to experts, activations from stage to stage and back.
+
+    Args:
+        plan: plan of one setting.
+        number: index of the method.
+        network: network that joins the workers.
+
+    Returns:
+        The bytes, or None if units differ in size, so that they cannot be counted.
+    """
+    workers = int(plan.workers[0])
+    unit_sizes = capacities(network, workers)
+    if unit_sizes is None:
+        return None
+    totals = np.zeros(len(unit_sizes))
+    for traffic in plan.traffic[number]:
+        for exchange in traffic.exchanges:
+            group = plan.layout.replica_group(workers) if exchange.part is None else exchange.part
+            sent = (
+                float(np.reshape(exchange.payload_bytes, (-1,))[0])
+                * exchange.num_runs(plan.spec.steps)
+                / plan.spec.steps
+            )
+            totals += level_bytes(exchange.collective, sent, group, workers, unit_sizes)
+    return totals + _inside(plan, number, workers, unit_sizes)
+
+
+def _inside(plan: ProjectionPlan, number: int, workers: int, unit_sizes: tuple[int, ...]) -> Floats:
+    inside, layout = plan.inside, plan.layout
+    if not isinstance(inside.model, ModelShape):
+        return np.zeros(len(unit_sizes))
+    memory_plan = plan.held[number]
+    micro, recomputed = int(memory_plan.micro_batches[0]), bool(memory_plan.recomputed[0])
+    tokens, k = inside.tokens / micro, layout.pipeline
+    blocks = blocks_of_stages(inside.model, k, layout.chunks)
+    totals = np.zeros(len(unit_sizes))
+    for call in replica_calls(inside.model, layout, tokens, inside.bytes_per_number, recomputed):
+        layers = sum(
+            sum(block >= inside.model.dense_layers for block in stage) if call.experts else len(stage)
+            for stage in blocks
+        )
+        times = micro * (call.per_layer * layers + 2 * call.at_ends) / k
+        totals += times * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
+    if k > 1:
+        sent = inside.bytes_per_number * tokens * inside.model.width  # of the workers that share it, together
+        pipelines = workers // (k * layout.tensor * layout.context)
+        levels = layout.chunks * message_levels(layout.pipeline_group, unit_sizes)
+        first, last = layout.pipeline_group[0], layout.pipeline_group[-1]
+        levels += (layout.chunks - 1) * [next(n for n, size in enumerate(unit_sizes) if first // size == last // size)]
+        for level in levels:
+            totals[level] += 2 * micro * pipelines * sent
+    return totals
 
 
 @dataclass(frozen=True)

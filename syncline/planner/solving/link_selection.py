@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from syncline.costmodel import Link, Network
-from syncline.costmodel.network.level import Level
 from syncline.costmodel.network.link_groups import BETWEEN, INSIDE, LinkGroup, link_groups
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.scaled_links import scaled_link, with_links
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.network_links import scaled_link, with_links
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, one_of
 
 

@@ -1,14 +1,24 @@
-"""The question of ``syncline solve``."""
+"""The question of ``syncline solve``.
+
+The inputs of a question, as text and numbers, for the command line and for Python alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import (
+    Mapping,
+    Sequence,
+)
+from dataclasses import (
+    dataclass,
+    replace,
+)
+from typing import Any, NamedTuple
 
 from syncline.costmodel import Link, Network
 from syncline.errors import SpecError, one_of
-from syncline.methods import MethodBase
+from syncline.methods import MethodBase, named
+from syncline.planner.projection.projections import Options, names_of, variants, with_batch
 from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.link_selection import link_places, place_of
 from syncline.planner.solving.targets import SolveTargets
@@ -19,8 +29,14 @@ from syncline.planner.solving.variables import (
     method_variable,
     workers_variable,
 )
-from syncline.questions.solve import VARIABLES
-from syncline.specs import ProjectSpec
+from syncline.questions.projections import VARIABLES, Solve
+from syncline.specs import (
+    Experiment,
+    ProjectSpec,
+)
+from syncline.specs.cluster.hardware import parse_prices
+from syncline.specs.cluster.links import parse_network_link, preset_link
+from syncline.units import parse_count, parse_seconds, parse_share
 
 OF_METHODS = ("period", "delay")
 """Variables that are numbers of steps of a method."""
@@ -125,3 +141,170 @@ class InverseProblem:
         place = place_of(network, self.level)
         link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
         return link_variable(spec, network, method, place)
+
+
+DEFAULT_METHODS = ("ddp-adam", "diloco", "streaming-diloco")
+"""Methods of a question that names none."""
+
+BASELINE = "ddp-adam"
+"""Default baseline of a speedup."""
+
+
+@dataclass(frozen=True)
+class InverseInputs:
+    """The targets, options and specs of a question.
+
+    Attributes:
+        inputs: the arguments of the command line or of `sl.solve`.
+    """
+
+    inputs: Solve
+
+    def targets(self) -> SolveTargets:
+        """Return the targets to meet.
+
+        Raises:
+            SpecError: there is no target, or a text is not such a quantity.
+        """
+
+        def read(name: str, parse: Any) -> Any:
+            value = getattr(self.inputs, name)
+            return None if value is None else parse(value, name)
+
+        speedup = self.inputs.speedup.removesuffix("x") if isinstance(self.inputs.speedup, str) else self.inputs.speedup
+        return SolveTargets(
+            deadline_s=read("deadline", parse_seconds),
+            budget=read("budget", parse_count),
+            step_time_s=read("step_time", parse_seconds),
+            utilisation=read("utilisation", parse_share),
+            compute_utilisation=read("compute_utilisation", parse_share),
+            exposed=read("exposed", parse_share),
+            speedup=None if speedup is None else parse_count(speedup, "speedup"),
+            loss_penalty=read("loss_penalty", parse_share),
+            memory=1.0 if self.inputs.fits else None,
+        )
+
+    def training(self) -> WholeTraining:
+        """Return the options of the whole training.
+
+        Raises:
+            SpecError: as `WholeTraining` and lists of prices do.
+        """
+        return WholeTraining(
+            None if self.inputs.tokens is None else parse_count(self.inputs.tokens, "tokens"),
+            self.inputs.target_loss,
+            None if self.inputs.prices is None else parse_prices(self.inputs.prices),
+            self.inputs.extrapolate,
+        )
+
+    def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
+        """Return the question about these specs; the first of their methods is the baseline of a speedup.
+
+        Args:
+            variable: the variable to solve for.
+            specs: specs of projections.
+            own_methods: whether the user named the methods.
+
+        Raises:
+            SpecError: an input is invalid; the error names it and the accepted values.
+        """
+        targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
+        if len(projections) < len(specs):
+            raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
+        if self.inputs.over is not None and targets.speedup is None:
+            raise SpecError("over", self.inputs.over, "none, unless a speedup is asked for")
+        if variable == "workers" and self.inputs.fits is None and all(map(_memory_known, projections)):
+            targets = replace(targets, memory=1.0)
+        baseline = projections[0].methods[0] if targets.speedup is not None else None
+        if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
+            raise SpecError("methods", baseline.name, f"a method beside {baseline.name}, which speedups are over")
+        batch = None if self.inputs.batch_tokens is None else parse_count(self.inputs.batch_tokens, "batch_tokens")
+        if batch is not None and variable != "workers" and not self.inputs.best:
+            projections = [with_batch(spec, batch) for spec in projections]
+        return InverseProblem(
+            variable,
+            projections,
+            targets,
+            self.training(),
+            baseline,
+            self.inputs.level,
+            offered_links(self.inputs.among),
+            self.inputs.most,
+            batch,
+            self.inputs.best,
+            own_methods,
+        )
+
+    def specs(self, spec: Experiment, options: Options, own_methods: bool) -> Sequence[Experiment]:
+        """Return the specs that the options select, with the baseline of a speedup in front of their methods.
+
+        Args:
+            spec: spec that the options change.
+            options: see `variants`.
+            own_methods: whether the spec's methods apply if the options name none.
+
+        Raises:
+            SpecError: an input is invalid; the error names it and the accepted values.
+        """
+        if not isinstance(spec, ProjectSpec):
+            raise SpecError("spec", spec.name, "a projection; a paper's table has nothing to solve for")
+        methods: list[Any] = names_of(options.methods)
+        if not methods:
+            methods = list(spec.methods) if own_methods else list(DEFAULT_METHODS)
+        if self.inputs.speedup is not None:
+            baseline = self.inputs.over or BASELINE
+            named(baseline, "over")
+            methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
+        return variants(spec, Options(**vars(options) | {"methods": methods}))
+
+
+def _memory_known(spec: ProjectSpec) -> bool:
+    machine = spec.memory_machine
+    return machine is not None and machine.memory_bytes is not None
+
+
+def offered_links(choices: Any) -> list[OfferedLink]:
+    """Return the links to choose from.
+
+    Args:
+        choices: text, a list of texts or links, or a mapping of names to prices. A text has names with commas between,
+            or ``latency,bandwidth``; ``=`` and a number after a link is the price of a month.
+
+    Raises:
+        SpecError: an invalid link, a price that is not a number, or a link that appears twice.
+    """
+    if choices is None:
+        return []
+    if isinstance(choices, Mapping):
+        offers = [_offered_link(name, price) for name, price in choices.items()]
+    else:
+        items = choices if isinstance(choices, list | tuple) else [choices]
+        offers = [_offered_link(link, price) for item in items for link, price in _links_with_prices(item)]
+    names = [offer.link.name for offer in offers]
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError("among", name, "different networks; this one is there twice")
+    return offers
+
+
+def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
+    """Return each link with its price, or None if it has no price."""
+    if not isinstance(value, str):
+        return [(value, None)]
+    pieces = [piece.strip() for piece in value.split(",")]
+    try:
+        parse_seconds(pieces[0])
+    except SpecError:
+        texts = pieces
+    else:
+        texts = [value]  # a latency, and its bandwidth
+    parts = [text.partition("=") for text in texts]
+    return [(name.strip(), price if equals else None) for name, equals, price in parts]
+
+
+def _offered_link(value: Any, price: Any) -> OfferedLink:
+    """Return a link, by its name or as a user writes it, with the price of a month."""
+    month = None if price is None else parse_count(price, f"among.{value}")
+    if isinstance(value, str) and "," not in value:
+        return OfferedLink(preset_link(value, "among"), month)
+    return OfferedLink(parse_network_link(value, "among"), month)

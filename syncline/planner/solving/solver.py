@@ -1,17 +1,209 @@
-"""The solver: for each setting the value of one variable that meets a target, and the assumptions of the answers."""
+"""The solver: for each setting the value of one variable that meets a target, and the assumptions of the answers.
+
+The best plan for a target among all methods, layouts and memory plans that `syncline advise` considers.
+
+A rough search first finds the value at which each plan meets the deadline, from the plan's step without bounds. The
+best plans are then solved like any other method. The search runs again on the network of the first answer, because
+another layout may be the fastest on that network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import (
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, replace
 from typing import Any
 
-from syncline.planner.advice.assumptions import advice_assumptions
-from syncline.planner.assumptions import Assumption, projection_assumptions
-from syncline.planner.solving.answers import answer_of, ranked_answers, same_names
-from syncline.planner.solving.any_plan import as_advice_question, solved_by_any_plan
-from syncline.planner.solving.network_choice import choose_network
-from syncline.planner.solving.question import InverseProblem
+from syncline.costmodel import ModelShape, Network
+from syncline.errors import SpecError
+from syncline.planner.advice.plan_costs import price_plans
+from syncline.planner.advice.plans import TrainingPlan, advice_assumptions
+from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.advice.ranking_changes import PreparedPlan, prepared
+from syncline.planner.advice.search import search_plans
+from syncline.planner.assumptions import GIVEN, Assumption, batch_assumption, projection_assumptions, spec_batch
+from syncline.planner.projection.thresholds import HIGHEST, LOWEST
+from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.solving.answers import SolvedAnswer, answer_of, choose_network, ranked_answers, same_names
+from syncline.planner.solving.question import KNOWN, UNKNOWN, InverseProblem
+from syncline.planner.solving.variables import LATENCIES_S, DecisionVariable
+from syncline.specs import ProjectSpec
 from syncline.specs.study import Record
+
+FINALISTS = 4
+"""Number of plans of each list that are solved with bounds, in addition to the best of data parallelism."""
+
+HALVINGS = 12
+"""Number of bisections between the logarithms of the extreme values: to a hundredth."""
+
+SEARCHES = 2
+"""Number of searches: on the spec's network, and on the network of the first answer."""
+
+
+@dataclass(frozen=True)
+class RoughPlan:
+    """A plan, with an estimate of the bandwidth or latency at which the plan just meets the deadline.
+
+    Args:
+        plan: the plan.
+        tokens: number of tokens that the plan trains on.
+        list: the list of answers in which the plan appears: `KNOWN` if the plan's loss is known, else `UNKNOWN`.
+        value: estimated bandwidth in bytes per second, or latency in seconds; None if the plan never meets the
+            deadline.
+    """
+
+    plan: TrainingPlan
+    tokens: float
+    list: str
+    value: float | None
+
+
+def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
+    """Return the rows of plans, as `solved` does: plans of known loss first, the best first in each list.
+
+    Args:
+        question: a question for a bandwidth or a latency; its methods are those between replicas.
+
+    Raises:
+        SpecError: another variable, no deadline, or a model or hardware that advice does not support.
+    """
+    if question.variable not in ("bandwidth", "latency"):
+        raise SpecError("best", True, "bandwidth or latency to be sought: plans change with all else")
+    if question.targets.deadline_s is None:
+        raise SpecError("best", True, "a deadline beside it")
+    rows: list[dict[str, Any]] = []
+    for spec in question.specs:
+        for network in spec.networks:
+            rows += _plan_rows(question, spec, network)
+    return same_names(rows)
+
+
+def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Network, methods: bool) -> AdviceQuestion:
+    """Return the same question as a question for advice, without its deadline and budget.
+
+    Args:
+        question: the question.
+        spec: spec with the model, hardware and workers.
+        network: the network.
+        methods: whether to consider the spec's methods; else all methods that advice tries.
+
+    Raises:
+        SpecError: a module, no hardware, or a batch that the workers cannot share.
+    """
+    shape, machine, training = spec.model, spec.compute.hardware, question.training
+    if not isinstance(shape, ModelShape):
+        raise SpecError("model", shape.name, "a transformer by name or config, whose layouts can be told")
+    if machine is None:
+        raise SpecError("hardware", None, "what computes, as a100")
+    tokens = 20.0 * shape.parameters if training.tokens is None else training.tokens
+    batch = int(question.batch_tokens or spec.batch_tokens)
+    given_batch = batch_assumption(batch, spec.workers, GIVEN)
+    return AdviceQuestion(
+        shape,
+        network,
+        machine,
+        spec.workers,
+        batch,
+        tokens,
+        training.target_loss,
+        prices=training.prices,
+        extrapolate=training.extrapolate,
+        methods=spec.methods if methods else (),
+        assumptions=(given_batch if question.batch_tokens else spec_batch(spec),),
+    )
+
+
+def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    advice = as_advice_question(question, spec, network, question.own_methods)
+    variable = question.decision_variable(spec, network, spec.methods[0])
+    search_network = network
+    rough_plans: dict[tuple[Any, ...], RoughPlan] = {}
+    for _ in range(SEARCHES):
+        plans, _ = search_plans(advice.on(search_network))
+        new_plans = [plan for plan in plans if _key(plan) not in rough_plans]
+        for rough_plan in _rough_plans(question, advice, variable, new_plans):
+            rough_plans[_key(rough_plan.plan)] = rough_plan
+        best = _best_first(list(rough_plans.values()), variable)
+        if not new_plans or not best or best[0].value is None:
+            break
+        search_network = variable.at(best[0].value).network
+    rows: list[dict[str, Any]] = []
+    for name in (KNOWN, UNKNOWN):
+        candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]
+        finalists = candidates[:FINALISTS]
+        data_parallel = [candidate for candidate in candidates if candidate.plan.method.sends_in_backward]
+        finalists += [candidate for candidate in data_parallel[:1] if candidate not in finalists]
+        answers = [_exact_answer(question, advice, network, candidate) for candidate in finalists]
+        rows += [answer.flat() for answer in ranked_answers(answers)]
+    if not rows:
+        raise SpecError("best", advice.model.name, "a plan that fits into the memory of the workers")
+    return rows
+
+
+def _key(plan: TrainingPlan) -> tuple[Any, ...]:
+    """Return what distinguishes plans: the setting and the method's name."""
+    return plan.setting, plan.method.name
+
+
+def _rough_plans(
+    question: InverseProblem, advice: AdviceQuestion, variable: DecisionVariable, plans: Sequence[TrainingPlan]
+) -> list[RoughPlan]:
+    """Return the plans that fit into memory, with the approximate value at which each meets the deadline."""
+    deadline_s = question.targets.deadline_s
+    assert deadline_s is not None
+    rough_plans = []
+    for row in price_plans(advice, plans):
+        if row["fits"] is False or row["time_s"] is None:
+            continue
+        prepared_plan = prepared(advice, row["plan"], row["tokens"])
+        value = _crossing(prepared_plan, variable, deadline_s)
+        name = KNOWN if row["loss_unknown"] is None else UNKNOWN
+        rough_plans.append(RoughPlan(row["plan"], row["tokens"], name, value))
+    return rough_plans
+
+
+def _crossing(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
+    """Return the approximate value from which a plan meets the deadline, the hardest if all do, None if none does."""
+    easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
+
+    def misses_deadline(value: float) -> bool:
+        return plan.time_s(variable.at(value).network) > deadline_s
+
+    if misses_deadline(easy):
+        return None
+    if not misses_deadline(hard):
+        return hard
+    for _ in range(HALVINGS):
+        middle = math.sqrt(easy * hard)
+        easy, hard = (easy, middle) if misses_deadline(middle) else (middle, hard)
+    return easy
+
+
+def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[RoughPlan]:
+    """Return the plans by value: a low bandwidth or a long latency first, plans that miss the deadline last."""
+    sign = 1.0 if variable.name == "bandwidth" else -1.0
+    return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
+
+
+def _exact_answer(
+    question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
+) -> SolvedAnswer:
+    """Return the answer for a plan, solved like any method, from a projection on the plan's tokens."""
+    spec = rough_plan.plan.spec(advice)
+    training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
+    plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
+    answer = answer_of(plan_question, spec, network, spec.methods[0])
+    record = answer.record | {"target": question.describe()}
+    fields = rough_plan.plan.fields | {
+        "steps": spec.steps,
+        "tokens_per_worker": spec.worker_tokens,
+        "tokens": rough_plan.tokens,
+    }
+    extra = {"list": rough_plan.list, "fields": fields}
+    return answer._replace(record=record | extra)
 
 
 def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:

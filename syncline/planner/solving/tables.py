@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from syncline.planner.assumptions import Assumption
-from syncline.planner.assumptions_block import assumptions_block
-from syncline.planner.projection.tables import TOO_LARGE
-from syncline.planner.projection.training_tables import training_columns, training_note
+from syncline.planner.assumptions import Assumption, assumptions_block
+from syncline.planner.projection.tables import TOO_LARGE, training_columns, training_note
 from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
 from syncline.planner.tables.columns import Column, seconds_of, table
 from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note

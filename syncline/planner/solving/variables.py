@@ -16,8 +16,7 @@ import numpy as np
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.periods import with_field, with_period

@@ -24,9 +24,8 @@ from pydantic import BaseModel
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.runs.folders import streams
-from syncline.runs.folders.manifest import write_manifest
 from syncline.runs.folders.path_lock import free_path, lock_path
-from syncline.runs.folders.result_files import json_text
+from syncline.runs.folders.result_files import json_text, write_manifest
 from syncline.version import __version__, git_commit
 
 PACKAGES = ("numpy", "torch", "simpy", "pydantic", "pyarrow", "matplotlib")

@@ -15,13 +15,12 @@ from typing import Any, Literal
 from rich.console import Group
 
 from syncline.errors import SpecError, one_of
-from syncline.files import read_json
+from syncline.files import parse_yaml, read_json
 from syncline.planner.tables.columns import Column, table
 from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
 from syncline.runs.folders.result_files import read_noted
 from syncline.runs.processes.progress import rough
 from syncline.units import format_bytes
-from syncline.yamls import parse_yaml
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
 """States of a folder.

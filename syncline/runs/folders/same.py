@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 from rich.console import Group
 
 from syncline.errors import SpecError, SynclineError
-from syncline.files import read_json
+from syncline.files import parse_yaml, read_json
 from syncline.planner.tables.columns import Column, table
-from syncline.yamls import parse_yaml
 
 NOT_COMPARED = {
     "folder": "a path",

@@ -1,15 +1,33 @@
-"""The progress of trainings: bars in a terminal, lines in a log."""
+"""The progress of trainings: bars in a terminal, lines in a log.
+
+Listeners that report the progress of a sweep: silent, as a bar in a terminal, or as lines of a log.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
+from syncline.planner.tables.columns import four_digits
 from syncline.units import format_seconds
 
 FIRST_LINE_S = 10.0
@@ -116,3 +134,133 @@ def rough(seconds: float) -> str:
     clamped_s = max(seconds, 1.0)
     unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if clamped_s >= unit_s)
     return format_seconds(float(f"{clamped_s / unit_s:.2g}") * unit_s)
+
+
+_Row = Mapping[str, Any]
+
+
+class Listener:
+    """A listener that receives all reports and prints nothing."""
+
+    def warns(self, lines: Sequence[str]) -> None:
+        """Receive warnings about settings that are allowed but surely not intended."""
+
+    def begins(self, runs: int, finished: int) -> None:
+        """Receive the number of runs and of finished runs; called again for each batch of a search."""
+
+    def reached(self, runs: float) -> None:
+        """Receive the number of finished runs, with fractions of running ones, at intervals from another thread."""
+
+    def finished(self, label: str, row: _Row) -> None:
+        """Receive the row of a run that is finished or has failed."""
+
+
+MOST_WARNINGS = 10
+"""Largest number of printed warnings; with many configurations further ones repeat the same."""
+
+
+class CountingListener(Listener):
+    """A listener that counts the runs, and prints the warnings.
+
+    Args:
+        say: function that writes a line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.num_runs = self.num_finished = self.num_failed = 0
+
+    def warns(self, lines: Sequence[str]) -> None:
+        """Print the first warnings, and the number of further ones."""
+        for line in lines[:MOST_WARNINGS]:
+            self.say(f"warning: {line}")
+        if len(lines) > MOST_WARNINGS:
+            self.say(f"warning: and {len(lines) - MOST_WARNINGS:,} more")
+
+    def begins(self, runs: int, finished: int) -> None:
+        """Store the number of runs, and of those that an earlier sweep finished."""
+        self.num_runs, self.num_finished = runs, finished
+
+    def finished(self, label: str, row: _Row) -> None:
+        """Count a finished or failed run."""
+        self.num_finished += 1
+        self.num_failed += row["error"] is not None
+
+
+class BarOfRuns(CountingListener):
+    """A progress bar with the remaining time."""
+
+    def __init__(self, bars: Progress, say: Callable[[str], None]) -> None:
+        super().__init__(say)
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def begins(self, runs: int, finished: int) -> None:
+        """Start the bar at the number of runs that an earlier sweep finished."""
+        super().begins(runs, finished)
+        if self._task is None:
+            self._task = self._bars.add_task(self._summary(), total=runs, completed=finished)
+
+    def reached(self, runs: float) -> None:
+        """Move the bar with the steps; its number counts the runs."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=runs, description=self._summary())
+
+    def _summary(self) -> str:
+        failed = f", {self.num_failed:,} failed" if self.num_failed else ""
+        return f"{self.num_finished:,} of {self.num_runs:,} runs{failed}"
+
+
+class LogOfRuns(CountingListener):
+    """A log with a line per finished run, and with lines at intervals while runs take long.
+
+    Args:
+        say: function that writes a line.
+        now: function that gives the seconds of a monotonic clock.
+    """
+
+    def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(say)
+        self._now, self._before, self._begun_s = now, 0, 0.0
+        self._pace: Pace | None = None
+
+    def begins(self, runs: int, finished: int) -> None:
+        """Print the number of runs that were finished before."""
+        super().begins(runs, finished)
+        if self._pace is None:
+            self._begun_s, self._before, self._pace = self._now(), finished, Pace(self._now)
+            if finished:
+                self.say(f"{finished:,} of {runs:,} runs were finished before")
+
+    def reached(self, runs: float) -> None:
+        """Print the progress if no line was printed for long."""
+        if self._pace is not None and not self._pace.wait_s():
+            progress_text = self._pace.progress_text((runs - self._before) / max(self.num_runs - self._before, 1))
+            self.say(f"{progress_text}: {self.num_finished:,} of {self.num_runs:,} runs are finished")
+
+    def finished(self, label: str, row: _Row) -> None:
+        """Print the result of a run, and the expected remaining time."""
+        super().finished(label, row)
+        if row["error"] is not None:
+            result = f"failed: {row['error']}"
+        elif row.get("diverged_at") is not None:
+            result = f"diverged at step {row['diverged_at']}"
+        else:
+            result = "no loss" if row.get("loss") is None else f"loss {four_digits(row['loss'])}"
+        num_new, num_ahead, remaining = self.num_finished - self._before, self.num_runs - self.num_finished, ""
+        if self._pace is not None:
+            self._pace.rest()
+            if num_ahead and num_new > 0:
+                remaining = f"; about {rough((self._now() - self._begun_s) * num_ahead / num_new)} left"
+        self.say(f"{self.num_finished:,}/{self.num_runs:,} {label}: {result}{remaining}")
+
+
+@contextmanager
+def listening(console: Console, say: Callable[[str], None]) -> Iterator[Listener]:
+    """Yield a bar in a terminal, a log elsewhere."""
+    if not has_bars(console):
+        yield LogOfRuns(say)
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True) as bars:
+        yield BarOfRuns(bars, say)

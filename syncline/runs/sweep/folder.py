@@ -11,9 +11,18 @@ from typing import Any
 
 from syncline.errors import SpecError
 from syncline.files import read_json
-from syncline.runs.folders.manifest import remove_manifest, write_manifest
 from syncline.runs.folders.path_lock import PathLock, lock_path
-from syncline.runs.folders.result_files import ROWS, SWEEP_RUNS, TEXT_OR_NONE, check_rows, is_row, json_text, read_noted
+from syncline.runs.folders.result_files import (
+    ROWS,
+    SWEEP_RUNS,
+    TEXT_OR_NONE,
+    check_rows,
+    is_row,
+    json_text,
+    read_noted,
+    remove_manifest,
+    write_manifest,
+)
 from syncline.runs.sweep.ranking import effort
 from syncline.specs import RunSpec
 

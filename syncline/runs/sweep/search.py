@@ -12,12 +12,12 @@ from statistics import median
 from typing import Any
 
 from syncline.errors import SpecError, SynclineError, one_of
+from syncline.files import parse_yaml
 from syncline.runs.sweep.grid import Configuration, SweptSpec, combinations, configurations
 from syncline.runs.sweep.identity import OF_THE_CLOCK, canonical
 from syncline.runs.sweep.ranking import loss_or_infinite
 from syncline.seeds import seed64
 from syncline.specs.grid import Grid, of_method
-from syncline.yamls import parse_yaml
 
 SEARCHES = ("optuna",)
 

@@ -12,13 +12,12 @@ from pydantic import BaseModel
 
 from syncline.errors import SpecError
 from syncline.runs.folders.folder import environment
+from syncline.runs.processes.progress import Listener
 from syncline.runs.processes.shared_progress import shared_progress, watched
-from syncline.runs.sweep.dask_cluster import client_of, run_jobs_on_dask
 from syncline.runs.sweep.folder import SweepFolder, Swept, SweptRun
 from syncline.runs.sweep.grid import Configuration, SweptSpec, configurations, seeds_of
 from syncline.runs.sweep.identity import code_version, measured_name, run_names, training_name
-from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.pool import Allowance, Job, run_jobs
+from syncline.runs.sweep.jobs import Allowance, Job, client_of, run_jobs, run_jobs_on_dask
 from syncline.runs.sweep.search import Batches, Tuned, searched
 from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.seeds import generator

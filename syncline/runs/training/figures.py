@@ -17,11 +17,11 @@ from syncline.analysis import (
     save,
     timeline_strip,
 )
-from syncline.analysis.figures.async_workers import ages_and_contributions, waiting_matrix
-from syncline.analysis.figures.landscape import Surface
+from syncline.analysis.landscape import Surface
+from syncline.analysis.timelines import ages_and_contributions, waiting_matrix
 from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder
-from syncline.runs.training.records import eval_clock_s
+from syncline.runs.training.results import eval_clock_s
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import TensorShape
-from syncline.costmodel.reliability.rates import group_mtbf_s
+from syncline.costmodel.failures import group_mtbf_s
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
-from syncline.sim.failures.outcome import no_progress
+from syncline.sim.failures.costs import no_progress
 from syncline.specs import MethodBase, Training
 from syncline.specs.failures import FailuresSpec
 from syncline.units import format_bytes, format_seconds

@@ -12,8 +12,7 @@ from syncline.costmodel.traffic.call import columns_of
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.folders.streams import metrics_schema, metrics_table
 from syncline.sim import Timeline
-from syncline.sim.program.timeline import Words
-from syncline.sim.program.trace import chrome_trace
+from syncline.sim.program.timeline import Words, chrome_trace
 
 if TYPE_CHECKING:
     from syncline.runs.training.trained import Trained

@@ -14,24 +14,24 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
+from syncline.costmodel.failures import rejoin_s
+from syncline.costmodel.network.link import Topology
 from syncline.costmodel.network.slowdown import slow_down
-from syncline.costmodel.network.topology import Topology
-from syncline.costmodel.reliability.rejoining import rejoin_s
 from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
 from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
-from syncline.runs.training.delayed_gradients.delay_line import delayed_parts
-from syncline.runs.training.delayed_gradients.pipeline_training import (
+from syncline.runs.training.delayed_gradients import (
+    delayed_parts,
     delayed_training_of,
     goes_by_events,
     stages_of_run,
     train_stages,
 )
-from syncline.runs.training.elastic.regrouping import ReformedGroup, TrainedGroup
 from syncline.runs.training.limits import check_training
+from syncline.runs.training.regrouping import ReformedGroup, TrainedGroup
 from syncline.runs.training.trained import (
     Trained,
     base_s,
@@ -43,7 +43,7 @@ from syncline.runs.training.trained import (
     throttled,
 )
 from syncline.sim import Clock, clock, phased_clock
-from syncline.sim.clocks.failing import failing_clock
+from syncline.sim.clocks.phases_and_failures import failing_clock
 from syncline.specs import MethodBase, Training
 from syncline.training import History, Recorder, parameter_groups, rows_of, train
 
@@ -73,7 +73,7 @@ def train_method(
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
     if asynchronous_of(method) is not None:
-        from syncline.runs.training.elastic.async_training import train_async  # only here: numba is slow to load
+        from syncline.runs.training.async_training import train_async  # only here: numba is slow to load
 
         return train_async(spec, method, network or getattr(spec, "network", None), on_step, stream)
     if goes_by_events(spec):

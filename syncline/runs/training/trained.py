@@ -18,14 +18,14 @@ from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.problems import Problem, Rows, Task
-from syncline.runs.training.delayed_gradients.updates import TrainedStages
-from syncline.runs.training.elastic.regrouping import TrainedGroup
+from syncline.runs.training.regrouping import TrainedGroup
+from syncline.runs.training.stage_updates import TrainedStages
 from syncline.specs import MethodBase, Training
 from syncline.specs.study import Report
 from syncline.training import History
 
 if TYPE_CHECKING:
-    from syncline.runs.training.elastic.async_clock import AsyncTrained
+    from syncline.runs.training.async_clock import AsyncTrained
 
 
 SECONDS_BETWEEN_REPORTS = 0.05

@@ -10,20 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import ALGORITHMS, candidates_on
-from syncline.costmodel.collectives.vectorised import group_algorithm
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.link import Floats, Link, Network, Topology, among, topology
 from syncline.costmodel.network.places import place_of
-from syncline.costmodel.network.topology import Floats, Network, Topology, among, topology
 from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
-from syncline.sim.clocks.simulated import simulated_s
-from syncline.sim.clocks.single_collective import collective_finish_s
+from syncline.sim.clocks.single_collective import collective_finish_s, simulated_s
 from syncline.sim.events.run import run_events
-from syncline.sim.failures.outcome import FailureCosts
+from syncline.sim.failures.costs import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
@@ -109,7 +107,7 @@ def clock(
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
         algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`. For a
             call of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
-            `syncline.costmodel.collectives.vectorised.collective_prices`. If no other groups are like the call's group,
+            `syncline.costmodel.collectives.prices.collective_prices`. If no other groups are like the call's group,
             ``auto`` is the fastest algorithm for this group alone on lines between places, and the default elsewhere.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.

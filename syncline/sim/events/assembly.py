@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm, knows_library
-from syncline.costmodel.network.topology import Floats, Ints, Topology, among
+from syncline.costmodel.network.link import Floats, Ints, Topology, among
 from syncline.sim.events import codes
 from syncline.sim.events.engine import address, aligned, write_shared
 from syncline.sim.events.kinds import CollectiveKinds
@@ -26,10 +26,22 @@ from syncline.sim.events.names import (
     SpanNames,
     WorkerNames,
 )
-from syncline.sim.events.routes import Routes
+from syncline.sim.events.plans import Routes
 from syncline.sim.events.state import CoreState
-from syncline.sim.program.instructions import Collective, Compute, First, Program, Recv, Send, SharedProgram, Wait
-from syncline.sim.program.queued import OnStream, Queued, StreamMark, StreamWait
+from syncline.sim.program.instructions import (
+    Collective,
+    Compute,
+    First,
+    OnStream,
+    Program,
+    Queued,
+    Recv,
+    Send,
+    SharedProgram,
+    StreamMark,
+    StreamWait,
+    Wait,
+)
 from syncline.sim.program.timeline import COMPUTING
 
 ColumnAssembler: TypeAlias = Callable[["Assembly", list[int], Sequence[Program]], list[int]]

@@ -1,6 +1,11 @@
-"""Numbers that stand for kinds of instructions, messages and events in the records of the event core."""
+"""Numbers that stand for kinds of instructions, messages and events in the records of the event core.
+
+The functions of the compiled core that Python calls, and the sources of the compiled core.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 FAR = 2**31 - 1
 """More messages than a worker ever waits for: the value of a rank that has not come to the collective."""
@@ -30,3 +35,18 @@ KIND_MASK = (1 << KIND_BITS) - 1
 
 SPARE = 64
 """Number of places on the heap beyond one per message, which is more than one event takes."""
+
+
+FOLDER = Path(__file__).parent
+SOURCES = (*sorted((FOLDER / "core").glob("*.py")), FOLDER / "state.py", Path(__file__))
+"""Files on which the compiled code depends."""
+
+ENTRIES = {
+    "run_core": "int64 float64 int64",
+    "write_starts": "int64 int64 int64",
+    "write_shared": "int64 int64 int64 int64 int64 int64 int64 int64 int64",
+    "write_routes": "int64 int64 int64 int64 int64 int64 int64 int64 int64 int64 int64 float64",
+    "count_entries": "int64 int64 int64 int64 int64 int64",
+    "write_plan": "int64 int64 int64 int64 int64 int64 int64 int64 int64",
+}
+"""Types of the arguments of each function that Python calls; arrays are passed as addresses. Each returns an int64."""

@@ -24,9 +24,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from syncline.acceleration import announce_compiling
 from syncline.files import atomic_path
-from syncline.kernels import announce_compiling
-from syncline.sim.events.entries import ENTRIES, FOLDER, SOURCES
+from syncline.sim.events.codes import ENTRIES, FOLDER, SOURCES
 
 Entry = Callable[..., int]
 

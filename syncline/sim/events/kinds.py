@@ -18,19 +18,16 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import collective_opening
-from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.link import Topology, among
 from syncline.costmodel.network.places import Places
+from syncline.costmodel.network.software_costs import FREE
 from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE
-from syncline.costmodel.network.topology import Topology, among
 from syncline.errors import SynclineError
-from syncline.sim.collectives.direct import direct_rounds_ahead, software_s
-from syncline.sim.collectives.gloo import posts_first, rounds_ahead, waits_for_sends
-from syncline.sim.collectives.nccl import nccl_limits
-from syncline.sim.collectives.rounds import places_for, rounds
-from syncline.sim.events.plans import Plan, plan_of
-from syncline.sim.events.routes import Routes
+from syncline.sim.events.plans import Plan, Routes, plan_of
 from syncline.sim.events.state import CoreState, copy_records
 from syncline.sim.program.instructions import Collective
+from syncline.sim.program.library_rounds import nccl_limits, posts_first, rounds_ahead, waits_for_sends
+from syncline.sim.program.rounds import direct_rounds_ahead, places_for, rounds, software_s
 
 POSTS_FIRST, ISSUES_FIRST, PUSHES = 1, 2, 3
 """Order of clears-to-send and messages of gloo's collectives; a direct exchange pushes, without clears-to-send."""

@@ -3,34 +3,77 @@
 The core runs compiled until SimPy's next event, or until Python must act: for an effect, a choice, the lateness of a
 message, or more room. Computing that ends in an effect, and choices that wait for the rest of their instant, are events
 of SimPy's. Both draw the numbers of their events from one count, so together they have one order.
+
+SimPy's clock, whose events have one order with the core's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import simpy
 from numpy.typing import ArrayLike, NDArray
-from simpy.events import EventPriority
+from simpy.events import NORMAL, EventPriority
 
-from syncline.allocator import keep_freed_memory
-from syncline.costmodel.network.nccl_costs import MESSAGES_AHEAD, bytes_ahead
-from syncline.costmodel.network.topology import Topology
+from syncline.acceleration import keep_freed_memory
+from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.software_costs import MESSAGES_AHEAD, bytes_ahead
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
-from syncline.sim.events.clock import SharedClock
+from syncline.sim.events.codes import KIND_BITS, PRIORITY_BIT
 from syncline.sim.events.engine import address, run_core, write_starts
 from syncline.sim.events.kinds import CollectiveKinds
-from syncline.sim.events.routes import Routes
+from syncline.sim.events.plans import Routes
 from syncline.sim.events.state import CoreState
 from syncline.sim.events.vectorised_assembly import assemble_by_columns
-from syncline.sim.program.instructions import Delay, Program, Stuck, start_times
-from syncline.sim.program.queued import OnStream
+from syncline.sim.program.instructions import Delay, OnStream, Program, Stuck, start_times
 from syncline.sim.program.timeline import Timeline
+
+
+class SharedClock(simpy.Environment):
+    """SimPy's clock and queue, whose events are numbered with the core's.
+
+    Args:
+        core: the record of the core.
+    """
+
+    def __init__(self, core: Any) -> None:
+        super().__init__()
+        self._core = core
+        self._eid = self._numbers()  # type: ignore[assignment]
+
+    def _numbers(self) -> Iterator[int]:
+        while True:
+            self._core["number"] += 1
+            yield int(self._core["number"])
+
+    @property
+    def ahead(self) -> tuple[float, int]:
+        """Return the time of SimPy's next event in seconds, and the key that orders events of equal time.
+
+        The time is infinite if no event is queued.
+        """
+        if not self._queue:
+            return math.inf, 0
+        time, priority, number, _ = self._queue[0]
+        return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
+
+    def set(self) -> None:
+        """Set SimPy's clock to the simulated time that the core has reached."""
+        self._now = float(self._core["now"])
+
+    def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
+        """Call a function ``seconds`` from now."""
+        event = simpy.Event(self)
+        event._ok, event._value = True, None
+        event.callbacks.append(call)
+        self.schedule(event, priority, seconds)
+
 
 CHOICES = EventPriority(11)
 """Priority of choices, which come after all else of their instant."""

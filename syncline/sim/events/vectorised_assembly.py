@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.topology import Ints
+from syncline.costmodel.network.link import Ints
 from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.names import Numbers
-from syncline.sim.program.instructions import Compute, Program, Recv, Send
-from syncline.sim.program.queued import Queued
+from syncline.sim.program.instructions import Compute, Program, Queued, Recv, Send
 
 CODES = {Compute: codes.COMPUTE, Send: codes.SEND, Recv: codes.RECV}
 FEWEST = 64

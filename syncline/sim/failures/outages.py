@@ -1,16 +1,22 @@
-"""Outages of workers, drawn from failure rates or listed in a spec."""
+"""Outages of workers, drawn from failure rates or listed in a spec.
+
+The workers of a training whose machines fail: places and spare machines, departures, returns and absences.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from syncline.costmodel.reliability.rates import FailureRate
+from syncline.costmodel.failures import FailureRate
 from syncline.seeds import generator
+from syncline.sim.failures.costs import FailureCosts
 
 
 class Outage(NamedTuple):
@@ -61,3 +67,228 @@ def all_outages(
         for number, rate in enumerate(rates)
     ]
     return heapq.merge(sorted(scheduled), *streams)
+
+
+NEVER = Outage(math.inf, 0, 0)
+"""The outage after the last one."""
+
+
+@dataclass(frozen=True)
+class FailingGroup:
+    """The workers of a training, and the costs of a restart.
+
+    Args:
+        workers: P, number of workers.
+        spares: number of spare machines.
+        timeout_s: seconds from a failure until the other workers notice.
+        restart_s: seconds to start processes on a machine, without loading a checkpoint or a model.
+        reform_s: seconds in which the remaining workers re-form their group.
+        min_workers: number of present workers below which these wait.
+    """
+
+    workers: int
+    spares: int = 0
+    timeout_s: float = 0.0
+    restart_s: float = 0.0
+    reform_s: float = 0.0
+    min_workers: int = 1
+
+
+class _Repair(NamedTuple):
+    """The end of a machine's repair, and the place at which the machine failed."""
+
+    at_s: float
+    place: int
+
+
+class FilledPlaces:
+    """The places of P workers, each with a machine or empty, and S spare machines.
+
+    A spare takes the place of any broken machine at once. A repaired machine takes its own place if that is empty, else
+    the first empty place, or becomes a spare if no place is empty.
+
+    Args:
+        workers: P, number of workers.
+        spares: S, number of spare machines.
+    """
+
+    def __init__(self, workers: int, spares: int = 0) -> None:
+        self.filled = np.ones(workers, dtype=bool)
+        self.spares = spares
+        self._empty: set[int] = set()
+        self._repairs: list[_Repair] = []  # a heap
+
+    @property
+    def empty(self) -> int:
+        """Return the number of places without a machine."""
+        return len(self._empty)
+
+    def repair(self, now_s: float) -> list[int]:
+        """Use the machines whose repair has ended by now; return the places that have a machine again."""
+        refilled = []
+        while self._repairs and self._repairs[0].at_s <= now_s:
+            place = heapq.heappop(self._repairs).place
+            if not self._empty:
+                self.spares += 1
+                continue
+            refilled.append(place if place in self._empty else min(self._empty))
+            self._empty.remove(refilled[-1])
+            self.filled[refilled[-1]] = True
+        return refilled
+
+    def fail(self, outage: Outage) -> list[int]:
+        """Return the places whose machines fail, also the places that spares fill at once; call `repair` before."""
+        places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
+        spares_used = min(self.spares, len(places))
+        self.spares -= spares_used
+        for place in places[spares_used:]:
+            self.filled[place] = False
+            self._empty.add(place)
+        if math.isfinite(outage.back_s):
+            for place in places:
+                heapq.heappush(self._repairs, _Repair(outage.back_s, place))
+        return places
+
+    def next_s(self) -> float:
+        """Return the time in seconds at which the next machine is repaired; infinite if none."""
+        return self._repairs[0].at_s if self._repairs else math.inf
+
+    def when_filled_s(self, count: int) -> float:
+        """Return the time in seconds at which ``count`` places have a machine if nothing else fails.
+
+        The time is infinite if this never happens, and minus infinity if so many places have a machine now.
+        """
+        missing = count - (len(self.filled) - len(self._empty))
+        if missing <= 0:
+            return -math.inf
+        soonest = heapq.nsmallest(missing, self._repairs)
+        return soonest[-1].at_s if len(soonest) == missing else math.inf
+
+
+class _Return(NamedTuple):
+    """The return of a worker: its time, the worker's place, and the number of failures of this place before."""
+
+    at_s: float
+    place: int
+    failures: int
+
+
+class Change(NamedTuple):
+    """The workers that leave and join at one instant; both empty if only spares change."""
+
+    at_s: float
+    left: list[int]
+    joined: list[int]
+
+
+class Roster:
+    """The present workers of a training, which leave and join one by one.
+
+    A worker whose machine fails is away until the failure is noticed, a machine is available, and its processes have
+    started and loaded.
+
+    Args:
+        group: the workers.
+        load_s: seconds to fetch the state that a worker needs to begin.
+        outages: outages in the order of time.
+    """
+
+    def __init__(self, group: FailingGroup, load_s: float, outages: Iterable[Outage]) -> None:
+        self.group, self.return_s = group, group.restart_s + load_s
+        self.present: NDArray[np.bool_] = np.ones(group.workers, dtype=bool)
+        self.count = group.workers  # number of present workers
+        self._places = FilledPlaces(group.workers, group.spares)
+        self._outages = iter(outages)
+        self._next = next(self._outages, NEVER)
+        self._returns: list[_Return] = []  # a heap
+        self._failed_s: dict[int, float] = {}  # time of the last failure of each place whose worker is away
+        self.lost: set[int] = set()  # places whose machines never come back, without spares that replace them
+        self._failures = [0] * group.workers  # of each place; a return that was planned before the last does not count
+
+    def next_s(self) -> float:
+        """Return the time of the next change in seconds; infinite if there is none."""
+        return min(self._next.at_s, self._places.next_s(), self._returns[0].at_s if self._returns else math.inf)
+
+    def change(self, costs: FailureCosts) -> Change:
+        """Return the next change, and add the seconds of returning workers to ``costs``."""
+        now_s, leaving, joined = self.next_s(), list[int](), list[int]()
+        self._refill(now_s)
+        while self._returns and self._returns[0].at_s <= now_s:
+            _, place, failures = heapq.heappop(self._returns)
+            if failures == self._failures[place]:
+                joined.append(place)
+                away_s = now_s - self._failed_s.pop(place)
+                costs.restart_s += self.return_s
+                costs.down_s += away_s - self.return_s
+        while self._next.at_s <= now_s:
+            for place in self._places.fail(self._next):
+                self._failures[place] += 1
+                if place in self._failed_s:
+                    costs.down_s += now_s - self._failed_s[place]
+                else:
+                    leaving.append(place)
+                self._failed_s[place] = now_s
+                if math.isinf(self._next.back_s) and not self.group.spares:
+                    self.lost.add(place)
+                if self._places.filled[place]:  # filled by a spare
+                    self._plan_return(place, now_s + self.group.timeout_s)
+            self._next = next(self._outages, NEVER)
+            self._refill(now_s)
+        self.present[joined] = True
+        self.present[leaving] = False
+        self.count += len(joined) - len(leaving)
+        costs.interruptions += bool(leaving)
+        return Change(now_s, leaving, joined)
+
+    def end(self, now_s: float, costs: FailureCosts) -> None:
+        """Add the seconds of workers that are still away at the end of the training."""
+        costs.down_s += sum(now_s - failed_s for failed_s in self._failed_s.values())
+
+    def _refill(self, now_s: float) -> None:
+        """Plan the returns of workers whose places have a repaired machine."""
+        for place in self._places.repair(now_s):
+            self._plan_return(place, max(now_s, self._failed_s[place] + self.group.timeout_s))
+
+    def _plan_return(self, place: int, start_s: float) -> None:
+        """Plan the return of a worker whose processes start at ``start_s``."""
+        heapq.heappush(self._returns, _Return(start_s + self.return_s, place, self._failures[place]))
+
+
+class AbsencePeriod(NamedTuple):
+    """One absence of a worker, in seconds; ``back_s`` is infinite if the worker does not come back."""
+
+    from_s: float
+    back_s: float
+
+
+class Absences:
+    """The absences of all workers; outages are read only up to the time that a caller asks for.
+
+    Args:
+        group: the workers that train.
+        outages: outages in the order of time.
+    """
+
+    def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
+        self._roster, self._costs = Roster(group, 0.0, outages), FailureCosts(group.workers)
+        self._periods: list[list[AbsencePeriod]] = [[] for _ in range(group.workers)]
+
+    def next_of(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
+        """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
+        while self._roster.next_s() < until_s:
+            self._read()
+        periods, roster = self._periods[worker], self._roster
+        match = next((period for period in periods if period.back_s > now_s), None)
+        if match is None or match.from_s >= until_s:
+            return None
+        while math.isinf(periods[-1].back_s) and worker not in roster.lost and math.isfinite(roster.next_s()):
+            self._read()  # until the time of the worker's return is known
+        return next(period for period in periods if period.back_s > now_s)
+
+    def _read(self) -> None:
+        """Read the next change of the roster into the absences of its workers."""
+        change = self._roster.change(self._costs)
+        for worker in change.left:
+            self._periods[worker].append(AbsencePeriod(change.at_s, math.inf))
+        for worker in change.joined:
+            self._periods[worker][-1] = self._periods[worker][-1]._replace(back_s=change.at_s)

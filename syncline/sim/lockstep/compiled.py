@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.kernels import compiled
+from syncline.acceleration import compiled
 
 BLOCK = 1024
 """Number of workers' times in a block: 32 KB with the costs of their messages."""

@@ -8,7 +8,7 @@ ways to apply the map:
 - as a matrix, ``done_i = max_j (entry_j + A_ji)``, with A the map of the unit vectors, computed once;
 - as a vector, if all workers enter together: adding a constant commutes with the map.
 
-If transfers share a channel, lockstep follows transfers that begin and end together (`syncline.sim.lockstep.shares`),
+If transfers share a channel, lockstep follows transfers that begin and end together (`recurrences`),
 which is no linear map; for all other transfers lockstep raises `Contention`.
 
 Source: F. Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity" (1992), chapter 3.
@@ -26,18 +26,15 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, collective_opening
-from syncline.costmodel.network.gloo_costs import FREE
+from syncline.costmodel.network.link import Star, Topology, among
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.network.topology import Star, Topology, among
+from syncline.costmodel.network.software_costs import FREE
 from syncline.costmodel.traffic.call import Call, group_ranks
-from syncline.sim.collectives.direct import software_s
-from syncline.sim.collectives.nccl import nccl_limits
-from syncline.sim.collectives.rounds import rounds_on, sent_bytes
-from syncline.sim.lockstep.direct import run_direct
-from syncline.sim.lockstep.gloo import run_gloo
-from syncline.sim.lockstep.nccl import run_nccl
+from syncline.sim.lockstep.libraries import run_direct, run_gloo, run_nccl
 from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
+from syncline.sim.program.library_rounds import nccl_limits
+from syncline.sim.program.rounds import rounds_on, sent_bytes, software_s
 from syncline.sim.program.timeline import Timeline, Words
 
 

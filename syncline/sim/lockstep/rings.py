@@ -18,8 +18,8 @@ import math
 
 import numpy as np
 
+from syncline.acceleration import Kernels
 from syncline.costmodel.network.paths import Floats, Ints
-from syncline.kernels import Kernels
 
 KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
 """The compiled loops over many messages; the unit of their work is a message."""

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
+from syncline.costmodel.network.link import Star, Topology
 from syncline.costmodel.network.paths import Floats, Ints, narrowest
-from syncline.costmodel.network.topology import Star, Topology
-from syncline.costmodel.numerics.bounded_cache import bounded_cache, is_hashed_by_value
+from syncline.costmodel.numerics.arrays import bounded_cache, is_hashed_by_value
 from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import rounds_bytes, rounds_on
 from syncline.sim.lockstep.rings import rings
+from syncline.sim.program.rounds import rounds_bytes, rounds_on
 
 MANY_ROUNDS = 32
 """Number of equal rounds in a row from which a search for their rings saves time."""

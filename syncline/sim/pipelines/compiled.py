@@ -8,7 +8,7 @@ events happen in the same order: the two histories are equal to the last bit.
 
 The functions share parameters: ``pipeline`` (a ``PIPELINE`` record), ``stages`` (records ``STAGE``), ``tasks`` (records
 ``TASK``), ``heap`` (events in the order of time), ``stage`` (from 0), ``number`` (of a task, see
-`syncline.sim.pipelines.schedules.orders`), and ``now_s`` (the time of the present event in seconds).
+`syncline.sim.pipelines.orders`), and ``now_s`` (the time of the present event in seconds).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from syncline.kernels import compiled
+from syncline.acceleration import compiled
 
 BEGIN, TASK_ENDS, FLOW_BEGINS, FLOW_ENDS, MESSAGE_ARRIVES, SETTLE, CHOOSE = range(7)
 AT_ONCE, SETTLING, CHOOSING = 1, 10, 11

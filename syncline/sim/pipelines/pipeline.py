@@ -1,21 +1,30 @@
-"""A pipeline to simulate: its schedule, the durations of its tasks and the bytes of its messages."""
+"""A pipeline to simulate: its schedule, the durations of its tasks and the bytes of its messages.
+
+Messages about pipelines that cannot finish; in them stages, micro-batches and chunks count from 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.network.link import Link
+from syncline.costmodel.layouts.pipelines import LIBRARY
+from syncline.costmodel.network.link import Link, Network, Topology
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.network.topology import Network, Topology
-from syncline.costmodel.pipeline.averaging import LIBRARY
-from syncline.errors import SpecError
-from syncline.sim.pipelines.schedules import Kind, PipelineTask, Schedule
-from syncline.sim.program.instructions import check_seconds
+from syncline.errors import SpecError, SynclineError
+from syncline.sim.pipelines.schedules import (
+    Kind,
+    Orders,
+    PipelineTask,
+    Schedule,
+    target_stage,
+)
+from syncline.sim.program.instructions import First, Instruction, Recv, check_seconds
 
 NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology
 
@@ -67,7 +76,7 @@ class Pipeline:
         activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
         replicas: number of equal pipelines that train together; worker ``r K + k`` is stage k of replica r.
         gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.
-        averaging: name of the collectives that average, see `syncline.costmodel.pipeline.averaging`.
+        averaging: name of the collectives that average, see `syncline.costmodel.layouts.pipelines`.
         update_s: seconds of each update of a stage's weights after the averaging, ``(K,)`` or one for all.
         effects: the math of each task of the first replica.
     """
@@ -95,3 +104,117 @@ class Pipeline:
             raise SpecError("update_s", np.shape(self.update_s), expected) from None
         check_seconds("update_s", seconds)
         return seconds.tolist()
+
+
+PREREQUISITES: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
+"""By kind of task: the kind that a stage must run before for the same micro-batch and chunk."""
+
+
+def tag_of(kind: Kind, microbatch: int, chunk: int) -> str:
+    """Return the tag of the message with a task's input."""
+    return f"{kind}.{chunk} {microbatch}" if chunk else f"{kind} {microbatch}"
+
+
+def task_of(tag: str) -> PipelineTask:
+    """Return the task whose input has this tag.
+
+    >>> task_of(tag_of("backward", 3, 1))
+    PipelineTask(kind='backward', microbatch=3, chunk=1)
+    """
+    label, _, microbatch = tag.partition(" ")
+    kind, _, chunk = label.partition(".")
+    return PipelineTask(kind, int(microbatch), int(chunk or 0))  # type: ignore[arg-type]
+
+
+def name_of(task: PipelineTask) -> str:
+    """Return the name of a task for error messages."""
+    return f"{task.kind} {task.microbatch + 1}" + f" of chunk {task.chunk + 1}" * (task.chunk > 0)
+
+
+def check_orders(schedule: Schedule, stages: int) -> None:
+    """Raise an error for orders that lack a task, have a task twice, or have a task before its prerequisite.
+
+    Raises:
+        SynclineError: names the task and its stage, and the stage that waits for it.
+    """
+    stage_orders = schedule.orders or schedule.limits
+    if len(stage_orders) != stages:
+        raise SynclineError(
+            f"schedule {schedule.name}: got {len(stage_orders)} stages; expected the pipeline's {stages}"
+        )
+    kinds = schedule.kinds
+    if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
+        return
+    fields = product(kinds, range(schedule.microbatches), range(schedule.chunks))
+    required = {PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in fields}
+    checked: set[int] = set()  # several stages may share one order
+    for stage, order in enumerate(schedule.orders):
+        if id(order) in checked:
+            continue
+        checked.add(id(order))
+        position = {task: index for index, task in enumerate(order)}
+        name = f"stage {stage + 1}"
+        if len(position) < len(order):
+            repeated = next(task for index, task in enumerate(order) if position[task] != index)
+            raise SynclineError(f"{name} runs {name_of(repeated)} twice; expected each task once")
+        if not required.issuperset(position):
+            unknown = next(task for task in order if task not in required)
+            raise SynclineError(f"{name} runs {name_of(unknown)}, which {schedule.name} has not; expected others only")
+        if len(position) < len(required):
+            missing = min(required.difference(position), key=lambda task: (kinds.index(task.kind), *task[1:]))
+            target = target_stage(missing, stage, stages, schedule.chunks)
+            waits = "" if target is None else f": stage {target + 1} waits for it"
+            raise SynclineError(
+                f"{name} never runs {name_of(missing)}, which is not in its order{waits}; expected it once"
+            )
+        for task, index in position.items():
+            if task.kind == "forward":
+                continue
+            prerequisite = task._replace(kind=PREREQUISITES[task.kind])
+            if position[prerequisite] > index:
+                raise SynclineError(
+                    f"{name} never runs {name_of(task)}: it waits for {name_of(prerequisite)} of {name}, which comes "
+                    "after it in its order; expected it before"
+                )
+
+
+def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> SynclineError | None:
+    """Return the error that names the stages that wait for each other; None if no stage waits for another.
+
+    Args:
+        current_instructions: the current instruction of each worker that has not finished.
+        stages: K; worker ``r K + k`` is stage k of replica r.
+    """
+
+    def label(worker: int) -> str:
+        replica, stage = divmod(worker, stages)
+        return f"stage {stage + 1}" + f" of replica {replica + 1}" * (replica > 0)
+
+    for worker, instruction in current_instructions.items():
+        if isinstance(instruction, First) and not instruction.options:
+            return SynclineError(f"{label(worker)} never runs forward 1: its in-flight limit is 0; expected at least 1")
+    receives = {
+        worker: receive
+        for worker, instruction in current_instructions.items()
+        if (receive := _awaited_receive(instruction)) is not None
+    }
+    worker, visited = min(receives, default=-1), set[int]()
+    while worker not in visited:
+        if worker not in receives:
+            return None
+        visited.add(worker)
+        worker = receives[worker].source
+    receive = receives[worker]  # of a worker in the cycle
+    task, source = name_of(task_of(str(receive.tag))), label(receive.source)
+    other = receives[receive.source]
+    return SynclineError(
+        f"{label(worker)} never runs {task}: it waits for {source}, which is at {name_of(task_of(str(other.tag)))} and "
+        f"itself waits for {label(other.source)}; expected orders in which one of them can go on"
+    )
+
+
+def _awaited_receive(instruction: Instruction) -> Recv | None:
+    """Return the receive for which a worker waits, of a choice the first; None if it waits for no message."""
+    if isinstance(instruction, First):
+        return next((recv for recv in instruction.options if recv is not None), None)
+    return instruction if isinstance(instruction, Recv) else None

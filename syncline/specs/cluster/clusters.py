@@ -1,25 +1,50 @@
-"""Clusters from a user's description: a network, the hardware of a worker, and the number of workers."""
+"""Clusters from a user's description: a network, the hardware of a worker, and the number of workers.
+
+Spec fields of networks, links and hardware.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import (
+    Annotated,
+    Any,
+)
 
+from pydantic import InstanceOf, PlainSerializer
+
+from syncline.costmodel import (
+    Link,
+)
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.network.graph import Graph
+from syncline.costmodel.network.link import Network
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.topology import Network
+from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError, one_of
-from syncline.specs.cluster.files import SECTIONS, is_file, parse_fields, read_text, with_tables_beside
-from syncline.specs.cluster.hardware import hardware
-from syncline.specs.cluster.networks import network
-from syncline.specs.cluster.reading import whole_number
+from syncline.fields import parsed, refusal
+from syncline.specs.cluster.hardware import (
+    hardware,
+    hardware_fields,
+)
+from syncline.specs.cluster.networks import (
+    network,
+    network_fields,
+)
+from syncline.specs.cluster.reading import (
+    SECTIONS,
+    is_file,
+    parse_fields,
+    read_text,
+    whole_number,
+    with_tables_beside,
+)
 
 LIBRARY = Path(__file__).parent / "library"
 
@@ -183,3 +208,44 @@ def resolve_cluster_options(
         raise SpecError("--network", option_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
     cluster_machines = [cluster.hardware] if cluster.hardware else None
     return [cluster.network], list(machines) if machines else cluster_machines, workers or cluster.workers
+
+
+def _named_network(value: Any, path: str) -> Any:
+    """Return the network that a user describes; without a name, its description becomes its name."""
+    named: Any = network(value, path)
+    return named if named.name else dataclasses.replace(named, name=named.describe().replace(" one way", ""))
+
+
+def _single_link(value: Any, path: str) -> Link:
+    link = _named_network(value, path)
+    if not isinstance(link, Link):
+        raise SpecError(path, link.name, "one link that all workers have, as 10gbe is")
+    return link
+
+
+def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
+    """Refuse a number of workers that a network cannot connect.
+
+    Raises:
+        PydanticCustomError: with the path from the spec's root.
+    """
+    for joined in networks:
+        if isinstance(
+            joined, Link
+        ):  # a link connects any number, and its topology of billions of workers would fill the memory
+            continue
+        try:
+            joined.among(workers)
+        except SpecError as error:
+            expected = f"{error.expected} (network {joined.name!r})"
+            raise refusal(error.path, error.value, expected) from None
+
+
+NetworkField = Annotated[Any, parsed(_named_network), PlainSerializer(network_fields)]
+"""A preset's name, ``"latency,bandwidth"``, a mapping of a link, nodes, sites or a graph, a file, ``module:name``."""
+
+LinkField = Annotated[InstanceOf[Link], parsed(_single_link), PlainSerializer(network_fields)]
+"""One link that all workers have, for formulas that hold for no other network."""
+
+HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(hardware_fields)]
+"""A preset's name, a machine's fields, a file, ``module:name``; written to files as a name or as all fields."""

@@ -1,24 +1,44 @@
-"""Hardware from a user's description, and descriptions of hardware."""
+"""Hardware from a user's description, and descriptions of hardware.
+
+Price lists from a user's description: a file, a name, or fields.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    get_type_hints,
+)
 
-from pydantic import Field, InstanceOf
+from pydantic import Field, InstanceOf, create_model
 
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point, read_times
 from syncline.costmodel.numerics.uncertainty import Uncertainty
+from syncline.costmodel.prices import PRICES, Prices
 from syncline.errors import SpecError, one_of
-from syncline.fields import parsed
+from syncline.fields import Spec, parsed, validate
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
-from syncline.specs.cluster.bounds import bounds_fields, parse_bounds
-from syncline.specs.cluster.files import AS_IN, check_file, is_file, read_section
-from syncline.specs.cluster.reading import Bandwidth, Description, Name, user_field_names
+from syncline.specs.cluster.reading import (
+    FIELD_EXAMPLES,
+    Bandwidth,
+    Description,
+    Name,
+    bounds_fields,
+    check_file,
+    is_file,
+    parse_bounds,
+    parse_fields,
+    read_section,
+    read_text,
+    user_field_names,
+)
 from syncline.units import parse_bytes
 
 BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
@@ -32,7 +52,7 @@ class HardwareDescription(Description):
     the errors of the calibration that wrote the file.
     """
 
-    needs: ClassVar[str] = f"a number: {AS_IN['hardware']}"
+    needs: ClassVar[str] = f"a number: {FIELD_EXAMPLES['hardware']}"
 
     name: Name = ""
     peak_flops: float
@@ -49,7 +69,7 @@ class HardwareDescription(Description):
 class ChangedHardware(Description):
     """A preset with other fields: ``{preset: h100, power_w: 500}``. With ``mfu`` its kernels no longer count."""
 
-    needs: ClassVar[str] = f"a value: {AS_IN['hardware']}"
+    needs: ClassVar[str] = f"a value: {FIELD_EXAMPLES['hardware']}"
 
     preset: Any
     name: Name | None = None
@@ -159,3 +179,38 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
         )
         name = read.name or f"{1e-9 * read.peak_flops:.3g} GFLOP/s"
         return Hardware(**(dict(read) | {"name": name, "collectives": tables}))
+
+
+PRICES_EXAMPLE = "prices, as in 'accelerator_hour: 2.5'"
+
+_PRICE_TYPES: dict[str, Any] = get_type_hints(Prices)
+_PRICE_FIELDS: dict[str, Any] = {field.name: (_PRICE_TYPES[field.name], field.default) for field in fields(Prices)}
+PricesSpec = create_model(
+    "PricesSpec", __base__=Spec, __doc__="The fields of `Prices`, by their own names.", **_PRICE_FIELDS
+)
+
+
+def parse_prices(value: Any) -> Prices:
+    """Return the price list that a user describes.
+
+    Args:
+        value: name of a published price list, a YAML file, its fields, or a ``Prices``.
+
+    Raises:
+        SpecError: the name is unknown, the file cannot be read, or a field is unknown.
+    """
+    if isinstance(value, Prices):
+        return value
+    if isinstance(value, str) and not is_file(value):
+        if value not in PRICES:
+            raise SpecError("prices", value, f"a file of prices in YAML, or {one_of(PRICES, value)}")
+        return PRICES[value]
+    name_field: dict[str, Any] = {}
+    if is_file(value):
+        file = Path(value)
+        name_field = {"name": file.stem}
+        value = parse_fields(read_text(file, "prices"), str(file), "prices", "a file", PRICES_EXAMPLE)
+    if not isinstance(value, dict):
+        raise SpecError("prices", value, PRICES_EXAMPLE)
+    read = validate(PricesSpec, name_field | value)
+    return Prices(**{price_field.name: getattr(read, price_field.name) for price_field in fields(Prices)})

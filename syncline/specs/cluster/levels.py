@@ -9,15 +9,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import InstanceOf, StrictBool
 from typing_extensions import override
 
-from syncline.costmodel.network.level import CrossRail, Level
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.multi_level import MultiLevel, levels_of
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel, levels_of
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
-from syncline.specs.cluster.described import NetworkDescription
-from syncline.specs.cluster.links import BY_NAME, Part, link_fields
+from syncline.specs.cluster.links import BY_NAME, NetworkDescription, Part, link_fields
 from syncline.specs.cluster.reading import Description, Name, Number, count_validator, user_field_names
 
 _EXAMPLE = "{units: 8, link: nvlink4}"

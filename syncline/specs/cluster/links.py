@@ -1,30 +1,42 @@
-"""Links from a user's description, and descriptions of links."""
+"""Links from a user's description, and descriptions of links.
+
+Base class of networks' descriptions, and descriptions by the fields of a network's dataclass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import MISSING, fields, replace
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    get_type_hints,
+)
 
 import numpy as np
-from pydantic import InstanceOf
+from pydantic import InstanceOf, create_model
 
-from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import FabricKind, Link
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.network.node_times import NodeTimes
-from syncline.costmodel.network.nvlink_costs import generation_of, nvlink_costs
 from syncline.costmodel.network.presets import NETWORKS
+from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts, NodeTimes, generation_of, nvlink_costs
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
-from syncline.specs.cluster.bounds import bounds_fields, parse_bounds
-from syncline.specs.cluster.gloo import gloo_costs, gloo_fields
-from syncline.specs.cluster.nccl import nccl_costs, nccl_fields
-from syncline.specs.cluster.reading import Bandwidth, Description, Name, Number, count_validator, user_field_names
-from syncline.specs.cluster.tcp import parse_tcp, tcp_fields
+from syncline.specs.cluster.library_costs import gloo_costs, gloo_fields, nccl_costs, nccl_fields, parse_tcp, tcp_fields
+from syncline.specs.cluster.reading import (
+    Bandwidth,
+    Description,
+    Name,
+    Number,
+    bounds_fields,
+    count_validator,
+    parse_bounds,
+    user_field_names,
+)
 
 BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
@@ -37,7 +49,7 @@ class LinkDescription(Description):
 
     ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
     that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
-    windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.tcp`.
+    windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`.
     ``measured``: GPU of the node whose measured all-reduces hold on this link. ``nvlink``: generation of NVLink, whose
     constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth. ``bounds``: the
     errors of the calibration that wrote the file.
@@ -222,3 +234,46 @@ LINK_FIELDS = tuple(LinkDescription.names())
 
 Part = Annotated[InstanceOf[Link], parsed(parse_network_link)]
 """A link that is a part of a network."""
+
+
+class NetworkDescription(Description):
+    """A description of the networks of one class; by default its fields are those of the class."""
+
+    makes: ClassVar[type]
+    """The class of the networks."""
+
+    def network(self) -> Any:
+        """Return the network that the fields describe."""
+        return self.makes(**{name: getattr(self, name) for name in type(self).model_fields})
+
+    @classmethod
+    def fields_of(cls, network: Any) -> dict[str, Any]:
+        """Return the fields that describe a network of this class, without its name."""
+        values = {
+            network_field.name: getattr(network, network_field.name)
+            for network_field in fields(network)
+            if network_field.name != "name"
+        }
+        return {name: link_fields(value) if isinstance(value, Link) else value for name, value in values.items()}
+
+
+def describe_dataclass(network_class: type, missing_message: str) -> type[NetworkDescription]:
+    """Return the description of a class of networks by its dataclass fields, which are links and numbers.
+
+    Args:
+        network_class: frozen dataclass of the networks; it checks its fields itself.
+        missing_message: error text for a missing field: what would be accepted.
+    """
+    types: dict[str, Any] = get_type_hints(network_class) | {"name": Name}
+    definitions: dict[str, Any] = {
+        network_field.name: (
+            Part if types[network_field.name] is Link else types[network_field.name],
+            ... if network_field.default is MISSING else network_field.default,
+        )
+        for network_field in fields(network_class)
+    }
+    described_class = create_model(
+        f"{network_class.__name__}Described", __base__=NetworkDescription, __doc__=network_class.__doc__, **definitions
+    )
+    described_class.makes, described_class.needs = network_class, missing_message
+    return described_class

@@ -12,24 +12,32 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, InstanceOf
 from typing_extensions import override
 
-from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix, Per
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.network.scaled_links import with_links
+from syncline.costmodel.network.network_links import with_links
+from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.bounds import bounds_fields, parse_bounds
-from syncline.specs.cluster.described import NetworkDescription
-from syncline.specs.cluster.files import read_text
-from syncline.specs.cluster.gloo import gloo_costs
-from syncline.specs.cluster.hivemind import HivemindField, hivemind_costs, hivemind_fields
-from syncline.specs.cluster.links import LinkDescription, Part, link_fields
-from syncline.specs.cluster.nccl import nccl_costs
-from syncline.specs.cluster.reading import Description, Name, user_field_names, whole_number
-from syncline.specs.cluster.tcp import parse_tcp
+from syncline.specs.cluster.library_costs import (
+    HivemindField,
+    gloo_costs,
+    hivemind_costs,
+    hivemind_fields,
+    nccl_costs,
+    parse_tcp,
+)
+from syncline.specs.cluster.links import LinkDescription, NetworkDescription, Part, link_fields
+from syncline.specs.cluster.reading import (
+    Description,
+    Name,
+    bounds_fields,
+    parse_bounds,
+    read_text,
+    user_field_names,
+    whole_number,
+)
 from syncline.units import parse_bandwidth, parse_seconds
 
 UNITS = {

@@ -10,34 +10,42 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import Field, InstanceOf, StrictBool
 from typing_extensions import override
 
-from syncline.costmodel.network.gloo_costs import GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.library_costs import CostsOfLinks
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.network_links import CostsOfLinks
 from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.regions import regions
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, call_from_fields, error_text, is_reference, name_of_call
-from syncline.specs.cluster.described import NetworkDescription, describe_dataclass
-from syncline.specs.cluster.files import AS_IN, is_file, parse_fields, read_section
-from syncline.specs.cluster.hivemind import HivemindField, hivemind_costs
 from syncline.specs.cluster.levels import LevelsDescription
+from syncline.specs.cluster.library_costs import HivemindField, hivemind_costs
 from syncline.specs.cluster.links import (
     BY_NAME,
     LINK_FIELDS,
     LinkDescription,
+    NetworkDescription,
     Part,
+    describe_dataclass,
     link_fields,
     parse_link,
     parse_network_link,
 )
 from syncline.specs.cluster.matrix import MatrixDescription
-from syncline.specs.cluster.reading import Name, count_validator, list_validator, user_field_names, whole_number
+from syncline.specs.cluster.reading import (
+    FIELD_EXAMPLES,
+    Name,
+    count_validator,
+    is_file,
+    list_validator,
+    parse_fields,
+    read_section,
+    user_field_names,
+    whole_number,
+)
 
 __all__ = ["NetworkDescription", "describe_dataclass", "network", "network_fields"]
 
@@ -242,7 +250,7 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
 
 def _from_text(value: str, path: str) -> Network:
     if value.lstrip().startswith("{"):
-        return _from_mapping(parse_fields(value, value, path, "fields", AS_IN["network"]), path)
+        return _from_mapping(parse_fields(value, value, path, "fields", FIELD_EXAMPLES["network"]), path)
     name = value if is_reference(value) else value.lower()
     if is_reference(name) or name in BY_NAME:
         return _resolve_registered(BY_NAME.get(name, path), name, path)

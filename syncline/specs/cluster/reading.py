@@ -1,15 +1,35 @@
-"""Validation of a user's mapping by a pydantic model; error lines name the field as the user wrote it."""
+"""Validation of a user's mapping by a pydantic model; error lines name the field as the user wrote it.
+
+Files that describe networks and hardware: files with the fields alone, and cluster files with a section for each.
+
+A calibration writes a cluster file: ``name``, a section ``network``, a section ``hardware``, and other measurements,
+which this module does not read.
+
+Bounds that a calibration writes into its file: what its measurements say about the errors of predictions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeGuard,
+    TypeVar,
+)
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
+from syncline.costmodel.numerics.uncertainty import RANGES, Scope, Uncertainty
 from syncline.errors import SpecError
 from syncline.fields import Spec, explain, parsed
+from syncline.files import parse_yaml
+from syncline.registry import PYTHON, specs_are_data
 from syncline.units import parse_bandwidth
 
 Name = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
@@ -131,3 +151,134 @@ def user_field_names(path: str) -> Iterator[None]:
             if not below.startswith("memory"):
                 below = below.removesuffix(unit)
         raise SpecError(f"{path}.{below}", error.value, error.expected) from None
+
+
+SECTIONS = ("network", "hardware")
+
+FIELD_EXAMPLES = {
+    "network": "a network's fields, as in 'latency: ...' and 'bandwidth: ...'",
+    "hardware": "a machine's fields, as in 'peak_flops: ...' and 'mfu: ...'",
+}
+
+SUFFIXES = (".yaml", ".yml")
+
+PACKAGE = Path(__file__).resolve().parents[2]
+"""Folder of the files that come with Syncline."""
+
+
+def is_file(value: Any) -> TypeGuard[str | Path]:
+    """Return whether a value names a YAML file: a path, or text that ends in ``.yaml`` or ``.yml``."""
+    return isinstance(value, Path) or (isinstance(value, str) and value.endswith(SUFFIXES))
+
+
+def read_section(file: Path, section: Literal["network", "hardware"], path: str) -> Mapping[str, Any]:
+    """Return the fields of a section of a cluster file, or of a file that holds these fields alone, with a name.
+
+    The name is the section's, else the file's ``name``, else the file's own name.
+
+    Args:
+        file: path of a YAML file, relative to the working directory.
+        section: name of the section.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: the file cannot be read, holds no fields, or is a cluster file without this section.
+    """
+    fields = parse_fields(read_text(file, path), str(file), path, "a file", FIELD_EXAMPLES[section])
+    if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
+        return _named(with_tables_beside(file, fields), fields.get("name") or file.stem)
+    if not isinstance(fields.get(section), Mapping):
+        raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
+    name = fields[section].get("name") or fields.get("name") or file.stem
+    return _named(with_tables_beside(file, fields[section]), name)
+
+
+def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a file with the path of its table of lines, which is relative to the file's folder."""
+    lines = fields.get("lines")
+    return {**fields, "lines": str(file.parent / lines)} if isinstance(lines, str) else fields
+
+
+def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:
+    """Return the fields with a name, unless they are the arguments of a function call."""
+    return fields if fields.get("kind") == PYTHON else {**fields, "name": str(name)}
+
+
+def read_text(file: Path, path: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        SpecError: the file cannot be read, or is no text.
+    """
+    check_file(file, path)
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(path, str(file), f"a file that can be read ({error.strerror})") from error
+    except ValueError as error:  # bytes that are no text
+        raise SpecError(path, str(file), f"a file of text ({error})") from error
+
+
+def check_file(file: Path, path: str) -> None:
+    """Refuse a file outside of the package while a folder of results is being read.
+
+    A folder of results has to be complete: reading it reads no other files.
+
+    Raises:
+        SpecError: a folder of results is being read, and the file does not come with Syncline.
+    """
+    if specs_are_data() and not file.is_relative_to(PACKAGE):
+        raise SpecError(path, str(file), "no file, because reading results reads their folder alone")
+
+
+def parse_fields(text: str, source: str, path: str, content_name: str, example: str) -> Mapping[str, Any]:
+    """Return the fields that a YAML text holds.
+
+    Raises:
+        SpecError: the text is not YAML, or holds no mapping.
+    """
+    try:
+        fields = parse_yaml(text)
+    except ValueError as error:
+        raise SpecError(path, source, f"{content_name} in YAML ({error})") from error
+    if not isinstance(fields, Mapping):
+        raise SpecError(path, source, example)
+    return fields
+
+
+BOUNDS_FIELDS = ("low", "high", "points", "basis")
+BOUNDS_EXAMPLE = "what a calibration writes: {low: 0.97, high: 1.05, points: 24, basis: ...}, and ranges of " + (
+    ", ".join(RANGES)
+)
+
+
+def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
+    """Return the bounds of a calibrated network or machine from the fields of its file.
+
+    Raises:
+        SpecError: a field is unknown, missing or unusable.
+    """
+    if isinstance(value, Uncertainty):
+        return value
+    fields = {*BOUNDS_FIELDS, *RANGES, "families"}
+    if not isinstance(value, Mapping) or not {*BOUNDS_FIELDS} <= {*value} <= fields:
+        raise SpecError(path, dict(value) if isinstance(value, Mapping) else value, BOUNDS_EXAMPLE)
+    try:
+        ranges: dict[str, Any] = {name: tuple(map(float, value[name])) for name in RANGES if name in value}
+        scope = Scope(tuple(map(str, value.get("families", ()))), **ranges)
+        return Uncertainty(
+            float(value["low"]), float(value["high"]), int(value["points"]), str(value["basis"]), 0, scope
+        )
+    except (TypeError, ValueError):
+        raise SpecError(path, dict(value), BOUNDS_EXAMPLE) from None
+
+
+def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
+    """Return the fields from which `parse_bounds` makes the same bounds again."""
+    ranges: dict[str, Any] = {
+        name: [int(bound) if bound == int(bound) else bound for bound in value]
+        for name in RANGES
+        if (value := getattr(bounds.scope, name)) is not None
+    }
+    ranges |= {"families": list(bounds.scope.families)} if bounds.scope.families else {}
+    return {"low": bounds.low, "high": bounds.high, "points": bounds.points, "basis": bounds.basis} | ranges

@@ -27,14 +27,17 @@ from replication.figures.trials import TriedTrial, trials_over_knob
 from replication.figures.votes import votes_over_workers
 from replication.figures.wall_clock import time_over_bandwidth
 from syncline.analysis import Curve, SeedSeries, save
-from syncline.analysis.figures.async_workers import ages_and_contributions, waiting_matrix
-from syncline.analysis.figures.collectives import SizePanel, cost_against_size
-from syncline.analysis.figures.landscape import Surface, distance_over_steps, landscape_convergence
-from syncline.analysis.figures.loss import loss_against_clock, loss_against_steps
-from syncline.analysis.figures.pipeline import SchedulePanel, draw_schedules
-from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
-from syncline.analysis.figures.timeline import timeline_strip
-from syncline.analysis.figures.validation import predicted_against_measured
+from syncline.analysis.costs import SizePanel, SpeedupPanel, cost_against_size, speedup_over_bandwidth
+from syncline.analysis.landscape import Surface, distance_over_steps, landscape_convergence
+from syncline.analysis.loss import loss_against_clock, loss_against_steps
+from syncline.analysis.timelines import (
+    SchedulePanel,
+    ages_and_contributions,
+    draw_schedules,
+    timeline_strip,
+    waiting_matrix,
+)
+from syncline.analysis.validation import predicted_against_measured
 from syncline.costmodel.network.link import Link
 from syncline.sim.pipelines.report import TaskSpan
 

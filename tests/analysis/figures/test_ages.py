@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.analysis.figures.async_workers import ages_and_contributions
+from syncline.analysis.timelines import ages_and_contributions
 from syncline.errors import SpecError
 
 

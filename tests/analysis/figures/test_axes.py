@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from syncline.analysis.figures.axes import (
+from syncline.analysis.axes import (
     TICK_GAP,
     draw_line,
     new_figure,
@@ -18,7 +18,7 @@ from syncline.analysis.figures.axes import (
     time_ticks,
     time_unit,
 )
-from syncline.analysis.figures.style import method_styles
+from syncline.analysis.style import method_styles
 from syncline.errors import SpecError
 
 HEIGHTS = hnp.arrays(float, st.integers(1, 8), elements=st.floats(0, 1))

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from syncline.analysis import figures
-from syncline.analysis.figures.axes import new_figure
+from syncline import analysis
+from syncline.analysis.axes import new_figure
 from tests.analysis.figures.gallery import GALLERY
 from tests.analysis.figures.legible import defects
 
 
 def test_every_figure_of_the_package_is_in_the_gallery():
     modules = [
-        importlib.import_module(f"{figures.__name__}.{found.name}") for found in pkgutil.iter_modules(figures.__path__)
+        importlib.import_module(f"{analysis.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(analysis.__path__)
     ]
     drawing = {
         name

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.collections import PatchCollection
 
 from syncline.analysis import save
-from syncline.analysis.figures.pipeline import MOST_LABELS, SchedulePanel, draw_schedules
+from syncline.analysis.timelines import MOST_LABELS, SchedulePanel, draw_schedules
 from syncline.errors import SpecError
 from syncline.sim.pipelines.report import TaskSpan
 

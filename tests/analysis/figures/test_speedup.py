@@ -5,7 +5,7 @@ import pytest
 
 from replication.figures.votes import votes_over_workers
 from replication.figures.wall_clock import time_over_bandwidth
-from syncline.analysis.figures.speedup import SpeedupPanel, speedup_over_bandwidth
+from syncline.analysis.costs import SpeedupPanel, speedup_over_bandwidth
 from syncline.errors import SpecError
 
 

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.analysis.figures.style import CYCLE, METHOD_FAMILIES, family_of, figure_style, method_styles
+from syncline.analysis.style import (
+    CYCLE,
+    METHOD_FAMILIES,
+    family_of,
+    figure_style,
+    method_styles,
+)
 
 MAIN = [label for family in METHOD_FAMILIES.values() for label in family.first]
 

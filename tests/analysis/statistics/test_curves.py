@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from syncline.analysis.statistics.curves import (
+from syncline.analysis.curves import (
     Curve,
     SeedSeries,
     lost_seeds,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.costmodel.clusters.l40s import L40S, l40s_step
-from syncline.costmodel.network.measured_links import g6e_nccl_link, shaped_tcp
+from syncline.costmodel.measured_clusters import L40S, l40s_step
+from syncline.costmodel.network.presets import g6e_nccl_link, shaped_tcp
 from syncline.errors import SpecError
 
 PARAMS = 30_846_720

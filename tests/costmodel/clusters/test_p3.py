@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.costmodel.clusters.p3 import PIECES, p3_s
-from syncline.costmodel.network.measured_links import P3
+from syncline.costmodel.measured_clusters import PIECES, p3_s
+from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError
 
 MIB = 2**20

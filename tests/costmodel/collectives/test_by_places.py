@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link, Matrix, collective_s, wire_bytes
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.collectives.table import ALGORITHMS, OF_DIRECT, OF_PLACES, candidates_on
-from syncline.costmodel.collectives.vectorised import collective_prices
-from syncline.costmodel.network import ring_order as orders
-from syncline.costmodel.network.places import places_on, ring_text
-from syncline.costmodel.network.ring_order import narrowest_line, ring_order
-from syncline.costmodel.network.topology import among, topology
+from syncline.costmodel.network import places as orders
+from syncline.costmodel.network.link import among, topology
+from syncline.costmodel.network.places import narrowest_line, places_on, ring_order, ring_text
 from syncline.sim import Call, clock, collective_finish_s
-from syncline.sim.clocks.simulated import simulated_s
-from syncline.sim.collectives.rounds import rounds_on, sent_bytes
+from syncline.sim.clocks.single_collective import simulated_s
 from syncline.sim.lockstep.routed import Contention
+from syncline.sim.program.rounds import rounds_on, sent_bytes
 
 NEAR = Link(0.2e-3, 1e9)
 SIZES = [(1, 1, 1, 1), (2, 2, 1), (3, 5, 2, 1)]

@@ -11,8 +11,8 @@ from syncline.costmodel import HivemindCosts, Link, Matrix, best_algorithm, coll
 from syncline.costmodel.collectives.policies import all_by_library
 from syncline.costmodel.collectives.table import default_algorithm
 from syncline.sim import collective_finish_s
-from syncline.sim.collectives.rounds import rounds, sent_bytes
 from syncline.sim.lockstep.routed import Contention
+from syncline.sim.program.rounds import rounds, sent_bytes
 
 LINKS = {
     "plain": Link(10e-3, 125e6),

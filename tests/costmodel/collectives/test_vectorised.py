@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syncline.costmodel import NETWORKS, Level, Link, MultiLevel, TwoLevel, collective_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.policies import algorithm_for
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.collectives.table import COLLECTIVES, algorithm_name
-from syncline.costmodel.collectives.vectorised import collective_prices
 from syncline.costmodel.network.link import stacked_links
 from syncline.errors import SpecError
 from tests.sim.strategies import joined_workers, rules

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.costmodel import MODELS, ModelShape
 from syncline.costmodel.compute.configs import LONGEST, MODEL_TYPES, shape_of_config
-from syncline.costmodel.compute.public_models import PUBLIC
+from syncline.costmodel.compute.models import PUBLIC
 from syncline.errors import SpecError
 
 PUBLISHED = {

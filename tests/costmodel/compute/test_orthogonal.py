@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from syncline.costmodel.compute.orthogonal import NEWTON_SCHULZ_STEPS, newton_schulz_flops
-from syncline.optim.matrices import Orthogonalised
-from syncline.optim.orthogonal import newton_schulz
-from syncline.optim.scion import SpectralBall
+from syncline.costmodel.compute.update_work import NEWTON_SCHULZ_STEPS, newton_schulz_flops
+from syncline.optim.matrices import Orthogonalised, newton_schulz
+from syncline.optim.muon import SpectralBall
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (3, 7), (7, 3)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import Hardware, TensorShape
-from syncline.costmodel.compute.rotation import (
+from syncline.costmodel.compute.update_work import (
     UpdateWork,
     rotated_sides,
     rotation_elements,

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel.compute.model_shape import ModelShape
-from syncline.costmodel.compute.transformer_time import (
+from syncline.costmodel.layouts.memory import layer_bytes
+from syncline.costmodel.layouts.pipelines import even_parts
+from syncline.costmodel.layouts.transformer_time import (
     STEP_FIELDS,
     STEP_TIMES,
     TENSOR_FIELDS,
@@ -19,10 +21,8 @@ from syncline.costmodel.compute.transformer_time import (
     layer_s,
     step_s,
 )
-from syncline.costmodel.layouts.activations import layer_bytes
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
-from syncline.costmodel.pipeline.closed_form import even_parts
 from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline

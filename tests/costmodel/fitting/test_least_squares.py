@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.fitting.least_squares import relative_fit
+from syncline.costmodel.least_squares import relative_fit
 from syncline.errors import SpecError
 
 SIZES = np.geomspace(1e2, 1e8, 40)

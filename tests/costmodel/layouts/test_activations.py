@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, activation_bytes, model_memory
-from syncline.costmodel.layouts.activations import EAGER_LOGIT_BYTES, Storage, layer_bytes
-from syncline.costmodel.layouts.memory import Memory, sharded_memory
+from syncline.costmodel.layouts.memory import EAGER_LOGIT_BYTES, Memory, Storage, layer_bytes, sharded_memory
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, ROOT, needs_reference
 

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import HIERARCHICAL, Link, Matrix, NoClosedForm, Sites, TwoLevel, collective_s
-from syncline.costmodel.collectives.closed_prices import CollectivePrices
 from syncline.costmodel.collectives.hierarchical import level_sizes
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import CollectivePrices, collective_prices
 from syncline.costmodel.layouts.groups import message_s, outermost_level
-from syncline.costmodel.network.topology import among, topology
+from syncline.costmodel.network.link import among, topology
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.sim import clock
 from syncline.specs import named_cluster, network

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import MODELS, ModelShape, activation_bytes
-from syncline.costmodel.compute.module_shape import ModuleShape
+from syncline.costmodel.compute.model_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
-from syncline.costmodel.layouts.activations import worker_activation_bytes
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.own_tensors import worker_tensors
+from syncline.costmodel.layouts.memory import worker_activation_bytes
+from syncline.costmodel.layouts.partition import worker_tensors
 from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError
 

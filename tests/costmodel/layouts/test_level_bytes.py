@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS
-from syncline.costmodel.egress import egress_bytes
-from syncline.costmodel.layouts.level_bytes import capacities, level_bytes, message_levels
+from syncline.costmodel.layouts.groups import capacities, egress_bytes, level_bytes, message_levels
 from syncline.errors import SpecError
 from syncline.specs import named_cluster, network
 

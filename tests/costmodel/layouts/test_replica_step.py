@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import MODELS
 from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.layouts.partition import stage_flops
+from syncline.costmodel.layouts.pipelines import one_f_one_b_s
 from syncline.costmodel.layouts.replica_step import ReplicaCall, distinct_share, replica_calls, replica_times
-from syncline.costmodel.layouts.stage_sizes import stage_flops
-from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 
 LLAMA = MODELS["llama-3-8b"]
 

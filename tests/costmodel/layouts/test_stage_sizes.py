@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import MODELS, activation_bytes
-from syncline.costmodel.layouts.stage_sizes import stage_activation_bytes, stage_blocks, stage_flops, stage_parameters
+from syncline.costmodel.layouts.partition import (
+    stage_activation_bytes,
+    stage_blocks,
+    stage_flops,
+    stage_parameters,
+)
 from syncline.errors import SpecError
 
 names = st.sampled_from(sorted(MODELS))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Edge, Graph, HivemindCosts, Link, Matrix, Sites
-from syncline.costmodel.collectives.channels import channel_links
+from syncline.costmodel.collectives.volumes import channel_links
+from syncline.costmodel.network.link import among, topology
 from syncline.costmodel.network.slowdown import slow_down
-from syncline.costmodel.network.topology import among, topology
 from syncline.errors import SpecError
 from syncline.sim import collective_finish_s
 

@@ -10,12 +10,10 @@ import pytest
 
 from syncline.costmodel import NETWORKS, GlooCosts, Link, collective_s, gloo_s
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.level import Level
-from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.network.slowdown import slow_down
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.software_costs import NcclCosts
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.sim import Call, clock
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.topology import topology
-from syncline.costmodel.network.two_level import TwoLevel
-from syncline.costmodel.numerics.bounded_cache import bounded_cache, frozen, is_hashed_by_value
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.two_level import Sites, TwoLevel
+from syncline.costmodel.numerics.arrays import bounded_cache, frozen, is_hashed_by_value
 
 LINK = Link(1e-3, 1e9)
 

@@ -11,7 +11,7 @@ from syncline.costmodel import Link
 from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock
-from syncline.sim.workers.compute import ComputeTime, LogNormalJitter
+from syncline.sim.program.disturbances import ComputeTime, LogNormalJitter
 
 
 def test_small_spreads_are_those_of_normal_numbers() -> None:

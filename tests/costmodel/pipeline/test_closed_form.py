@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.pipeline.closed_form import (
-    CLOSED_FORMS,
-    block_stages,
-    bubble,
-    even_parts,
-    pipeline_s,
-)
+from syncline.costmodel.layouts.pipelines import CLOSED_FORMS, block_stages, bubble, even_parts, pipeline_s
 from syncline.errors import SpecError
 
 counts = st.integers(1, 64)

@@ -10,11 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link, Matrix, NcclCosts
-from syncline.costmodel.network.nccl_costs import MESSAGES_AHEAD, messages_ahead
-from syncline.costmodel.network.topology import topology
-from syncline.costmodel.pipeline import flush
-from syncline.costmodel.pipeline.closed_form import pipeline_s
-from syncline.costmodel.pipeline.flush import gpipe_ends_s, gpipe_s
+from syncline.costmodel.layouts import pipelines
+from syncline.costmodel.layouts.pipelines import gpipe_ends_s, gpipe_s, pipeline_s
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.software_costs import MESSAGES_AHEAD, messages_ahead
 from syncline.errors import SpecError
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
 from syncline.sim.pipelines.schedules import repeated
@@ -38,7 +37,7 @@ def is_decided_by_rounding(*arguments):
 
     Exact ties are in `test_a_message_ready_as_another_leaves_is_not_queued`.
     """
-    with patch.object(flush, "TIE", -flush.TIE):
+    with patch.object(pipelines, "TIE", -pipelines.TIE):
         as_queued = gpipe_ends_s(*arguments)
     return not np.array_equal(as_queued, gpipe_ends_s(*arguments))
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncline.costmodel.layouts.pipelines import one_f_one_b_s, pipeline_s
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.pipeline.closed_form import pipeline_s
-from syncline.costmodel.pipeline.one_f_one_b import one_f_one_b_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.reliability.checkpoints import (
+from syncline.costmodel.failures import (
+    FAILURE_RATES,
+    FailureRate,
     best_interval_s,
     daly_interval_s,
     expected_wall_s,
+    group_mtbf_s,
     intervals_within,
     young_interval_s,
 )
-from syncline.costmodel.reliability.rates import FAILURE_RATES, FailureRate, group_mtbf_s
 from syncline.errors import SpecError
 
 

@@ -8,13 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from syncline.costmodel.reliability.fault_tolerant import FaultTolerantGroup
-from syncline.costmodel.reliability.rates import FailureRate
+from syncline.costmodel.failures import FailureRate, FaultTolerantGroup
 from syncline.errors import SpecError
-from syncline.sim.failures.elastic import ElasticTraining
-from syncline.sim.failures.outages import all_outages
-from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
+from syncline.sim.failures.costs import CheckpointTimes, SavedSteps, equal_step_ends
+from syncline.sim.failures.outages import FailingGroup, all_outages
+from syncline.sim.failures.trainings import ElasticTraining
 
 
 @pytest.mark.parametrize(

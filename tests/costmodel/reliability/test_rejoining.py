@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from syncline.costmodel import NETWORKS, Link
-from syncline.costmodel.network.topology import topology
-from syncline.costmodel.reliability.rejoining import rejoin_s
+from syncline.costmodel.failures import rejoin_s
+from syncline.costmodel.network.link import topology
 from syncline.sim import Recv, Send, run_events
 
 STATE_BYTES = 80.86e9

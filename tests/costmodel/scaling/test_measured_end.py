@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.scaling.equal_loss import more_tokens, token_factor, tokens_for_equal_loss
-from syncline.costmodel.scaling.inverse import tokens_for_loss
 from syncline.costmodel.scaling.measured_end import (
     CURVES,
     GrownError,
@@ -20,8 +18,8 @@ from syncline.costmodel.scaling.measured_end import (
     measured_end,
     measured_ratios,
 )
-from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
-from syncline.costmodel.scaling.relative import relative_loss
+from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss, tokens_for_loss
+from syncline.costmodel.scaling.relative import more_tokens, relative_loss, token_factor, tokens_for_equal_loss
 
 
 def ratio(method: str, parameters: float, replicas: float, period: float) -> float:

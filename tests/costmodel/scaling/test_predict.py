@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.scaling.inverse import parameters_for_loss, time_to_loss_s, tokens_for_loss
-from syncline.costmodel.scaling.losses import printed_losses
-from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.laws import printed_losses
+from syncline.costmodel.scaling.predict import (
+    TrainingAtScale,
+    parameters_for_loss,
+    predicted_loss,
+    time_to_loss_s,
+    tokens_for_loss,
+)
 from syncline.costmodel.scaling.published import CHARLES_DDP, CHARLES_DILOCO
 from syncline.costmodel.scaling.relative import relative_loss
 from syncline.errors import SpecError

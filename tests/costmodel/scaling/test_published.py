@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.scaling.fits import SeenRange
-from syncline.costmodel.scaling.hyperparameters import (
+from syncline.costmodel.scaling.laws import (
+    AdditiveLaw,
+    PowerLaw,
+    SeenRange,
+    fitted_power_law,
+    measured_losses,
+    printed_losses,
+)
+from syncline.costmodel.scaling.published import (
+    CHARLES_BY_REPLICAS,
+    CHARLES_DDP,
+    CHARLES_DILOCO,
     DDP_LEARNING_RATE,
     DILOCO_BATCHES,
     DILOCO_LEARNING_RATE,
@@ -16,13 +26,6 @@ from syncline.costmodel.scaling.hyperparameters import (
     OUTER_LEARNING_RATES,
     SEQUENCE,
     best_batch_tokens,
-)
-from syncline.costmodel.scaling.laws import AdditiveLaw, PowerLaw, fitted_power_law
-from syncline.costmodel.scaling.losses import measured_losses, printed_losses
-from syncline.costmodel.scaling.published import (
-    CHARLES_BY_REPLICAS,
-    CHARLES_DDP,
-    CHARLES_DILOCO,
     fit_named,
     fits_of,
     loss_fits,

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from syncline.cli.application import app
 from syncline.costmodel import GlooCosts, Link
-from syncline.costmodel.fitting.link import predicted_s
+from syncline.costmodel.link_fit import predicted_s
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.calibrate import calibrate, failure_line
 from syncline.measure.calibration.cluster_file import ClusterFile, cluster_of, quantity

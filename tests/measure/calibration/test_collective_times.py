@@ -10,6 +10,14 @@ import torch
 import torch.distributed as dist
 
 from syncline.errors import SpecError
+from syncline.measure.calibration.calibrate import (
+    KEPT,
+    block_means_s,
+    copy_bytes_per_s,
+    product_flops_per_s,
+    step_seconds,
+    wire_seconds,
+)
 from syncline.measure.calibration.collective_times import (
     TIMED_COLLECTIVES,
     TIMING_TURNS,
@@ -19,14 +27,6 @@ from syncline.measure.calibration.collective_times import (
     spread,
     summary,
     time_collectives,
-)
-from syncline.measure.calibration.machine_times import (
-    KEPT,
-    block_means_s,
-    copy_bytes_per_s,
-    product_flops_per_s,
-    step_seconds,
-    wire_seconds,
 )
 from syncline.problems import PROBLEMS, Rows
 from tests.processes import run_processes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link
-from syncline.costmodel.pipeline.closed_form import pipeline_s
+from syncline.costmodel.layouts.pipelines import pipeline_s
 from syncline.measure.launching.pipeline import UPDATE, replayed_s
 from syncline.sim import Timeline, run_pipeline
 from syncline.sim.pipelines.pipeline import Durations, Pipeline

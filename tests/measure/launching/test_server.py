@@ -15,10 +15,10 @@ import torch
 
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import ServerLines
-from syncline.measure.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.launching.served.server import _Server
+from syncline.measure.launching.served.worker import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import MalformedMessage, WorkerSocket, make_keys
-from syncline.measure.processes.register import Register
+from syncline.measure.processes.rejoining import Register
 from syncline.measure.processes.rendezvous import open_listener
 from syncline.specs import RunSpec, validate
 

@@ -11,15 +11,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from syncline.cli.application import app
-from syncline.cli.usage import spread_values
+from syncline.cli.application import app, spread_values
 from syncline.costmodel import Link, Matrix, TwoLevel, chosen_algorithm, collective_s
 from syncline.costmodel.bases import communication_uncertainty
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.from_logs import calibrate_from_logs
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
-from syncline.measure.logs.formats import read_log
-from syncline.measure.logs.logged import Logged
+from syncline.measure.logs import Logged, read_log
 from syncline.measure.validation.cluster_files import predicted_files
 from syncline.specs import network
 from tests.reference import REFERENCE, needs_reference

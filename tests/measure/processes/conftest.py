@@ -11,7 +11,7 @@ from syncline.measure.processes.watchdog import PRELOAD
 LOADED = (
     *PRELOAD[1:],
     "syncline.measure.launching.process",
-    "syncline.measure.launching.stage_process",
+    "syncline.measure.launching.pipeline",
     "syncline.measure.launching.torchrun",
     "tests.methods.worlds",
     "typer",

@@ -20,11 +20,9 @@ from syncline.comm import ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.measure.launching.launch import PRELOAD, launch, launch_warnings
 from syncline.measure.launching.process import Launch
-from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask
-from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
-from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.measure.processes.watchdog import Failure, run_watched
+from syncline.measure.processes.stopwatch import MeasuredCommunicator, MeasuredTask, Stopwatch
+from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.runs.run import run
 from syncline.specs import RunSpec
 from syncline.training import parameter_groups, rows_of, train

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from syncline.errors import SpecError
-from syncline.measure.launching.pipeline import check_pipeline, launch_pipeline
+from syncline.measure.launching.pipeline import Stages, check_pipeline, launch_pipeline
 from syncline.measure.launching.process import Launch
-from syncline.measure.launching.stage_process import Stages
 from syncline.sim import run_pipeline
 from syncline.sim.pipelines.pipeline import Pipeline
 from syncline.specs import PipelineSpec, load_spec

@@ -23,11 +23,11 @@ from rich.console import Console
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.measure.launching.process import Launch
+from syncline.measure.launching.served.events import in_order_of, replay_folder
 from syncline.measure.launching.served.launch import launch_served
-from syncline.measure.launching.served.replay import in_order_of, replay_folder
 from syncline.measure.launching.tables import launch_tables
 from syncline.problems import Rows, Task
-from syncline.problems.quadratic import Quadratic
+from syncline.problems.landscapes import Quadratic
 from syncline.specs import RunSpec, validate
 from tests.test_docs import documented
 

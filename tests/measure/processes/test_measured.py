@@ -14,11 +14,15 @@ from syncline.comm import Communicator, ProcessGroupCommunicator, SimulatedCommu
 from syncline.costmodel import Call
 from syncline.measure.launching.launch import PRELOAD
 from syncline.measure.launching.parts import in_lanes
-from syncline.measure.processes.measured import MeasuredCommunicator, MeasuredTask, time_optimizer_steps
-from syncline.measure.processes.progress import Progress
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
-from syncline.measure.processes.stopwatch import Lap, Stopwatch
-from syncline.measure.processes.watchdog import run_watched
+from syncline.measure.processes.stopwatch import (
+    Lap,
+    MeasuredCommunicator,
+    MeasuredTask,
+    Stopwatch,
+    time_optimizer_steps,
+)
+from syncline.measure.processes.watchdog import Progress, run_watched
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of
 from tests.methods.table import METHODS

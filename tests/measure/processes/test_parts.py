@@ -16,8 +16,7 @@ from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.launching.launch import PRELOAD
 from syncline.measure.launching.parts import in_lanes
-from syncline.measure.launching.stage_process import _Sender
-from syncline.measure.processes.progress import CHANGED_NS, PROGRESS_WORDS, Progress
+from syncline.measure.launching.pipeline import _Sender
 from syncline.measure.processes.rendezvous import (
     LOOPBACK,
     Place,
@@ -29,7 +28,7 @@ from syncline.measure.processes.rendezvous import (
     store_of_environment,
 )
 from syncline.measure.processes.stopwatch import Stopwatch
-from syncline.measure.processes.watchdog import Failure, run_watched
+from syncline.measure.processes.watchdog import CHANGED_NS, PROGRESS_WORDS, Failure, Progress, run_watched
 from syncline.sim.pipelines.schedules import PipelineTask
 
 

@@ -15,11 +15,10 @@ from torch import nn
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.launching.stage_process import StageMessage, play_stage
-from syncline.measure.processes.progress import PROGRESS_WORDS, Progress
+from syncline.measure.launching.pipeline import StageMessage, play_stage
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
-from syncline.measure.processes.watchdog import run_watched
+from syncline.measure.processes.watchdog import PROGRESS_WORDS, Progress, run_watched
 from syncline.problems import Rows, TextGPT, cut
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.measure.recording.clocks import ClockReading, ClockTime
 from syncline.measure.recording.recorder import RECORDER, Refusal
+from syncline.measure.recording.streams import ClockReading, ClockTime
 
 SCRIPT, PACKAGE = "/home/someone/train.py", "/home/someone/.venv/lib/python3.11/site-packages/framework/timer.py"
 

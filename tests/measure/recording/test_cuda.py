@@ -11,9 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from syncline.measure.recording import child_ranks, clocks, cuda, cuda_devices, eager, hooks
-from syncline.measure.recording.cuda_calls import CurrentDevice, refusing
-from syncline.measure.recording.forks import fork_process
+from syncline.measure.recording import (
+    cuda_devices,
+    hooks,
+    rank_processes,
+    streams,
+)
+from syncline.measure.recording import (
+    hooks as cuda,
+)
+from syncline.measure.recording import (
+    hooks as eager,
+)
+from syncline.measure.recording.cuda_devices import CurrentDevice, refusing
+from syncline.measure.recording.rank_processes import fork_process
 from syncline.measure.recording.recorder import Refusal
 
 
@@ -36,7 +47,7 @@ def test_a_class_of_torch_stays_a_class(tmp_path: Path, monkeypatch: pytest.Monk
             before = classes()
             hooks.install()
             eager.install_eager()
-            clocks.install_clocks()
+            streams.install_clocks()
             cuda.install_cuda()
             (tmp_path / "functions").write_text(json.dumps(sorted(before - classes())))
         finally:
@@ -95,4 +106,4 @@ def test_devices_of_a_module_on_the_cpu_reach_torch(on_gpu: bool) -> None:
 
 
 def test_a_process_beside_a_trace_joins_groups_as_ever() -> None:
-    child_ranks.end_if_child()  # returns
+    rank_processes.end_if_child()  # returns

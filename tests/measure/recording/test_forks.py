@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 
-from syncline.measure.recording.forks import fork_process, set_up_child
+from syncline.measure.recording.rank_processes import fork_process, set_up_child
 from syncline.measure.recording.ranks import end_as_python_does
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from syncline.measure.recording import watch
+from syncline.measure.recording import rank_processes
+from syncline.measure.recording.rank_processes import line_in
 from syncline.measure.recording.ranks import failing_line
 from syncline.measure.recording.recorder import Refusal, is_library, user_line
-from syncline.measure.recording.watch import line_in
 
 SCRIPT, PACKAGE = "/home/someone/train.py", "/home/someone/.venv/lib/python3.11/site-packages/framework/trainer.py"
 
@@ -54,8 +54,8 @@ def test_the_line_of_a_rank_that_waits() -> None:
 def test_a_pause_of_the_machine_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: clock_s)
-    monkeypatch.setattr(watch, "cpu_of", lambda pids: 5.0)
-    idle = watch.Idleness(120.0)
+    monkeypatch.setattr(rank_processes, "cpu_of", lambda pids: 5.0)
+    idle = rank_processes.Idleness(120.0)
 
     def seconds_until_over(step_s: float) -> float:
         nonlocal clock_s

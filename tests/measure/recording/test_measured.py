@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from syncline.measure.recording import measured
-from syncline.measure.recording.measured import SegmentClock, share_medians
+from syncline.measure.recording import recorder as measured
 from syncline.measure.recording.record import Counted, RankRecord, Stepped
-from syncline.measure.recording.recorder import RankRecorder
+from syncline.measure.recording.recorder import RankRecorder, SegmentClock, share_medians
 
 
 @pytest.fixture

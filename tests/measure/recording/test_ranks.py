@@ -11,7 +11,7 @@ import pytest
 
 from syncline.costmodel import HARDWARE, Link
 from syncline.measure.recording.record import MessageSent, RankRecord, Started, Stepped, Waited
-from syncline.measure.replaying.record_files import read_record
+from syncline.measure.recording.record_files import read_record
 from syncline.measure.replaying.replay import replay
 from tests.measure.replaying.schedules import end_s
 

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.recording.rank_equivalence import Families
 from syncline.measure.recording.ranks import ForeignScript, traced
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started
 from syncline.measure.recording.shaped_ddp import buckets_of
-from syncline.measure.recording.shapes import ShapedRecord, shaped
+from syncline.measure.recording.shapes import Families, ShapedRecord, shaped
 from tests.measure.recording.shaped_scripts import BATCH, CONTEXT, LAYERS, STEPS, VOCABULARY, WIDTH, Model
 
 SCRIPT = str(Path(__file__).with_name("shaped_scripts.py"))

@@ -7,7 +7,7 @@ import pytest
 from syncline.costmodel import HARDWARE, Hardware
 from syncline.errors import SpecError
 from syncline.measure.recording.record import Counted, RankRecord
-from syncline.measure.replaying.programs import MeasuredComputing, computing_on, segment_seconds
+from syncline.measure.replaying.replay import MeasuredComputing, computing_on, segment_seconds
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 SEGMENTS = [(Counted(2e9, 0.0),), (Counted(0.0, 3e9), Counted(1e9, 0.0))]

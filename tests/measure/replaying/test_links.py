@@ -8,8 +8,8 @@ import pytest
 
 from syncline.costmodel import HARDWARE, Link, Network, Sites, TwoLevel
 from syncline.measure.recording.record import Computed, Counted, MessageSent, RankRecord, Started, Stepped
+from syncline.measure.replaying.bottlenecks import links_of_record
 from syncline.measure.replaying.clocks import TraceRecord
-from syncline.measure.replaying.links import links_of_record
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.specs import network
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import NETWORKS, Link, collective_s
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.measure.recording.record import Started
 from syncline.measure.replaying.replay import group_price

@@ -22,8 +22,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.programs import known_host
-from syncline.measure.replaying.replay import MOST_PLAYED, replay
+from syncline.measure.replaying.replay import MOST_PLAYED, known_host, replay
 from tests.measure.replaying.schedules import end_s
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)

@@ -8,9 +8,8 @@ import pytest
 
 from syncline.costmodel import HARDWARE
 from syncline.measure.recording.record import Computed, Counted, RankRecord, Started, Waited
-from syncline.measure.replaying.programs import operations_s
-from syncline.measure.replaying.record_changes import compiled, with_async_tp
-from syncline.measure.replaying.scenario import Changes
+from syncline.measure.replaying.replay import operations_s
+from syncline.measure.replaying.scenario import Changes, compiled, with_async_tp
 
 H100 = HARDWARE["h100"]
 PRODUCT = Counted(2.0 * 4096**3, 3 * 2.0 * 4096**2, "product", "bf16", (4096.0, 4096.0, 4096.0))

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.errors import SpecError
-from syncline.measure.recording.columns import read_rank, write_rank
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
@@ -28,7 +27,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.record_files import HEADER, parts_of_record, read_record
+from syncline.measure.recording.record_files import HEADER, parts_of_record, read_rank, read_record, write_rank
 
 TAG = ("pair", 0, 1, 0)
 

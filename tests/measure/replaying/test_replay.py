@@ -22,9 +22,8 @@ from syncline.measure.recording.record import (
     Stepped,
     Waited,
 )
-from syncline.measure.replaying.programs import MeasuredComputing, operations_s
-from syncline.measure.replaying.record_files import parts_of_record, read_record
-from syncline.measure.replaying.replay import replay
+from syncline.measure.recording.record_files import parts_of_record, read_record
+from syncline.measure.replaying.replay import MeasuredComputing, operations_s, replay
 from tests.measure.replaying.records import LINK, SECOND, SLOW, both, rank, started, step
 
 

@@ -26,18 +26,20 @@ from syncline.measure.recording.record import (
     Stepped,
     Waited,
 )
+from syncline.measure.replaying.bottlenecks import sensitivities
 from syncline.measure.replaying.clocks import (
     TraceRecord,
     bytes_by_step,
     loss_reached_s,
+    loss_rows,
     losses_by_step,
     reachable_loss,
+    replay_rows,
+    replay_timed,
     sites_of,
+    timed_replays,
 )
-from syncline.measure.replaying.record_changes import without_overlap, without_site
-from syncline.measure.replaying.rows import loss_rows, replay_rows, replay_timed, timed_replays
-from syncline.measure.replaying.scenario import Changes, ReplayedOn
-from syncline.measure.replaying.sensitivities import sensitivities
+from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap, without_site
 from syncline.measure.replaying.tables import decisive
 from syncline.measure.replaying.trace import check_trace, read_records, script_names, trace, whatif
 from syncline.planner.bounds import at_bounds, combined_bounds

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
-from syncline.costmodel.clusters.l40s import L40S
-from syncline.costmodel.compute.transformer_time import STEP_TIMES, step_s
-from syncline.costmodel.network.measured_links import P3
+from syncline.costmodel.layouts.transformer_time import STEP_TIMES, step_s
+from syncline.costmodel.measured_clusters import L40S
+from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.validation import cluster_files
 from syncline.measure.validation.cluster_files import (
@@ -26,9 +26,9 @@ from syncline.measure.validation.cluster_files import (
     predicted_rows,
     read_table,
 )
-from syncline.measure.validation.clusters import cluster_summary
-from syncline.measure.validation.cross_validation import STAGES, fitted_p3, nvlink_left_out
 from syncline.measure.validation.measured_steps import Point, layouts
+from syncline.measure.validation.residuals import STAGES, fitted_p3, nvlink_left_out
+from syncline.measure.validation.validate import cluster_summary
 from tests.test_docs import documented
 
 QUICK = ("validate", "clusters", "--set", "cross_validation=false")
@@ -114,7 +114,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
 
 @pytest.mark.slow
 def test_constants_without_a_group_are_told(command, monkeypatch) -> None:
-    monkeypatch.setattr("syncline.measure.validation.cross_validation.GROUPS_LEFT_OUT", ("megabytes",))
+    monkeypatch.setattr("syncline.measure.validation.residuals.GROUPS_LEFT_OUT", ("megabytes",))
     done = command("validate", "clusters", "--json")
     told = json.loads(done.out)["cross_validation"]
     assert {row["held_out"] for row in told} == {"nothing", "megabytes", "gpus"}

@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from syncline.measure.validation.nvlink import (
+from syncline.measure.validation.published import (
     BUNDLED_CONSTANTS,
     FITTED,
     errors_of,

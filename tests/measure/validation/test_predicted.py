@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Call, Link
-from syncline.costmodel.collectives.gloo.times import GlooCosts, gloo_s
-from syncline.costmodel.collectives.gloo.wire import gloo_wire
+from syncline.costmodel.collectives.gloo import GlooCosts, gloo_s, gloo_wire
 from syncline.measure.validation.predicted import Software, predict, sent_by_step, typical_step_s
 from syncline.runs.training.trained import Trained
 from syncline.sim import clock

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.costmodel import Link
-from syncline.costmodel.collectives.gloo.times import SHAPED
+from syncline.costmodel.collectives.gloo import SHAPED
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.processes.hosts import LocalHosts, run_together
 from syncline.measure.validation.cases import Case, CasePlan
@@ -118,7 +118,7 @@ def test_a_process_that_fails_ends_the_others(code: str, message: str) -> None:
 def test_processes_end_with_whoever_started_them(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     sleeps = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    runs = "from syncline.measure.processes.commands import run_commands\nimport os, sys\n"
+    runs = "from syncline.measure.processes.hosts import run_commands\nimport os, sys\n"
     runs += f"run_commands([[sys.executable, '-c', {sleeps!r}]], [dict(os.environ)], 60)"
     started = subprocess.Popen([sys.executable, "-c", runs])
     until = time.monotonic() + 60

@@ -13,21 +13,23 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from syncline.analysis.figures.validation import predicted_against_measured
+from syncline.analysis.validation import predicted_against_measured
 from syncline.costmodel import HARDWARE
-from syncline.costmodel.compute.transformer_time import STEP_FIELDS, STEP_TIMES, TENSOR_FIELDS, step_s
+from syncline.costmodel.layouts.transformer_time import STEP_FIELDS, STEP_TIMES, TENSOR_FIELDS, step_s
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.validation import vtrain
+from syncline.measure.validation import measured_steps
 from syncline.measure.validation.measured_steps import (
     COLUMNS,
     TIME,
     Point,
+    error_summary,
+    fitted_to,
     layouts,
     measured_s,
     read_points,
     recomputes,
+    validate_step_times,
 )
-from syncline.measure.validation.vtrain import error_summary, fitted_to, validate_step_times
 from syncline.specs import StepTimesSpec, load_spec
 from tests.reference import REFERENCE, needs_reference
 from tests.test_docs import documented
@@ -71,8 +73,8 @@ def folder(tmp_path_factory) -> Path:
 def _each_calibration_once():
     """The same points give the same constants; a fit takes a second."""
     with pytest.MonkeyPatch.context() as patch:
-        known = cache(vtrain.fitted_to)
-        patch.setattr(vtrain, "fitted_to", lambda points, *machine: known(tuple(points), *machine))
+        known = cache(measured_steps.fitted_to)
+        patch.setattr(measured_steps, "fitted_to", lambda points, *machine: known(tuple(points), *machine))
         yield
 
 
@@ -110,7 +112,9 @@ def test_no_point_is_calibrated_on_and_predicted(folder, monkeypatch):
     points, known = {point[:-1] for point in made_up()}, STEP_TIMES["a100-megatron-deepspeed"]
     for fold in range(3):
         taken = []
-        monkeypatch.setattr(vtrain, "fitted_to", lambda of, *machine, taken=taken: (taken.extend(of), (known, {}))[1])
+        monkeypatch.setattr(
+            measured_steps, "fitted_to", lambda of, *machine, taken=taken: (taken.extend(of), (known, {}))[1]
+        )
         result = validate_step_times(spec_of(folder, folds=3, fold=fold))
         predicted = {tuple(row[name] for name in Point._fields[:-1]) for row in result["rows"]}
         assert predicted == {point for point in points if Point(*point, 1.0).part(3) != fold}
@@ -167,8 +171,8 @@ def test_points_that_known_constants_were_fitted_to_are_no_test_of_them(folder):
 def test_a_cell_is_predicted_from_points_outside_of_it(folder, monkeypatch):
     points, taken = made_up(), []
     known = STEP_TIMES["a100-megatron-deepspeed"]
-    monkeypatch.setattr(vtrain, "fitted_to", lambda of, *machine: (taken.append(of), (known, {}))[1])
-    rows = [row for row in validate_step_times(spec_of(folder))["summary"] if row["role"] == vtrain.LEFT_OUT]
+    monkeypatch.setattr(measured_steps, "fitted_to", lambda of, *machine: (taken.append(of), (known, {}))[1])
+    rows = [row for row in validate_step_times(spec_of(folder))["summary"] if row["role"] == measured_steps.LEFT_OUT]
     of = {row["value"]: row["points"] for row in rows if row["by"] == "width, micro_batch"}
     cells = sorted({(point.width, point.micro_batch) for point in points if point.tensor == 1})
     assert list(of) == [f"{width}, {batch}" for width, batch in cells]

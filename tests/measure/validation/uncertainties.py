@@ -34,12 +34,11 @@ from syncline.costmodel.bases import (
     nccl_nvlink_basis,
     nvlink_basis,
 )
-from syncline.costmodel.collectives.nccl.nvlink import nvlink_all_reduce_s
-from syncline.costmodel.compute.transformer_time import STEP_TIMES
-from syncline.costmodel.network.measured_links import CARD_BYTES_PER_S, G6E_BYTES_PER_S, P3
-from syncline.costmodel.network.nccl_costs import NcclCosts
-from syncline.costmodel.numerics.scope import RANGES, Scope
-from syncline.costmodel.numerics.uncertainty import FILE, Uncertainty, uncertainty_of
+from syncline.costmodel.collectives.nccl import nvlink_all_reduce_s
+from syncline.costmodel.layouts.transformer_time import STEP_TIMES
+from syncline.costmodel.network.presets import CARD_BYTES_PER_S, G6E_BYTES_PER_S, P3
+from syncline.costmodel.network.software_costs import NcclCosts
+from syncline.costmodel.numerics.uncertainty import FILE, RANGES, Scope, Uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import (
     BUNDLED,
     COLLECTIVES,
@@ -51,18 +50,18 @@ from syncline.measure.validation.cluster_files import (
     predicted_rows,
     read_table,
 )
-from syncline.measure.validation.measured_steps import read_points, recomputes
-from syncline.measure.validation.nvlink import errors_of_machines_left_out, nvlink_collectives
+from syncline.measure.validation.measured_steps import errors_by_cell, read_points, recomputes
 from syncline.measure.validation.published import (
     TRAININGS,
+    errors_of_machines_left_out,
     measured_step_s,
     model_of,
+    nvlink_collectives,
     predicted_step,
     source_of,
     training_spec,
 )
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, least_of, residuals
-from syncline.measure.validation.vtrain import errors_by_cell
 from syncline.units import parse_bandwidth, parse_seconds
 from tests.measure.validation.wide_lines import wide_line_errors
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel import HivemindCosts
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.network.regions import AWS_PAIRS
 from syncline.measure.validation.cluster_files import COLLECTIVES
-from syncline.sim.clocks.simulated import simulated_s
+from syncline.sim.clocks.single_collective import simulated_s
 from syncline.specs.cluster.networks import network
 
 MEASURED = COLLECTIVES.with_name("wide_area.csv")

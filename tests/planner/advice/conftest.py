@@ -6,7 +6,7 @@ import pytest
 
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.questions.advise import Advise
+from syncline.questions.projections import Advise
 
 
 @pytest.fixture(scope="session")

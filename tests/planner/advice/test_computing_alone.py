@@ -7,8 +7,8 @@ import pytest
 from syncline.planner.advice.plan_costs import price_plans, with_computing_alone
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.computing_alone import below_computing
-from syncline.questions.advise import Advise
+from syncline.planner.projection.training_totals import below_computing
+from syncline.questions.projections import Advise
 from tests.planner.advice.test_significance import plan
 
 NETWORK = {

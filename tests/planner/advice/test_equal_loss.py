@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.scaling.equal_loss import more_tokens
-from syncline.costmodel.scaling.inverse import tokens_for_loss
-from syncline.costmodel.scaling.predict import TrainingAtScale
+from syncline.costmodel.scaling.predict import TrainingAtScale, tokens_for_loss
 from syncline.costmodel.scaling.published import TOKEN_LAWS
-from syncline.costmodel.scaling.relative import relative_loss
+from syncline.costmodel.scaling.relative import more_tokens, relative_loss
 from syncline.methods import method_of
 from syncline.planner.advice.equal_loss import NO_FIT, tokens_needed
 from syncline.planner.advice.question import AdviceQuestion

@@ -11,7 +11,7 @@ from syncline.methods import method_of
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, unit_sizes
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.questions.advise import Advise
+from syncline.questions.projections import Advise
 from syncline.specs import named_cluster
 
 PLANS = [

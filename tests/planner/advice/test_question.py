@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.scaling.hyperparameters import best_batch_tokens, default_batch
+from syncline.costmodel.scaling.published import best_batch_tokens, default_batch
 from syncline.errors import SpecError
 from syncline.planner.advice.question import advice_question
-from syncline.questions.advise import Advise
+from syncline.questions.projections import Advise
 
 FULL: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100"}
 

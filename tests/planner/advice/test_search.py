@@ -10,7 +10,7 @@ from syncline.planner.advice.equal_loss import tokens_needed
 from syncline.planner.advice.plans import TrainingPlan, batch_misfit, candidate_layouts, possible_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.search import least_bytes, quick_estimates, search_plans
-from syncline.questions.advise import Advise
+from syncline.questions.projections import Advise
 
 METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming-diloco", "powersgd"]
 

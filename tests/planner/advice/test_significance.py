@@ -12,7 +12,7 @@ from syncline.methods import method_of
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.significance import compare_with_first, fastest_by_loss
+from syncline.planner.advice.ranking_changes import compare_with_first, fastest_by_loss
 
 
 def plan(kind: str, **fields: Any) -> TrainingPlan:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from syncline.planner.advice.advice import Advice
+from syncline.planner.advice.sentences import compared
 from syncline.planner.advice.tables import SHORT, TIED, advice_tables
-from syncline.planner.advice.verdict import compared
 
 
 def shown(advice: Advice, every_plan: bool = False) -> str:

@@ -6,12 +6,12 @@ import pytest
 
 from syncline.costmodel import NETWORKS
 from syncline.costmodel.network.link_groups import outermost_links
-from syncline.costmodel.network.scaled_links import scaled
+from syncline.costmodel.network.network_links import scaled
 from syncline.planner.advice.plan_costs import PlanRow, price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
+from syncline.planner.advice.ranking_changes import first_changes, prepared
 from syncline.planner.advice.search import search_plans
-from syncline.planner.advice.thresholds import first_changes, prepared
-from syncline.questions.advise import Advise
+from syncline.questions.projections import Advise
 from syncline.specs import named_cluster, network
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from syncline.errors import SpecError
-from syncline.planner.explore.advice import advice_on, advice_part, advise_line
+from syncline.planner.explore.markup import advice_on, advice_part, advise_line
 from syncline.questions.explore import PageSettings
 
 SETTINGS = PageSettings(model="gpt-160m", workers=2, sites=2, batch=8192, tokens=3.2e9, losses="extrapolated")

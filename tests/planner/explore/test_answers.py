@@ -11,7 +11,20 @@ import pytest
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.planner.explore import markup
-from syncline.planner.explore.answers import crossing, curves, ranking_of, round_of, shown_method
+from syncline.planner.explore.answers import (
+    caveat,
+    computing_now,
+    crossing,
+    curves,
+    headline,
+    leading_methods,
+    percent,
+    ranking_of,
+    round_of,
+    shown_method,
+    threshold_rows,
+    ties,
+)
 from syncline.planner.explore.pictures import (
     Lane,
     interval_picture,
@@ -20,17 +33,7 @@ from syncline.planner.explore.pictures import (
     style_of,
     utilisation_picture,
 )
-from syncline.planner.explore.settings import BASELINE
-from syncline.planner.explore.settings_spec import explored_spec
-from syncline.planner.explore.words import (
-    caveat,
-    computing_now,
-    headline,
-    leading_methods,
-    percent,
-    threshold_rows,
-    ties,
-)
+from syncline.planner.explore.settings import BASELINE, explored_spec
 from syncline.questions.explore import OFFERED, PageSettings
 
 SMALL = PageSettings(model="gpt-160m", workers=1, sites=4, replica="worker", bandwidth=1.25e9, latency=50e-6)

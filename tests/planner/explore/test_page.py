@@ -16,9 +16,9 @@ import pytest
 
 import syncline as sl
 from syncline.errors import SpecError
-from syncline.planner.explore.advice import advice_on
+from syncline.planner.explore.markup import advice_on
 from syncline.planner.explore.settings import BY_NAME, from_query, to_query
-from syncline.planner.explore.settings_spec import explored_spec as asked_of
+from syncline.planner.explore.settings import explored_spec as asked_of
 from syncline.questions.explore import PageSettings
 from tests.browser import WAIT_S, chromium, visits
 

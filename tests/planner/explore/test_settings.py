@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import syncline as sl
 from syncline.errors import SpecError
+from syncline.files import parse_yaml
 from syncline.methods import METHODS
 from syncline.planner.explore import settings as settings_module
 from syncline.planner.explore.answers import ranking_of
@@ -19,17 +20,18 @@ from syncline.planner.explore.settings import (
     BASELINE,
     BY_NAME,
     FIELDS,
+    explored_spec,
     format_count,
     from_query,
+    network_of,
     offer_network,
+    spec_text,
     to_query,
     with_text,
 )
-from syncline.planner.explore.settings_spec import explored_spec, network_of, spec_text
 from syncline.questions.explore import OFFERED, PageSettings
 from syncline.specs import network
 from syncline.units import parse_count
-from syncline.yamls import parse_yaml
 
 STOPS = {field.name: field.stops for field in FIELDS if field.stops and field.name != "methods"}
 ANY = st.fixed_dictionaries({name: st.sampled_from(stops) for name, stops in STOPS.items()}).map(

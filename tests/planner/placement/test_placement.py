@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link, Matrix
-from syncline.costmodel.layouts.placements import by_place, place_path, ruled_positions
-from syncline.planner.placement.choice import pipeline_work, run_placed
-from syncline.planner.placement.clock import PlacementClock
-from syncline.planner.placement.search import search_placement
+from syncline.costmodel.layouts.layout import by_place, place_path, ruled_positions
+from syncline.planner.pipeline_placement import PlacementClock, pipeline_work, run_placed, search_placement
 from syncline.sim import run_pipeline
 from syncline.specs import PipelineSpec, validate
 

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 import syncline as sl
 from syncline.cli.application import app
 from syncline.costmodel import HARDWARE, MODELS, NETWORKS, collective_s
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.own_tensors import worker_tensors
+from syncline.costmodel.layouts.partition import worker_tensors
 from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.errors import SpecError
-from syncline.planner.projection.layout_traffic import parameter_shards
+from syncline.planner.projection.traffic import parameter_shards
 from syncline.specs import named_cluster
 
 A100 = HARDWARE["a100"]

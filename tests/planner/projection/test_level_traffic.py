@@ -6,9 +6,9 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel import MODELS
-from syncline.planner.projection.level_traffic import level_bytes_per_step
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.projections import Options, variants
+from syncline.planner.projection.training_totals import level_bytes_per_step
 from syncline.specs import ProjectSpec, load_spec, named_cluster
 
 NETWORK = named_cluster("two-sites-a100").network

@@ -6,14 +6,14 @@ import pytest
 
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activation_bytes
-from syncline.costmodel.layouts.activations import Storage, layer_bytes
+from syncline.costmodel.layouts.memory import Storage, layer_bytes
 from syncline.methods import METHODS, method_of
-from syncline.planner.projection.memory import memory_of, memory_record
+from syncline.planner.projection.memory_plan import memory_of, memory_record
 from syncline.planner.projection.project import project
 from syncline.planner.projection.tables import project_tables
 from syncline.problems import TextGPT
 from syncline.specs import ProjectSpec
-from syncline.specs.memory import MemorySpec
+from syncline.specs.layout import MemorySpec
 from tests.planner.tables.test_display import lines
 
 N = 1_000_000  # a multiple of 64, so that no word is partly filled

@@ -9,7 +9,7 @@ import pytest
 import syncline as sl
 from syncline.costmodel import MODELS, calls_of, collective_s
 from syncline.methods import method_of
-from syncline.planner.projection.simulated_cost import simulated_s
+from syncline.planner.projection.pricing import simulated_s
 from syncline.sim import clock
 from syncline.specs import network
 

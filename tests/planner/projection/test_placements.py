@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import syncline as sl
-from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.placements import placed_network, placements_of
+from syncline.costmodel.layouts.layout import Layout, placed_network, placements_of
 from syncline.errors import SpecError
 from syncline.specs.cluster.networks import network
 

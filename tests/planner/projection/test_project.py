@@ -12,7 +12,7 @@ from syncline.methods import method_of
 from syncline.planner.projection.project import project
 from syncline.problems.text_gpt import TextGPT
 from syncline.runs.catalogue import method_rows
-from syncline.runs.training.records import clock_record
+from syncline.runs.training.results import clock_record
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.specs import METHODS, CompareSpec, ProjectSpec, load_spec
 from syncline.training import parameter_groups, rows_of

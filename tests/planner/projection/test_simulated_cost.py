@@ -18,7 +18,7 @@ from syncline.costmodel import collective_s
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.tables import project_tables
 from syncline.sim import collective_finish_s
-from syncline.sim.clocks import simulated as simulated_cost
+from syncline.sim.clocks import single_collective as simulated_cost
 from syncline.specs import ProjectSpec, load_spec, network
 
 NO_FORM = "algorithm=hierarchical-doubling"

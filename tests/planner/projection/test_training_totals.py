@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
-from syncline.costmodel.scaling.inverse import tokens_for_loss
-from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss
+from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss, tokens_for_loss
 from syncline.methods import method_of
 from syncline.planner.projection.parquet import write_rows
 from syncline.planner.projection.training_totals import method_covered

@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.evaluations import Evaluation, Trials
-from syncline.planner.solving.feasible_intervals import FeasibleSpan, FeasibleSpans, feasible_spans, solved_value
+from syncline.planner.solving.evaluations import (
+    Evaluation,
+    FeasibleSpan,
+    FeasibleSpans,
+    Trials,
+    feasible_spans,
+    solved_value,
+)
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import CLOSE, DecisionVariable
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import syncline as sl
-from syncline.planner.solving.network_choice import MONTH_S
+from syncline.planner.solving.answers import MONTH_S
 
 ASKED: dict[str, Any] = {"model": "gpt-160m", "hardware": "h100", "workers": 8, "methods": ["ddp-adam", "diloco"]}
 AMONG = ["infiniband", "1gbe", "10gbe", "wan"]

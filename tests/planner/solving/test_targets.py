@@ -10,8 +10,8 @@ import pytest
 import syncline as sl
 from syncline.costmodel import NETWORKS, Link
 from syncline.planner.projection.training_totals import WholeTraining
-from syncline.planner.solving.inputs import offered_links
 from syncline.planner.solving.link_selection import link_places, place_of
+from syncline.planner.solving.question import offered_links
 from syncline.planner.solving.targets import SolveTargets, margins
 from syncline.specs import named_cluster
 

@@ -10,8 +10,7 @@ from rich.console import Console
 
 import syncline as sl
 from syncline.errors import SpecError
-from syncline.planner.tables.column_selection import cell_of, chosen_names, chosen_tables
-from syncline.planner.tables.columns import table
+from syncline.planner.tables.columns import cell_of, chosen_names, chosen_tables, table
 
 
 def drawn(result, columns, width=80):

@@ -14,8 +14,8 @@ from rich.console import Console, Group
 
 from syncline.measure.calibration.tables import calibrate_tables
 from syncline.measure.launching.tables import launch_tables
+from syncline.measure.validation.measured_steps import validate_step_times
 from syncline.measure.validation.tables import validate_tables, validation_tables
-from syncline.measure.validation.vtrain import validate_step_times
 from syncline.planner.collective_tables import collectives_tables
 from syncline.planner.collectives import CostQuestion, collectives
 from syncline.planner.projection.project import project

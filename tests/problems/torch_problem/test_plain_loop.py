@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from syncline.problems import TorchProblem
-from syncline.problems.streams import torch_generator
+from syncline.problems.random_draws import torch_generator
 from syncline.seeds import seed64
 from tests.problems.torch_problem.models import (
     ITEMS,

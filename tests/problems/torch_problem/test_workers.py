@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.methods import DDP, Local
 from syncline.optim import sgdm
 from syncline.problems import Rows, TorchProblem
-from syncline.problems.per_worker import MANY_ROWS
+from syncline.problems.network import MANY_ROWS
 from syncline.training import mean_parameters, parameter_groups, rows_of, train
 from tests.problems.torch_problem.models import (
     Convolutional,

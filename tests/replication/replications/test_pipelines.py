@@ -14,7 +14,7 @@ from syncline.analysis import time_to_target_s
 from syncline.costmodel import HARDWARE, MODELS
 from syncline.errors import SpecError
 from syncline.methods import method_of
-from syncline.runs.training.delayed_gradients.updates import stage_work, updates_of
+from syncline.runs.training.stage_updates import stage_work, updates_of
 from syncline.specs import network
 from tests.replication.replications.small import tiny_file
 

@@ -14,8 +14,8 @@ from replication.replications.spec import Cell, Crossing, ReplicationSpec, load_
 from replication.replications.stages import ReplicationStage, final_stages, placed_as_often, search_stage
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import validate
-from syncline.methods.placed_dion import placed_steps
-from syncline.runs.sweep.pool import Allowance
+from syncline.methods.dion import placed_steps
+from syncline.runs.sweep.jobs import Allowance
 from syncline.specs.load import with_overrides
 
 STEPS, TUNE = 12, {"lr": "0.01..0.1"}

@@ -16,10 +16,10 @@ from replication.replications import bundled_replications
 from replication.replications.replicate import replicate
 from replication.replications.spec import CPU, ReplicationSpec, load_replication, scales_of
 from syncline.errors import SpecError, SynclineError
-from syncline.runs.sweep.listener import Listener
-from syncline.runs.sweep.pool import Allowance
+from syncline.files import parse_yaml
+from syncline.runs.processes.progress import Listener
+from syncline.runs.sweep.jobs import Allowance
 from syncline.specs.load import load_spec, with_overrides
-from syncline.yamls import parse_yaml
 from tests.replication.replications.small import TRAININGS, tiny, tiny_file
 from tests.runs.sweep.small import counted_trainings
 

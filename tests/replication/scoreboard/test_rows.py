@@ -11,7 +11,7 @@ from replication.scoreboard import NOT_CHECKABLE, PAPERS, board_of, computed, co
 from replication.scoreboard.rows import MEASURED, TARGETS, PaperRow, function_named, stored
 from replication.scoreboard.verdicts import VERDICTS
 from syncline.errors import SpecError
-from syncline.questions import reproduce
+from syncline.questions import catalogue
 from tests.reference import REFERENCE, ROOT, needs_reference
 
 INVENTORY = REFERENCE.parent / "papers" / "coverage.csv"
@@ -35,7 +35,7 @@ def words(text: str) -> str:
 
 
 def test_papers_are_offered_by_the_shell():
-    assert reproduce.PAPERS == PAPERS
+    assert catalogue.PAPERS == PAPERS
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -19,9 +19,9 @@ from replication.theory import (
     trap_radius,
 )
 from replication.theory.basis_rotation import block_bytes, delayed_sgd_limit, effective_delay, stages_needed
-from syncline.costmodel.pipeline.closed_form import stage_delays
+from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
-from syncline.problems.spiral import Spiral, spiral_hessian
+from syncline.problems.landscapes import Spiral, spiral_hessian
 
 positive = st.floats(1e-3, 1e3)
 delays = st.integers(0, 64)

@@ -23,7 +23,7 @@ from replication.theory import (
     top_k_error_bound_l1,
 )
 from syncline.errors import SpecError
-from syncline.optim.chunks import dct_matrix
+from syncline.optim.demo import dct_matrix
 
 
 def top_k(x, k):

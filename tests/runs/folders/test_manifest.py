@@ -11,7 +11,7 @@ import pytest
 
 import syncline as sl
 from syncline.runs.folders.folder import RunFolder
-from syncline.runs.folders.manifest import MANIFEST, num_files, verify, write_manifest
+from syncline.runs.folders.result_files import MANIFEST, num_files, verify, write_manifest
 
 TRAINING = {
     "kind": "run", "name": "tiny", "problem": "rosenbrock", "workers": 2, "steps": 3, "method": "ddp-adam",

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from syncline.runs.processes import progress as module
-from syncline.runs.processes.progress import FIRST_LINE_S, LINES, Pace, progress
-from syncline.runs.sweep.listener import LogOfRuns
+from syncline.runs.processes.progress import FIRST_LINE_S, LINES, LogOfRuns, Pace, progress
 
 
 class Clock:

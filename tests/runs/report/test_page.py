@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import syncline as sl
-from syncline.analysis.statistics.curves import median_and_range
+from syncline.analysis.curves import median_and_range
 from syncline.errors import SpecError, SynclineError
 from syncline.runs.report.page import in_a_script
-from syncline.runs.training.curves import read_curves
+from syncline.runs.training.results import read_curves
 from tests.runs.report.kept import HARMFUL, compared, ran
 
 

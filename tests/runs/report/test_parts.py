@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import syncline as sl
+from syncline.runs.report.charts import OWN_NETWORK, final_curves, lines_chart, placement_chart, spans_chart
 from syncline.runs.report.reported import Reported, provenance_of
-from syncline.runs.report.series import OWN_NETWORK, final_curves, lines_chart
 from syncline.runs.report.shares import ranges_of, time_shares
-from syncline.runs.report.spans import placement_chart, spans_chart
 from syncline.runs.report.words import summary_of_result, warnings_of
 from tests.runs.report.kept import HARMFUL, compared
 from tests.runs.report.test_page import data_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from syncline.analysis.figures.style import CYCLE, METHOD_FAMILIES
-from syncline.runs.report.themes import DARK, LIGHT, MIN_CONTRAST, contrast, legible, styles_of
+from syncline.analysis.style import CYCLE, METHOD_FAMILIES
+from syncline.runs.report.page import DARK, LIGHT, MIN_CONTRAST, contrast, legible, styles_of
 
 
 def test_contrast_is_that_of_the_standard():

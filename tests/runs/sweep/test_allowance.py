@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.errors import SpecError
-from syncline.runs.sweep.pool import Allowance
+from syncline.runs.sweep.jobs import Allowance
 
 
 def test_without_a_limit_all_is_granted():

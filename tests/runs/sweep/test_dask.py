@@ -11,8 +11,8 @@ import pytest
 from distributed import LocalCluster
 
 from syncline.errors import SynclineError
-from syncline.runs.sweep import dask_cluster
-from syncline.runs.sweep.listener import Listener
+from syncline.runs.processes.progress import Listener
+from syncline.runs.sweep import jobs
 from tests.runs.sweep.small import small_sweep
 from tests.runs.sweep.test_sweep import contents
 
@@ -31,7 +31,7 @@ def test_a_cluster_gives_the_same_bits_and_goes_on_where_it_was(cluster, tmp_pat
 
 
 def test_a_worker_with_other_code_is_refused_in_one_line(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_cluster, "code_version", lambda: "syncline 0")
+    monkeypatch.setattr(jobs, "code_version", lambda: "syncline 0")
     with pytest.raises(SynclineError, match=r"^a dask worker has another version of the code: syncline 0; here it is"):
         small_sweep(tmp_path / "out", dask=cluster.scheduler_address)
 
@@ -51,7 +51,7 @@ def test_a_stop_keeps_what_came_back(cluster, tmp_path):
 
 @pytest.mark.parametrize("address", ["nowhere", "tcp://127.0.0.1:1"])
 def test_an_address_without_a_scheduler_is_one_line(address, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_cluster, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(jobs, "PATIENCE_S", 0.5)
     with pytest.raises(SynclineError, match=f"^--dask: got '{address}'; expected the address of a scheduler"):
         small_sweep(tmp_path / "out", dask=address)
     assert not (tmp_path / "out").exists()

@@ -11,8 +11,8 @@ import optuna
 import pytest
 
 from syncline.errors import SpecError
+from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep import folder
-from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.search import Tuned
 from syncline.runs.sweep.sweep import sweep
 from tests.runs.sweep.small import FIELDS, counted_trainings

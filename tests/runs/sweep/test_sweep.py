@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.errors import SpecError
+from syncline.runs.processes.progress import Listener
 from syncline.runs.run import run
 from syncline.runs.sweep.folder import read_sweep
-from syncline.runs.sweep.listener import Listener
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import load_spec
 from tests.runs.sweep.small import FIELDS, RATES, counted_trainings, small_sweep

@@ -11,8 +11,8 @@ import pytest
 
 from syncline.runs.compare import compare
 from syncline.runs.run import run
-from syncline.runs.training import curves
-from syncline.runs.training.curves import figure_of_file
+from syncline.runs.training import results
+from syncline.runs.training.results import figure_of_file
 from syncline.runs.training.train_and_time import time_method
 from tests.runs.examples import bowl, bowl_run, trained
 
@@ -98,8 +98,8 @@ def test_units_and_names_are_in_the_files(compared):
 
 def test_a_long_training_keeps_every_nth_step_and_all_evaluations(compared, tmp_path, monkeypatch):
     whole, _ = compared
-    monkeypatch.setattr(curves, "MOST_ROWS", 100)
-    monkeypatch.setattr(curves, "ROWS_AT_A_TIME", 10)
+    monkeypatch.setattr(results, "MOST_ROWS", 100)
+    monkeypatch.setattr(results, "ROWS_AT_A_TIME", 10)
     compare(bowl(), tmp_path / "thinned", jobs=1, figures=False)
     thinned, every = read(tmp_path / "thinned"), 40 * 2 * 2 * 2 // 100 + 1
     steps = sorted({*range(0, 40, every), 0, 10, 20, 30, 40})

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.runs.compare import compare
 from syncline.runs.folders.result_files import plain
-from syncline.runs.training.records import final_loss, reachable_target, time_to_target
+from syncline.runs.training.results import final_loss, reachable_target, time_to_target
 from syncline.runs.training.tables import metrics_tables
 from syncline.runs.training.trained import Trained
 from syncline.sim import clock

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncline.costmodel import mean_step
-from syncline.costmodel.compute.orthogonal import newton_schulz_flops
+from syncline.costmodel.compute.update_work import newton_schulz_flops
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.problems import Rows

@@ -10,10 +10,9 @@ import pytest
 from syncline.costmodel import Link
 from syncline.errors import SynclineError
 from syncline.sim import Call, Clock, clock
-from syncline.sim.clocks.failing import FAILURES, failing_clock
-from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import CheckpointTimes
+from syncline.sim.clocks.phases_and_failures import FAILURES, failing_clock
+from syncline.sim.failures.costs import CheckpointTimes
+from syncline.sim.failures.outages import FailingGroup, Outage
 
 FREE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e15)
 

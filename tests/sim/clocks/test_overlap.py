@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Exchange, Link, Sites, TwoLevel, mean_step
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.traffic.call import groups_like
 from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.topology import among
+from syncline.costmodel.network.link import Link, among
+from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError
 from syncline.sim import Call, Clock, Recv, Send, clock, phased_clock, run_events
 

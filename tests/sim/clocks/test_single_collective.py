@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from syncline.costmodel import Link, collective_s
 from syncline.costmodel.collectives.cost import closed_form_s
 from syncline.costmodel.collectives.table import HIERARCHICAL
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, SynclineError
 from syncline.sim import Collective, Round, collective_finish_s, run_events
 from syncline.sim.clocks.single_collective import rounds_finish_s

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from replication.theory.votes import VOTES, vote_by_collectives_s, vote_parts
 from syncline.costmodel import HIERARCHICAL, Link, Sites, TwoLevel, algorithms_on, closed_form_s, collective_s
-from syncline.costmodel.collectives.algorithms.double_binary_tree import parents, reduce_rounds
+from syncline.costmodel.collectives.algorithms.trees import two_tree_parents, two_tree_reduce_rounds
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.single_collective import rounds_finish_s
-from syncline.sim.collectives.rounds import rounds, rounds_on, sent_bytes
+from syncline.sim.program.rounds import rounds, rounds_on, sent_bytes
 from tests.sim.strategies import EVERY_ALGORITHM
 
 sizes = st.floats(np.log(4.0), np.log(2.0**30)).map(np.exp)
@@ -118,23 +118,25 @@ def test_a_vote_takes_as_long_as_its_collectives_one_after_another(how, workers,
 
 @given(st.integers(2, 300))
 def test_no_worker_is_inner_in_both_of_two_trees(workers):
-    above = parents(workers)
+    above = two_tree_parents(workers)
     inner = [{*of.values()} for of in above]
     assert not inner[0] & inner[1]
     for parent in above:
         assert len(parent) == workers - 1
         assert max(list(parent.values()).count(each) for each in parent.values()) <= 2
-    for each in reduce_rounds(workers):
+    for each in two_tree_reduce_rounds(workers):
         senders, receivers = zip(*each, strict=True)
         assert len({*senders}) == len(senders) and len({*receivers}) == len(receivers)
 
 
 def test_two_trees_of_five_in_full():
-    assert parents(5) == ({1: 3, 0: 1, 2: 1, 4: 3}, {0: 2, 4: 0, 1: 0, 3: 2})
+    assert two_tree_parents(5) == ({1: 3, 0: 1, 2: 1, 4: 3}, {0: 2, 4: 0, 1: 0, 3: 2})
     of = rounds("all_reduce", 5, 8.0, "double-binary-tree")
     up = [list(zip(r.senders.tolist(), r.receivers.tolist(), strict=True)) for r in of[:3]]
     assert {each.nbytes for each in of} == {4.0} and len(of) == 6
-    assert sorted(pair for each in up for pair in each) == sorted([*parents(5)[0].items(), *parents(5)[1].items()])
+    assert sorted(pair for each in up for pair in each) == sorted(
+        [*two_tree_parents(5)[0].items(), *two_tree_parents(5)[1].items()]
+    )
     down = [[(b, a) for a, b in each] for each in up[::-1]]
     assert [list(zip(r.senders.tolist(), r.receivers.tolist(), strict=True)) for r in of[3:]] == down
 

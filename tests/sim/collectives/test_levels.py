@@ -20,8 +20,8 @@ from syncline.costmodel import (
     wire_bytes,
 )
 from syncline.sim import collective_finish_s
-from syncline.sim.collectives.rounds import rounds, rounds_on, sent_bytes
 from syncline.sim.lockstep.routed import Contention
+from syncline.sim.program.rounds import rounds, rounds_on, sent_bytes
 from tests.sim.strategies import multi_levels, rules, sizes
 
 ALGORITHM = st.sampled_from(HIERARCHICAL["all_reduce"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.errors import SpecError
-from syncline.sim.collectives.rounds import rounds, sent_bytes
+from syncline.sim.program.rounds import rounds, sent_bytes
 from tests.sim.strategies import EVERY_ALGORITHM, algorithms, sizes
 
 workers = st.integers(1, 40)

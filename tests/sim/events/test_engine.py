@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncline import kernels
+from syncline import acceleration
 from syncline.sim.events import engine
 from syncline.sim.events.core import compiling
 
@@ -86,7 +86,7 @@ def test_what_is_compiled_is_kept_and_said_in_one_line(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", ALONE.format(folder=str(folder))], capture_output=True, text=True, check=True
         )
-        assert done.stderr == f"compiling the event engine, once on this machine: about {kernels.SECONDS} s\n"
+        assert done.stderr == f"compiling the event engine, once on this machine: about {acceleration.SECONDS} s\n"
         assert not done.stdout
         (made,) = folder.glob("*.o")
         objects.append(made.read_bytes())

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, Link, Sites, collective_s, wire_bytes
-from syncline.costmodel.collectives.gloo.times import SHAPED, GlooCosts, gloo_s
+from syncline.costmodel.collectives.gloo import SHAPED, GlooCosts, gloo_s
 from syncline.sim import Call, clock, collective_finish_s, rounds
-from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.program.instructions import Collective
+from syncline.sim.program.rounds import sent_bytes
 
 RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 SLOW = Link(1.0, 1.0)

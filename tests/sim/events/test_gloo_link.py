@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import GLOO, GlooCosts, Link, collective_s, topology
-from syncline.costmodel.network.topology import among
+from syncline.costmodel.network.link import among
 from syncline.sim import (
     Call,
     Clock,
@@ -24,7 +24,7 @@ from syncline.sim import (
     schedule,
 )
 from syncline.sim.clocks.overlap import run_lockstep
-from syncline.sim.workers.faults import SlowLink, with_slow_links
+from syncline.sim.program.disturbances import SlowLink, with_slow_links
 from syncline.specs import network
 
 COSTS = GlooCosts(1e-4, ((2, 2e-4), (4, 5e-4)), (("all_reduce", 5e-11), ("all_gather", 4e-10)))

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import OF_NCCL, Link, NcclCosts, Sites, collective_s, wire_bytes
-from syncline.costmodel.collectives.nccl.sockets import NCCL_KINDS
+from syncline.costmodel.collectives.nccl import NCCL_KINDS
 from syncline.sim import Call, clock, collective_finish_s, rounds
-from syncline.sim.collectives.rounds import sent_bytes
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.program.instructions import Collective
+from syncline.sim.program.rounds import sent_bytes
 
 MIB = 2.0**20
 SMALL = NcclCosts(buffer_bytes=1024.0, channels=1)  # pieces of 512 bytes, chains' of 128

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel.collectives.table import ALGORITHMS, COLLECTIVES, algorithms_on
-from syncline.costmodel.network.gloo_costs import GLOO, GlooCosts
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.software_costs import GLOO, GlooCosts
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SynclineError
 from syncline.sim import Collective, Compute, Recv, Round, Send, Wait, run_events
 from syncline.sim.events import vectorised_assembly

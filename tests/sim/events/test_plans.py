@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import Paths, topology
+from syncline.costmodel.network.link import Link, Paths, topology
 from syncline.sim import Round, rounds
-from syncline.sim.events.plans import plan_of
-from syncline.sim.events.routes import Routes
+from syncline.sim.events.plans import Routes, plan_of
 from syncline.sim.events.state import CoreState
 
 TOLD = (

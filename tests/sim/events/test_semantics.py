@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.collectives.algorithms.double_binary_tree import parents
-from syncline.sim.collectives.rounds import rounds
+from syncline.costmodel.collectives.algorithms.trees import two_tree_parents
+from syncline.sim.program.rounds import rounds
 
 Held = list[dict[int, frozenset[int]]]
 """Of each worker, the sum of whom it holds of each block."""
@@ -168,7 +168,7 @@ def test_gather(number):
 def test_double_binary_tree_all_reduce(number):
     of = rounds("all_reduce", number, 16.0, "double-binary-tree")
     up = len(of) // 2
-    trees = parents(number)
+    trees = two_tree_parents(number)
     told: set[tuple[bool, int, int, int]] = set()
 
     def what(k, i, j):

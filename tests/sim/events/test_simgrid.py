@@ -12,9 +12,8 @@ import csv
 import numpy as np
 import pytest
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.topology import topology
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.two_level import Sites
 from syncline.sim import Collective, Round, collective_finish_s, rounds, run_events
 from tests.reference import REFERENCE, needs_reference
 from tests.sim.lockstep.rounds import run_rounds

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.reliability.rates import FailureRate
-from syncline.sim.failures.elastic import ElasticTraining
-from syncline.sim.failures.independent import simulate_independent_workers
-from syncline.sim.failures.outages import Outage, all_outages
-from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.restarts import RestartedTraining
-from syncline.sim.failures.roster import Absences, FailingGroup
-from syncline.sim.failures.work import CheckpointTimes, SavedSteps, equal_step_ends
+from syncline.costmodel.failures import FailureRate
+from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps, equal_step_ends
+from syncline.sim.failures.outages import Absences, FailingGroup, Outage, all_outages
+from syncline.sim.failures.trainings import ElasticTraining, RestartedTraining, simulate_independent_workers
 from tests.sim.failures import literal
 from tests.sim.failures.test_restarts import adds_up
 

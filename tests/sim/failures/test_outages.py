@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from syncline.costmodel.reliability.rates import FailureRate
-from syncline.sim.failures.outages import Outage, all_outages
-from syncline.sim.failures.roster import FilledPlaces
+from syncline.costmodel.failures import FailureRate
+from syncline.sim.failures.outages import FilledPlaces, Outage, all_outages
 
 
 @pytest.mark.parametrize("shape", [0.7, 1.0, 3.0])

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.reliability.checkpoints import best_interval_s, expected_wall_s
-from syncline.costmodel.reliability.rates import FailureRate
-from syncline.sim.failures.outages import Outage, all_outages
-from syncline.sim.failures.outcome import FailureCosts
-from syncline.sim.failures.restarts import RestartedTraining
-from syncline.sim.failures.roster import FailingGroup
-from syncline.sim.failures.work import CheckpointTimes, SavedSteps, checkpoint_steps, equal_step_ends
+from syncline.costmodel.failures import FailureRate, best_interval_s, expected_wall_s
+from syncline.sim.failures.costs import (
+    CheckpointTimes,
+    FailureCosts,
+    SavedSteps,
+    checkpoint_steps,
+    equal_step_ends,
+)
+from syncline.sim.failures.outages import FailingGroup, Outage, all_outages
+from syncline.sim.failures.trainings import RestartedTraining
 from tests.sim.failures import literal
 
 

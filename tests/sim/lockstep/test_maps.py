@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel.collectives.table import COLLECTIVES
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import topology
+from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Call, data_parallel, rounds, run_events, run_lockstep
 from syncline.sim.lockstep.maps import CollectiveMaps

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import topology
-from syncline.kernels import Kernels
+from syncline.acceleration import Kernels
+from syncline.costmodel.network.link import Link, topology
 from syncline.sim import Round, rounds
 from syncline.sim.lockstep import rings as cycles
 from syncline.sim.lockstep.rings import rings

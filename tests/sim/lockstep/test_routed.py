@@ -8,8 +8,7 @@ from hypothesis import given, settings
 
 from syncline.costmodel.collectives.algorithms import RoundTable
 from syncline.costmodel.collectives.hierarchical import inner_sizes
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import topology
+from syncline.costmodel.network.link import Link, topology
 from syncline.sim import collective_finish_s, rounds, rounds_finish_s
 from syncline.sim.lockstep.maps import CollectiveMaps
 from syncline.sim.lockstep.recurrences import RULES, Ports, run_routed

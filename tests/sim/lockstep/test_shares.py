@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.topology import topology
+from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Round, rounds, rounds_finish_s
+from syncline.sim.lockstep.recurrences import shared_flow_s
 from syncline.sim.lockstep.routed import Contention, RoutedRounds, shared_channels
-from syncline.sim.lockstep.shares import shared_flow_s
 
 ALL = np.array([True, True, False])
 BANDWIDTH = np.array([10.0, 4.0, np.inf])

@@ -12,12 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link
-from syncline.costmodel.network.sites import Sites
-from syncline.costmodel.network.two_level import TwoLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError
 from syncline.sim.online.async_workers import simulate_async_workers
-from syncline.sim.online.server_channels import server_topology, with_server
-from syncline.sim.online.server_interface import AsyncResult, EventObserver, ServerSettings
+from syncline.sim.online.server_interface import (
+    AsyncResult,
+    EventObserver,
+    ServerSettings,
+    server_topology,
+    with_server,
+)
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)
 

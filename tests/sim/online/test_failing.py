@@ -9,11 +9,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.sim.failures.outages import Outage
-from syncline.sim.failures.roster import Absences, FailingGroup
+from syncline.sim.failures.outages import Absences, FailingGroup, Outage
 from syncline.sim.online.async_workers import simulate_async_workers
-from syncline.sim.online.server_channels import server_topology
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer, server_topology
 from tests.sim.online.test_async_workers import AT_ONCE, Told
 
 

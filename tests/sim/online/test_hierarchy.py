@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link
-from syncline.costmodel.network.sites import Sites
+from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError
 from syncline.sim.online.async_workers import StepSeconds, simulate_async_workers
-from syncline.sim.online.server_channels import server_topology
-from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer
+from syncline.sim.online.server_interface import AsyncResult, ServerSettings, UpperServer, server_topology
 from tests.sim.online.test_async_workers import Told
 
 AT_ONCE = Link(latency_s=0.0, bandwidth_bytes_per_s=1e9)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncline.costmodel.collectives.table import is_gloo
-from syncline.costmodel.network.gloo_costs import GlooCosts
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.sim.program.instructions import Collective
 from tests.sim.oracle.flows import Later
 from tests.sim.oracle.gloo import Connections, GlooRank

@@ -20,7 +20,7 @@ instant, go first. A route's overhead counts as latency, of messages and of clea
 | `gloo-posted`            | i to i + 1 + k in round k; of a gather, each worker to the first | all                 |
 | `gloo-tree`              | i < 2^k to i + 2^k in round k                                    | 1                   |
 
-Source: as `syncline.costmodel.collectives.gloo.times`.
+Source: as `syncline.costmodel.collectives.gloo`.
 """
 
 from __future__ import annotations

@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import default_algorithm
-from syncline.costmodel.network.gloo_costs import FREE
-from syncline.costmodel.network.topology import Topology
+from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.software_costs import FREE
 from syncline.errors import SynclineError
-from syncline.sim.collectives.rounds import rounds
 from syncline.sim.program.instructions import (
     Collective,
     Compute,
@@ -28,6 +27,7 @@ from syncline.sim.program.instructions import (
     Wait,
     start_times,
 )
+from syncline.sim.program.rounds import rounds
 from syncline.sim.program.timeline import Timeline
 from tests.sim.oracle.active import ActiveCollective, QueuedCollective, agreed
 from tests.sim.oracle.flows import AfterAll, Channels, Later

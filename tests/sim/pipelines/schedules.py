@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from syncline.costmodel.pipeline.closed_form import CLOSED_FORMS, pipeline_s
+from syncline.costmodel.layouts.pipelines import CLOSED_FORMS, pipeline_s
 from syncline.sim.pipelines.schedules import Schedule, schedule, schedule_kind
 
 

@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncline.acceleration import Kernels
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.nccl_costs import NcclCosts
+from syncline.costmodel.network.software_costs import NcclCosts
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SynclineError
-from syncline.kernels import Kernels
 from syncline.sim import run_events
-from syncline.sim.pipelines import array_pipeline as module
-from syncline.sim.pipelines.array_pipeline import array_timeline
+from syncline.sim.pipelines import run as module
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.report import report
-from syncline.sim.pipelines.run import pipeline_programs, run_pipeline
+from syncline.sim.pipelines.run import array_timeline, pipeline_programs, run_pipeline
 from syncline.sim.pipelines.schedules import PipelineTask, schedule
 from tests.sim.pipelines.schedules import NAMES, chunks_of, made_of
 

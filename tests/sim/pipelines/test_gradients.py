@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError
 from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, cut, parameter_stages
 from syncline.sim.pipelines.gradients import PipelineMath

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.nccl_costs import NcclCosts, messages_ahead
-from syncline.costmodel.network.topology import topology
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.software_costs import NcclCosts, messages_ahead
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import schedule

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from syncline.sim.pipelines.deadlocks import check_orders
+from syncline.sim.pipelines.pipeline import check_orders
 from syncline.sim.pipelines.schedules import Numbering, Orders, PipelineTask, schedule
 from tests.sim.pipelines.schedules import IN_ORDER, made_of
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.pipeline.closed_form import stage_delays
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from syncline.costmodel.layouts.pipelines import bubble, pipeline_s
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.pipeline.closed_form import bubble, pipeline_s
 from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.report import report

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import Link, NcclCosts, collective_s
 from syncline.costmodel.collectives.table import default_algorithm
-from syncline.costmodel.pipeline.averaging import AVERAGINGS, averaging_calls
-from syncline.costmodel.pipeline.closed_form import pipeline_s
+from syncline.costmodel.layouts.pipelines import AVERAGINGS, averaging_calls, pipeline_s
 from syncline.errors import SpecError
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule
 from syncline.sim.pipelines.schedules import Schedule, repeated

@@ -7,7 +7,7 @@ import pytest
 from syncline.costmodel import Link, NcclCosts
 from syncline.errors import SpecError
 from syncline.specs import network, network_fields
-from syncline.specs.cluster.nccl import nccl_costs
+from syncline.specs.cluster.library_costs import nccl_costs
 
 GIVEN = {"latency": "1 ms", "bandwidth": "1 Gbit/s"}
 

@@ -62,20 +62,28 @@ from syncline.costmodel.collectives.algorithms.base import (
     RoundTable,
     tree_depth,
 )
-from syncline.costmodel.collectives.algorithms.binomial_tree import BROADCAST, REDUCE, REDUCE_AND_BROADCAST
-from syncline.costmodel.collectives.algorithms.double_binary_tree import DOUBLE_BINARY_TREE
-from syncline.costmodel.collectives.algorithms.gather import GATHER
-from syncline.costmodel.collectives.algorithms.message import MESSAGE
-from syncline.costmodel.collectives.algorithms.pairwise import PAIRWISE
-from syncline.costmodel.collectives.algorithms.rabenseifner import RABENSEIFNER
-from syncline.costmodel.collectives.algorithms.recursive_doubling import (
+from syncline.costmodel.collectives.algorithms.exchanges import (
     DOUBLING_ALL_GATHER,
+    EFFICIENT_SERVER,
     HALVING,
+    MESSAGE,
+    NAIVE_SERVER,
+    PAIRWISE,
+    RABENSEIFNER,
     RECURSIVE_DOUBLING,
+    REDUCE_SCATTER_GATHER,
+    RING,
+    RING_ALL_GATHER,
+    RING_REDUCE_SCATTER,
+    SCATTER_ALL_GATHER,
 )
-from syncline.costmodel.collectives.algorithms.ring import RING, RING_ALL_GATHER, RING_REDUCE_SCATTER
-from syncline.costmodel.collectives.algorithms.scatter_all_gather import REDUCE_SCATTER_GATHER, SCATTER_ALL_GATHER
-from syncline.costmodel.collectives.algorithms.servers import EFFICIENT_SERVER, NAIVE_SERVER
+from syncline.costmodel.collectives.algorithms.trees import (
+    BROADCAST,
+    DOUBLE_BINARY_TREE,
+    GATHER,
+    REDUCE,
+    REDUCE_AND_BROADCAST,
+)
 
 __all__ = ["FLAT", "Algorithm", "NoClosedForm", "RankArray", "Round", "RoundTable", "tree_depth"]
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
-from syncline.costmodel.numerics.bounded_cache import frozen
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, frozen
 from syncline.errors import SpecError
 
 RankArray: TypeAlias = NDArray[np.integer[Any]]

@@ -1,21 +1,38 @@
-"""The lines that a server writes, and the training that they add up to."""
+"""The lines that a server writes, and the training that they add up to.
+
+The simulator's math in the order in which the updates of real processes arrived.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
+from syncline.comm.devices import training_device
 from syncline.measure.launching.parts import in_lanes, lines_of, measured_history
+from syncline.problems import Problem, Rows, Task
+from syncline.runs.training.async_training import AsyncWorkers
+from syncline.runs.training.trained import build_task
 from syncline.sim import Span, Timeline
-from syncline.sim.failures.outcome import FailureCosts
+from syncline.sim.failures.costs import FailureCosts
 from syncline.sim.online.server_interface import AsyncResult, Contribution
-from syncline.specs import RunSpec
-from syncline.training import History
+from syncline.specs import (
+    RunSpec,
+    load_spec,
+)
+from syncline.training import (
+    History,
+    Recorder,
+)
 
 FILE = "server.jsonl"
 
@@ -210,3 +227,47 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
     steps = len(losses) // spec.workers
     mean_losses = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds)).mean(1)
     return measured_history(spec.seeds, mean_losses, lines.evaluations, interrupted)
+
+
+def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
+    """Train in this process, with events in a recorded order.
+
+    Args:
+        order: columns of ``order.parquet``.
+
+    Returns:
+        The parameters of the server's model, ``(S, *s)`` each, and the history.
+    """
+    torch.set_num_threads(spec.threads)
+    device, recorder = training_device(spec.device), Recorder()
+
+    def build(rows: Rows, problem: Problem) -> Task:
+        return build_task(problem, rows, device, spec.dtype, spec.execution)
+
+    method = spec.method.in_precision(spec.number_format)
+    workers = AsyncWorkers(spec, method, build, recorder, lambda done: None)
+    workers.evaluate(0)
+    rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
+    for event, worker, value, count in rows:
+        if event == "step":
+            workers.step_as(int(worker), int(value), int(count))
+        elif event == "arrive":
+            workers.arrive(int(worker), int(value))
+        elif event == "version":
+            workers.version(int(value), 0)
+        elif event == "reply":
+            workers.reply(int(worker))
+        else:
+            workers.fail(int(worker))
+    done = workers.num_steps // spec.workers
+    if recorder.eval_step[-1] != done:
+        workers.evaluate(done)
+    parameters = {name: p.detach().cpu() for name, p in workers.server_task.params.items()}
+    return parameters, recorder.history(spec.seeds)
+
+
+def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
+    """Train in the recorded order of a folder of ``syncline launch``."""
+    spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
+    assert isinstance(spec, RunSpec)
+    return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())

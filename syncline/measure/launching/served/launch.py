@@ -20,18 +20,18 @@ from syncline.measure.launching.served.events import ServerLines, history_of, or
 from syncline.measure.launching.served.server import server_process
 from syncline.measure.launching.served.worker import worker_process
 from syncline.measure.processes.messages import check_encryption, make_keys
-from syncline.measure.processes.progress import DONE, Progress
 from syncline.measure.processes.rejoining import Departure, ServedProcesses
 from syncline.measure.processes.rendezvous import open_listener
+from syncline.measure.processes.watchdog import DONE, Progress
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.training.async_clock import AsyncPlan, AsyncTrained, async_plan
+from syncline.runs.training.async_training import batch_work
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
-from syncline.runs.training.elastic.async_clock import AsyncPlan, AsyncTrained, async_plan
-from syncline.runs.training.elastic.async_training import batch_work
 from syncline.runs.training.limits import check_processes, check_training
-from syncline.runs.training.records import clock_record, run_records
+from syncline.runs.training.results import clock_record, run_records
 from syncline.runs.training.tables import write_contributions
 from syncline.runs.training.trained import Trained, base_s, build_task, with_measured_step
 from syncline.sim import Clock

@@ -22,7 +22,7 @@ from syncline.files import atomic_path
 from syncline.measure.launching.parts import written_tensors
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import ServerFile
-from syncline.measure.launching.served.reports import JoinRequest, RoundReport, longest_head, read_head
+from syncline.measure.launching.served.worker import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import (
     ConnectionLost,
     CurveKeys,
@@ -31,17 +31,16 @@ from syncline.measure.processes.messages import (
     ServerSocket,
     unpack_tensors,
 )
-from syncline.measure.processes.progress import Progress
-from syncline.measure.processes.register import Register
+from syncline.measure.processes.rejoining import Register
 from syncline.measure.processes.rendezvous import machine
+from syncline.measure.processes.watchdog import Progress
 from syncline.problems import Rows
 from syncline.runs.folders.result_files import plain
-from syncline.runs.training.elastic.async_clock import async_plan
-from syncline.runs.training.elastic.async_local_steps import lr_factors
-from syncline.runs.training.elastic.async_training import batches_of
-from syncline.runs.training.elastic.servers import SingleServer
+from syncline.runs.training.async_clock import async_plan
+from syncline.runs.training.async_training import batches_of
+from syncline.runs.training.async_workers import SingleServer, lr_factors
 from syncline.runs.training.trained import base_s, build_task, task_tensors
-from syncline.sim.failures.outcome import no_progress
+from syncline.sim.failures.costs import no_progress
 from syncline.sim.online.server_interface import EventObserver
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.specs import RunSpec

@@ -11,6 +11,7 @@ from typing import Any
 from syncline.errors import SpecError
 from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
+from syncline.measure.recording.record_files import parts_of_record, read_record
 from syncline.measure.replaying.chakra.export import ChakraNumbers, NodesOfRank, head_of
 from syncline.measure.replaying.chakra.load import RecordOfRank, TraceGroups, groups_in, issued
 from syncline.measure.replaying.chakra.schema import (
@@ -20,8 +21,7 @@ from syncline.measure.replaying.chakra.schema import (
     read_messages,
     write_messages,
 )
-from syncline.measure.replaying.programs import computing_on, known_host, segment_seconds
-from syncline.measure.replaying.record_files import parts_of_record, read_record
+from syncline.measure.replaying.replay import computing_on, known_host, segment_seconds
 from syncline.runs.folders.folder import RunFolder, environment
 
 GROUPS = "comm_groups.json"

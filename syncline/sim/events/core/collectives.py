@@ -12,9 +12,8 @@ from __future__ import annotations
 from syncline.sim.events import codes
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
-from syncline.sim.events.core.gloo import gloo_advance
 from syncline.sim.events.core.heap import number, push
-from syncline.sim.events.core.ranks import advance, serve
+from syncline.sim.events.core.messages import advance, gloo_advance, serve
 
 JOINED, DONE = 1, 2
 

@@ -32,9 +32,9 @@ from numba.np.arrayobj import make_array, populate_array
 from numba.np.numpy_support import as_dtype, from_dtype
 
 from syncline.files import atomic_path
-from syncline.sim.events.entries import ENTRIES, SOURCES
+from syncline.sim.events.codes import ENTRIES, SOURCES
 
-MODULES = "loop", "records", "plan_tables"
+MODULES = "loop", "table_writers"
 """The modules that have entries; they import the others."""
 
 ENDLESS = 1 << 40
@@ -89,7 +89,7 @@ def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]
 
 
 def entry(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a function that Python calls, see `syncline.sim.events.entries`."""
+    """Declare a function that Python calls, see `syncline.sim.events.codes`."""
     return _declare(function, f"int64({', '.join(ENTRIES[function.__name__].split())})")
 
 

@@ -26,10 +26,20 @@ from syncline.sim.events.core.collectives import (
 )
 from syncline.sim.events.core.compiling import core_function, entry
 from syncline.sim.events.core.flows import carry, leave, settle
-from syncline.sim.events.core.gloo import gloo_arrival, gloo_departure, process_clear_to_send
 from syncline.sim.events.core.heap import close, compete_all, number, push
-from syncline.sim.events.core.messages import arrive, ask_for, free, put, start_late
-from syncline.sim.events.core.ranks import free_port_in, process_arrival, process_departure
+from syncline.sim.events.core.messages import (
+    arrive,
+    ask_for,
+    free,
+    free_port_in,
+    gloo_arrival,
+    gloo_departure,
+    process_arrival,
+    process_clear_to_send,
+    process_departure,
+    put,
+    start_late,
+)
 
 BY_RECV, BY_FIRST = 1, 2
 

@@ -14,19 +14,21 @@ from typing import Any
 
 from syncline.errors import SpecError
 from syncline.registry import Registry, call_from_fields, error_text, name_of_call
-from syncline.sim.pipelines.schedules.base import (
+from syncline.sim.pipelines.orders import (
     TASK_KINDS,
     Kind,
+    Numbering,
     Order,
+    Orders,
     PipelineTask,
     Schedule,
     ScheduleKind,
+    repeated,
     source_stage,
     target_stage,
     usual_limits,
 )
 from syncline.sim.pipelines.schedules.kinds import KINDS
-from syncline.sim.pipelines.schedules.orders import Numbering, Orders, repeated
 
 __all__ = [
     "SCHEDULES",

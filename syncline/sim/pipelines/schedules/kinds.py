@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from syncline.errors import SpecError
-from syncline.sim.pipelines.schedules.base import Schedule, ScheduleKind, alternating, usual_limits
-from syncline.sim.pipelines.schedules.orders import Numbering, Orders
+from syncline.sim.pipelines.orders import Numbering, Orders, Schedule, ScheduleKind, alternating, usual_limits
 
 
 def gpipe(stages: int, microbatches: int) -> Schedule:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, Link, NoClosedForm, collective_s, wire_bytes
-from syncline.costmodel.collectives.gloo.times import (
+from syncline.costmodel.collectives.gloo import (
     SHAPED,
     GlooCosts,
     gloo_message_s,
@@ -19,8 +19,7 @@ from syncline.costmodel.collectives.gloo.times import (
     slowest_tree_paths,
     window_s,
 )
-from syncline.costmodel.fitting.gloo import errors, fit_costs
-from syncline.costmodel.fitting.timed import TimedCall
+from syncline.costmodel.link_fit import TimedCall, errors, fit_costs
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, needs_reference
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, wire_bytes
-from syncline.costmodel.collectives.gloo.wire import WireBytes, gloo_messages, gloo_wire
+from syncline.costmodel.collectives.gloo import WireBytes, gloo_messages, gloo_wire
 from syncline.errors import SpecError
 from syncline.sim import rounds
 

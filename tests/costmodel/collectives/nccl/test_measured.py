@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import NETWORKS, Link, NoClosedForm, chosen_algorithm, collective_s
-from syncline.costmodel.collectives.nccl.nvlink import node_times, nvlink_all_reduce_s
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.nccl import node_times, nvlink_all_reduce_s
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s

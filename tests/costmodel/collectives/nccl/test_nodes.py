@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link, MultiLevel, TwoLevel, collective_s
-from syncline.costmodel.collectives.nccl.nodes import LAPS
+from syncline.costmodel.collectives.nccl import LAPS
 from syncline.costmodel.collectives.policies import chosen_algorithm
-from syncline.costmodel.collectives.vectorised import collective_prices
+from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.network.slowdown import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from syncline.costmodel.collectives.nccl.nvlink import CUBE_MESH_RINGS, RINGS, nvlink_all_reduce_s
+from syncline.costmodel.collectives.nccl import CUBE_MESH_RINGS, RINGS, nvlink_all_reduce_s
 from syncline.errors import SpecError
 
 SIZES = 2.0**20 * np.array([1, 4, 64, 1024])

@@ -43,8 +43,7 @@ from syncline.measure.replaying.chakra.schema import (
     varint,
     write_messages,
 )
-from syncline.measure.replaying.programs import MeasuredComputing, segment_seconds
-from syncline.measure.replaying.replay import Replayed, replay
+from syncline.measure.replaying.replay import MeasuredComputing, Replayed, replay, segment_seconds
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 LINKS = [Link(1e-3, 1e6), Link(0.5, 1e7)]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from syncline.cli.application import app
 from syncline.errors import SpecError
 from syncline.measure.recording.record import Computed, Counted, RankRecord, Started, Stepped, Waited
-from syncline.measure.replaying.record_files import parts_of_record, read_record
+from syncline.measure.recording.record_files import parts_of_record, read_record
 
 
 def test_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from replication.studies.alignment.trap import edge, trap_records, trap_rows
 from replication.studies.alignment.walks import loss_at_most, turned_by, walk
 from syncline.errors import SpecError
 from syncline.problems import Quadratic
-from syncline.problems.spiral import spiral, spiral_hessian
+from syncline.problems.landscapes import spiral, spiral_hessian
 from syncline.runs.run import run_study, total_length
 from syncline.specs import load_spec
 

@@ -12,12 +12,12 @@ from replication.studies.staleness.study import work_of
 from replication.studies.staleness.training import train_late
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS
-from syncline.costmodel.compute.rotation import rotation_work, stage_frequencies
+from syncline.costmodel.compute.update_work import rotation_work, stage_frequencies
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
 from syncline.runs.run import run_study
-from syncline.runs.training.delayed_gradients.delay_line import delay_groups, delays_of
-from syncline.runs.training.delayed_gradients.updates import added_s, asynchronous
+from syncline.runs.training.delayed_gradients import delay_groups, delays_of
+from syncline.runs.training.stage_updates import added_s, asynchronous
 from syncline.specs import load_spec, validate
 
 TINY = ["steps=2", "eval_every=1", "schedule={}", "seeds=[0]", "problem.width=4", "problem.heads=1",

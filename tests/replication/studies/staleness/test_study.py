@@ -19,12 +19,12 @@ from replication.studies.staleness.study import work_of
 from replication.studies.staleness.training import at_rate, late_training, train_late
 from replication.theory.basis_rotation import delayed_sgd_limit
 from syncline.costmodel import Link
-from syncline.costmodel.pipeline.closed_form import pipeline_s
+from syncline.costmodel.layouts.pipelines import pipeline_s
 from syncline.errors import SpecError
-from syncline.methods.parts.remedies import RemedySpec
+from syncline.methods.parts.asynchronous import RemedySpec
 from syncline.runs.run import run_study, steps_of
-from syncline.runs.training.delayed_gradients.pipeline_training import train_by_events
-from syncline.runs.training.delayed_gradients.updates import StageWork, UpdateTimes, asynchronous, synchronous
+from syncline.runs.training.delayed_gradients import train_by_events
+from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, synchronous
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, load_spec, validate
 from syncline.specs.stages import PipelineClockSpec

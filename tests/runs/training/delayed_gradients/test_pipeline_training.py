@@ -11,13 +11,13 @@ import pytest
 from replication.studies.staleness import StalenessSpec
 from replication.studies.staleness.training import train_late
 from syncline.costmodel import Link
-from syncline.costmodel.pipeline.closed_form import pipeline_s
+from syncline.costmodel.layouts.pipelines import pipeline_s
 from syncline.errors import SpecError
 from syncline.methods import DDP
 from syncline.planner.bounds import Factors
 from syncline.runs.compare import compare
 from syncline.runs.run import run
-from syncline.runs.training.delayed_gradients.updates import updates_of
+from syncline.runs.training.stage_updates import updates_of
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.runs.training.trained import Trained
 from syncline.specs import CompareSpec, PipelineSpec, ProjectSpec, RunSpec, validate

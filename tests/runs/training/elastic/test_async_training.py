@@ -16,7 +16,7 @@ import torch
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.methods import DiLoCo
-from syncline.runs.training.elastic.async_clock import SampledPace
+from syncline.runs.training.async_clock import SampledPace
 from syncline.runs.training.train_and_time import time_method, train_method
 from syncline.runs.training.trained import Trained
 from syncline.specs import RunSpec, validate

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from syncline.runs.training.elastic.async_training import AsyncWorkers
-from syncline.runs.training.elastic.coincident_steps import teams_of
+from syncline.runs.training.async_training import AsyncWorkers
+from syncline.runs.training.async_workers import teams_of
 from syncline.runs.training.trained import Trained, build_task
 from syncline.training import Recorder
 from tests.runs.training.elastic.late import ADAM, DDP, DILOCO, LOCAL_SGD, spec_of, trained

@@ -58,7 +58,7 @@ def test_what_a_lost_worker_had_not_sent_is_nobodys_and_its_steps_are_made_by_ot
 
 
 def test_a_machine_that_comes_back_has_nothing_in_its_optimizers_memory() -> None:
-    from syncline.runs.training.elastic.async_training import AsyncWorkers
+    from syncline.runs.training.async_training import AsyncWorkers
     from syncline.training import Recorder
 
     spec = spec_of(DILOCO, {})

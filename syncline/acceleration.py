@@ -1,0 +1,132 @@
+"""Compiled functions, which are imported when the work is worth the import time.
+
+Settings of memory: glibc keeps freed memory for the next step, and garbage collection can be paused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from inspect import unwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+SECONDS = 10
+"""Processor seconds that compiling the event engine, or a module of functions, takes, about."""
+
+
+def announce_compiling(name: str) -> None:
+    """Print a line on standard error before something is compiled that this machine will keep."""
+    print(f"compiling {name}, once on this machine: about {SECONDS} s", file=sys.stderr, flush=True)
+
+
+class Kernels:
+    """A module of compiled functions that replace slower ones with bitwise equal results.
+
+    Loading the module takes half a second, and several seconds the first time on a machine. It is therefore loaded once
+    the slower functions have spent, or would now spend, about this time, so that the total time is at most twice the
+    best one.
+
+    Args:
+        name: name of the module.
+        break_even_units: units of work that take the slower functions half a second.
+    """
+
+    def __init__(self, name: str, break_even_units: int) -> None:
+        self._name, self.worth = name, break_even_units
+        self._work = 0
+        self._loaded: ModuleType | None = None
+
+    def for_work(self, units: int) -> ModuleType | None:
+        """Return the module for ``units`` more units of work; None if the slower functions should do them."""
+        self._work += units
+        return self.load() if self._loaded is not None or self._work >= self.worth else None
+
+    def load(self) -> ModuleType:
+        """Load the module unless it is loaded, and return it."""
+        if self._loaded is None:
+            self._loaded = import_module(self._name)
+            if not _is_kept(self._loaded):
+                announce_compiling(self._name)
+        return self._loaded
+
+
+def _is_kept(module: ModuleType) -> bool:
+    """Return whether Numba's cache has every function of a module, as its source is now."""
+    source = Path(str(module.__file__))
+    changed = source.stat().st_mtime
+    for function in vars(module).values():
+        if hasattr(function, "stats") and hasattr(function, "py_func"):
+            folder, name = function.stats.cache_path, f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
+            if not any(index.stat().st_mtime >= changed for index in Path(folder or "").glob(name)):
+                return False
+    return True
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled by numba.
+
+    It is compiled once per machine, or once per process if numba cannot write its cache. It runs without Python's
+    global lock, so that another thread can receive signals.
+    """
+    from numba import njit
+
+    function = unwrap(function)  # numba cannot compile a wrapper that checks calls
+    try:
+        compiled_function: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        compiled_function = njit(nogil=True)(function)
+    return compiled_function
+
+
+MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
+"""Numbers of glibc's ``mallopt`` options, from its malloc.h."""
+
+LARGEST_BYTES = 2**25
+"""Largest block on the heap: 32 MiB, glibc's limit. Larger blocks return to the system when they are freed."""
+
+KEPT_BYTES = 2**29
+"""Largest amount of free memory at the end of the heap that stays with the process, in bytes."""
+
+OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Make glibc keep up to half a GiB of freed memory, and return whether it does; later calls do nothing.
+
+    By default glibc returns blocks of more than some hundred KB to the system when they are freed, and the system has
+    to provide every page of the next block again. On a virtual machine this takes 0.8 ms for the gradients of four
+    workers with 134k parameters, as long as computing one of these gradients; in a new process it takes an eighth of
+    the time of the events of 2,000 messages. If the user has set glibc's own variables, or the C library is not glibc,
+    this function changes nothing.
+    """
+    if any(os.environ.get(name) for name in OWN_SETTINGS):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # the C library is not glibc, or cannot be loaded
+        return False
+    return bool(mallopt(MMAP_THRESHOLD, LARGEST_BYTES)) and bool(mallopt(TRIM_THRESHOLD, KEPT_BYTES))
+
+
+@contextmanager
+def paused_garbage_collection() -> Iterator[None]:
+    """Pause the garbage collector in the block.
+
+    Its search for reference cycles takes half of the time if there are many small objects and no cycles.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,282 @@
+"""Shared parts of the figures: axes of steps and of time, labels at the ends of lines, markers, saving."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.analysis.curves import FloatArray
+from syncline.analysis.style import MethodStyle, figure_style
+from syncline.errors import SpecError
+from syncline.files import atomic_path
+
+# Each unit of time: its name, its length in seconds, and the multiples that get a label on a logarithmic axis.
+TIME_UNITS: tuple[tuple[str, float, tuple[int, ...]], ...] = (
+    ("ns", 1e-9, (1, 10, 100)),
+    ("µs", 1e-6, (1, 10, 100)),
+    ("ms", 1e-3, (1, 10, 100)),
+    ("s", 1.0, (1, 10)),
+    ("min", 60.0, (1, 10)),
+    ("h", 3600.0, (1, 10)),
+    ("d", 86400.0, (1, 10, 100, 1000, 10000)),
+)
+TICK_GAP = 0.14  # least distance of two labels, as a share of a time axis: the width of "10 min" in a narrow panel
+START_SHARE = 0.15  # share of a logarithmic time axis that is linear, from 0 to its first time
+LETTERS_PER_INCH = 14.0  # letters of a legend's text per inch of the page, next to the sample of the line
+MARKERS_PER_LINE = 7
+CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a cross or a star than of a disc
+MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
+
+
+def panel_grid(fig: Figure, count: int, across: int, shared: bool = True) -> list[Axes]:
+    """Return ``count`` axes in rows of ``across``; a place that stays empty is invisible.
+
+    With ``shared`` all have the same limits, and names of values only below and at the left.
+    """
+    axes = fig.subplots(-(-count // across), across, sharex=shared, sharey=shared, squeeze=False).ravel()
+    for place, ax in enumerate(axes):
+        ax.set_visible(place < count)
+        if shared:
+            ax.tick_params(labelbottom=place + across >= count)
+    return list(axes[:count])
+
+
+def new_figure(width_in: float, height_in: float) -> Figure:
+    """Create an empty figure on the Agg canvas; pyplot, with its global list of figures, is not involved."""
+    fig = Figure(figsize=(width_in, height_in))
+    FigureCanvasAgg(fig)
+    return fig
+
+
+def save(fig: Figure, path: str | Path) -> Path:
+    """Write a figure, in the format of the path's suffix; the same figure gives the same bytes.
+
+    Args:
+        fig: the figure.
+        path: ends in .pdf, .svg or .png; missing folders are made. The function returns it.
+
+    Raises:
+        SpecError: the suffix is another one.
+    """
+    path = Path(path)
+    metadata: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
+    if path.suffix.lower() not in metadata:
+        raise SpecError("path", str(path), "a name that ends in .pdf, .svg or .png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = path.suffix.lower()
+    with figure_style(), atomic_path(path) as working:
+        fig.savefig(working, format=kind[1:], metadata=metadata[kind])
+    return path
+
+
+def thinned(count: int, limit: int = MOST_POINTS) -> NDArray[np.intp]:
+    """Return the indices of the points to draw: all ``count``, or ``limit`` of them evenly spaced, ends included.
+
+    The function omits points and never averages them, so every drawn point was computed.
+    """
+    return np.unique(np.linspace(0, max(count - 1, 0), min(count, limit)).round().astype(np.intp))
+
+
+def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: str) -> None:
+    """Draw one line with a few markers, evenly spaced along the axis and offset from the markers of other lines.
+
+    The limits and the scale of the x axis must be final: the spacing of the markers follows them.
+    """
+    xs = np.asarray(x, dtype=float)
+    positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0] if xs.size else xs
+    start, end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
+    drawn_before = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
+    phase = 0.1 + 0.8 * ((0.5 + 0.382 * drawn_before) % 1)  # steps of the golden section never fall together
+    wanted = start + (end - start) * (np.arange(MARKERS_PER_LINE) + phase) / MARKERS_PER_LINE
+    wanted = wanted[(wanted >= positions[0]) & (wanted <= positions[-1])] if xs.size else wanted[:0]
+    marked = np.abs(positions[:, None] - wanted[None, :]).argmin(axis=0).tolist() if wanted.size else []
+    ax.plot(xs, y, markevery=marked, label=label, zorder=3, **_look(style))
+
+
+def draw_points(
+    ax: Axes, x: ArrayLike, y: ArrayLike, span: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
+) -> None:
+    """Draw points without a joining line, each with a thin bar from the lower to the upper end of its span."""
+    ax.vlines(x, *span, color=style.color, linewidth=1.0, zorder=2)
+    ax.plot(x, y, label=label, zorder=3, **_look(style) | {"linestyle": "none"})
+
+
+def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
+    """Draw the title and line samples above all panels, in the order given, in rows of about equal length."""
+    draw_legend(fig, line_samples(styles), title)
+
+
+def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
+    """Return a line sample for the legend per style."""
+    return [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()]
+
+
+def draw_legend(
+    fig: Figure,
+    handles: Sequence[Artist],
+    title: str = "",
+    loc: Literal["outside upper center", "outside lower center"] = "outside upper center",
+) -> None:
+    """Draw the title and the handles with their labels above or below all panels, in as few rows as fit on the page.
+
+    A label or a title that is wider than the page is broken into lines.
+    """
+    room = float(fig.bbox.width) - 8
+    letters = LETTERS_PER_INCH * float(fig.get_size_inches()[0])
+    for handle in handles:
+        handle.set_label(_broken(str(handle.get_label()), letters))
+    rows = 1
+    while True:
+        ncols = -(-len(handles) // rows) or 1
+        legend = fig.legend(handles=handles, loc=loc, ncols=ncols, title_fontsize=9,
+                            title=_broken(title, 0.8 * letters) or None)  # fmt: skip
+        if ncols == 1 or legend.get_window_extent().width <= room:
+            return
+        legend.remove()
+        rows += 1
+
+
+def _broken(text: str, letters: float) -> str:
+    return "\n".join(wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, int(letters)) or [line])
+
+
+def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]], *, share: float = 0.78) -> None:
+    """Name each line at the right edge, next to its end, with a sample of the line; labels do not overlap.
+
+    Args:
+        fig: the figure; ``ax`` takes its full height.
+        ax: axes whose limits and scales are final.
+        ends: the final y, the name and the style of each line.
+        share: the approximate share of the figure's height that the axes take, without labels and titles.
+    """
+    text = 10.5 / (share * 72 * float(fig.get_size_inches()[1]))  # a line of text in units of the axes' height
+    points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
+    heights = spread_positions(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
+    for height, (_, name, style) in zip(heights, ends, strict=True):
+        ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
+                label="_key", **_look(style))  # fmt: skip
+        ax.text(1.11, height, name, transform=ax.transAxes, va="center", fontsize=7.5)
+
+
+def _look(style: MethodStyle) -> dict[str, Any]:
+    """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
+    size = float(matplotlib.rcParams["lines.markersize"])
+    if style.marker == "*" or isinstance(style.marker, tuple):
+        size = STAR_SIZE
+    elif style.marker in ("P", "X", "d"):
+        size = CROSS_SIZE
+    return {
+        "color": style.color, "linestyle": style.linestyle, "marker": style.marker, "markersize": size,
+        "markeredgecolor": "white", "markeredgewidth": 0.5,
+    }  # fmt: skip
+
+
+def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, highest: float = np.inf) -> FloatArray:
+    """Move positions as little as needed for neighbours to be ``gap`` apart, in their order.
+
+    Neighbours that are too close form a block centred on the mean of its members' wanted positions; blocks that then
+    touch are merged. This is isotonic regression (pool adjacent violators) on ``wanted_i - i gap``, clipped to the
+    bounds: the least squares solution.
+
+    Args:
+        wanted: (n,) positions.
+        gap: the least distance.
+        lowest, highest: bounds; where n labels do not fit between them, the lower bound holds.
+
+    Returns:
+        (n,) positions, in the order given.
+    """
+    positions = np.asarray(wanted, dtype=float)
+    order = np.argsort(positions, kind="stable")
+    blocks: list[tuple[float, int]] = []
+    for value in positions[order] - gap * np.arange(order.size):
+        mean, size = float(value), 1
+        while blocks and blocks[-1][0] > mean:
+            before, count = blocks.pop()
+            mean, size = (before * count + mean * size) / (count + size), count + size
+        blocks.append((mean, size))
+    moved = np.concatenate([np.full(size, mean) for mean, size in blocks]) if blocks else np.empty(0)
+    moved = np.maximum(np.minimum(moved, highest - gap * (order.size - 1)), lowest)
+    result = np.empty_like(positions)
+    result[order] = moved + gap * np.arange(order.size)
+    return result
+
+
+def step_axis(ax: Axes, last_step: float) -> None:
+    """Set up a linear x axis of steps from 0, with thousands separated."""
+    ax.set_xlim(0, last_step or 1)
+    ax.set_xlabel("step")
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 2.5, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
+    """Set up an x axis of time from 0, logarithmic from ``first_s`` on, with round ticks: 0, 1 s, 10 s, 1 min.
+
+    Up to ``first_s`` the axis is linear and takes `START_SHARE` of its length; a break mark shows the end of this part.
+    So the figure shows the start of a training, which no logarithm reaches.
+    """
+    decades = np.log10(last_s / first_s)
+    # symlog draws its linear part as long as linscale / (1 - 1 / base) decades.
+    ax.set_xscale("symlog", linthresh=first_s, linscale=0.9 * decades * START_SHARE / (1 - START_SHARE))
+    ax.set_xlim(0, last_s)
+    place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s, TICK_GAP / (1 - START_SHARE))])
+    minor = [s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9)) if s >= first_s]
+    ax.xaxis.set_minor_locator(FixedLocator(minor))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    for aside in (-0.006, 0.006):
+        ax.plot([START_SHARE + aside], [0], transform=ax.transAxes, clip_on=False, linestyle="none", color="#333333",
+                marker=[(-0.6, -1), (0.6, 1)], markersize=6, markeredgewidth=0.8, zorder=6, label="_break")  # fmt: skip
+
+
+def place_ticks(axis: Axis, ticks: Sequence[tuple[float, str]]) -> None:
+    """Label an axis at these values only."""
+    axis.set_major_locator(FixedLocator([value for value, _ in ticks]))
+    axis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
+
+
+def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tuple[float, str]]:
+    """Return the ticks of a logarithmic time axis as (seconds, text): the roundest times, none too close to another.
+
+    The roundest are 1 s, 10 s, 1 min and the like; then come threes, which halve a decade; then the rest. Less round
+    times are added until there are three ticks.
+    """
+    ticks: list[tuple[float, str]] = []
+    for steps in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
+        for seconds, text in _multiples(steps):
+            fits = all(abs(np.log(seconds / other)) >= gap * np.log(last_s / first_s) for other, _ in ticks)
+            if first_s <= seconds <= last_s and fits:
+                ticks.append((seconds, text))
+        if len(ticks) >= 3:
+            break
+    return sorted(ticks)
+
+
+def _multiples(steps: Iterable[int]) -> list[tuple[float, str]]:
+    """Return round times in every unit, up to the next unit: 50 s, then 1 min."""
+    ends = [length for _, length, _ in TIME_UNITS[1:]] + [float("inf")]
+    return [
+        (decade * step * length, f"{decade * step:,} {unit}")
+        for (unit, length, decades), end in zip(TIME_UNITS, ends, strict=True)
+        for decade in decades
+        for step in steps
+        if decade * step * length < 0.99 * end
+    ]
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit (name, seconds) in which ``longest_s`` is at least 2; nanoseconds for the shortest times."""
+    return next(((name, length) for name, length, _ in reversed(TIME_UNITS) if longest_s >= 2 * length), ("ns", 1e-9))

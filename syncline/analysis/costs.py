@@ -1,0 +1,232 @@
+"""Cost of collectives: time against size, a line per algorithm.
+
+Speedups over a baseline against the bandwidth, which show the bandwidth below which a method is worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import patheffects
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from numpy.typing import NDArray
+
+from syncline.analysis.axes import (  # fmt: skip
+    draw_legend,
+    draw_line,
+    legend_above,
+    line_samples,
+    new_figure,
+    panel_grid,
+    place_ticks,
+    time_ticks,
+)
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.errors import SpecError
+from syncline.units import format_bandwidth, format_bytes
+
+PANELS_PER_ROW = 3
+RING: dict[str, Any] = {
+    "linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgecolor": "black",
+    "markeredgewidth": 0.8,
+}  # fmt: skip
+ASKED = "#777777"
+BYTES_TICKS = 1000.0
+"""Ratio of neighbouring labels: B, kB, MB, GB."""
+
+
+class SizePanel(NamedTuple):
+    """A collective on a network.
+
+    Attributes:
+        title: title above the panel.
+        nbytes: (n,) sizes, ascending, positive.
+        seconds: algorithm -> (n,) times.
+        crossovers: (bytes, seconds) where the fastest algorithm changes; those outside of the sizes are not drawn.
+    """
+
+    title: str
+    nbytes: NDArray[np.float64]
+    seconds: Mapping[str, NDArray[np.float64]]
+    crossovers: Sequence[tuple[float, float]] = ()
+
+
+def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, title: str = "") -> Figure:
+    """Draw time against size, both logarithmic: a line per algorithm, a ring where the fastest one changes.
+
+    Args:
+        panels: the panels, at least one; all have the same sizes.
+        at_nbytes: a size to mark by a thin vertical line; none unless positive.
+        title: an optional title above all panels.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", [], "at least one panel")
+    across = min(PANELS_PER_ROW, len(panels))
+    down = -(-len(panels) // across)
+    styles = method_styles(name for panel in panels for name in panel.seconds)
+    times = np.concatenate([line for panel in panels for line in panel.seconds.values()])
+    times = times[times > 0]
+    lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
+    with figure_style():
+        fig = new_figure(max(4.2, 2.5 * across), 0.9 + 2.2 * down)
+        for ax, panel in zip(panel_grid(fig, len(panels), across), panels, strict=True):
+            ax.set_yscale("log")
+            ax.set_ylim(lowest / 2, highest * 2)
+            place_ticks(ax.yaxis, time_ticks(lowest / 2, highest * 2))
+            ax.yaxis.set_minor_locator(NullLocator())
+            _draw_panel(ax, panel, styles, at_nbytes)
+        fig.supxlabel("size", fontsize=8)
+        fig.supylabel("time", fontsize=8)
+        handles = line_samples(styles)
+        if any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers):
+            handles.append(Line2D([], [], label="the fastest changes", **RING))
+        if at_nbytes > 0:
+            handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
+                                  label=format_bytes(at_nbytes)))  # fmt: skip
+        draw_legend(fig, handles, title)
+    return fig
+
+
+def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
+    """Draw the lines of a panel, rings where they cross, and the marked size."""
+    ax.set_xscale("log")
+    ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
+    ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda nbytes, _: format_bytes(nbytes)))
+    ax.xaxis.set_minor_locator(LogLocator(base=10, numticks=20))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    for name, seconds in panel.seconds.items():
+        draw_line(ax, panel.nbytes, seconds, styles[name], name)
+    for nbytes, at_s in panel.crossovers:
+        if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
+            ax.plot(nbytes, at_s, **RING, zorder=5, label="_ring")
+            note = ax.annotate(format_bytes(nbytes), (nbytes, at_s), (4, -5), textcoords="offset points", va="top",
+                               fontsize=7, zorder=6)  # fmt: skip
+            note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
+    if at_nbytes > 0:
+        ax.axvline(at_nbytes, color=ASKED, linewidth=0.8, zorder=1)
+    ax.set_title(panel.title, loc="left")
+
+
+PANEL_IN = 2.7
+LETTER_IN = 0.046
+"""Width in inches of a letter of a mark's name."""
+
+
+class SpeedupPanel(NamedTuple):
+    """The speedups of one model on a number of workers.
+
+    Attributes:
+        title: title above the panel.
+        curves: method -> (n,) speedups at the bandwidths of the figure.
+        points: method -> (bandwidth, speedup) of single networks.
+    """
+
+    title: str
+    curves: Mapping[str, NDArray[np.float64]]
+    points: Mapping[str, Sequence[tuple[float, float]]]
+
+
+def speedup_over_bandwidth(
+    bandwidths: NDArray[np.float64],
+    panels: Sequence[SpeedupPanel],
+    marks: Mapping[str, float],
+    *,
+    label: str,
+    title: str = "",
+) -> Figure:
+    """Draw speedups against bandwidth, both logarithmic; above the line at 1x a method beats the baseline.
+
+    Args:
+        bandwidths: (n,) bandwidths, ascending, in bytes per second.
+        panels: the panels, at least one.
+        marks: named bandwidths, the most important ones first; a name that would cover another is omitted.
+        label: label of the vertical axis.
+        title: an optional title above all panels.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", [], "at least one panel")
+    across = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
+    down = -(-len(panels) // across)
+    styles = method_styles(name for panel in panels for name in panel.curves)
+    point_speedups = [[speedup for _, speedup in points] for panel in panels for points in panel.points.values()]
+    values = np.concatenate([*(curve for panel in panels for curve in panel.curves.values()), *point_speedups])
+    lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
+    with figure_style():
+        fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
+        for place, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), across), panels, strict=True)):
+            bandwidth_axis(ax, float(bandwidths[0]), float(bandwidths[-1]), "")
+            multiple_axis(ax, lowest, highest)
+            ax.grid(False, axis="x")
+            mark_bandwidths(ax, marks, PANEL_IN - 0.5)
+            ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
+            for name, curve in panel.curves.items():
+                draw_line(ax, bandwidths, curve, replace(styles[name], marker=""), name)
+                single_points = np.array(panel.points.get(name, ())).reshape(-1, 2)
+                ax.plot(single_points[:, 0], single_points[:, 1], linestyle="none", marker=styles[name].marker,
+                        color=styles[name].color, markersize=4.5,
+                        markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
+            ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
+            ax.set_xlabel("bandwidth" if place + across >= len(panels) else "")
+            ax.set_ylabel(label if place % across == 0 else "")
+        legend_above(fig, styles, title)
+    return fig
+
+
+def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwidth") -> None:
+    """Set up a logarithmic x axis of bytes per second with a label per power of ten of bits per second.
+
+    Of many powers it labels every second or third.
+    """
+    ax.set_xscale("log")
+    ax.set_xlim(lowest, highest)
+    decades = np.log10(highest / lowest)
+    every = 1 if decades <= 3.5 else 2 if decades <= 6 else 3
+    powers = np.arange(np.ceil(np.log10(8 * lowest) - 1e-9), np.floor(np.log10(8 * highest) + 1e-9) + 1)
+    major = [10.0**power / 8 for power in powers if power % every == 0]
+    ax.set_xticks(major, [format_bandwidth(value) for value in major])
+    ax.set_xticks([10.0**power / 8 for power in powers], minor=True)
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel(label)
+
+
+def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> None:
+    """Draw thin lines at these bandwidths, named above the axes; a line whose name would cover another is omitted.
+
+    Args:
+        ax: axes whose x axis is logarithmic and has its limits.
+        marks: name -> bytes per second, the most important first.
+        width_in: approximate width of the axes in inches.
+    """
+    low, high = np.log(ax.get_xlim())
+    named: list[tuple[float, float]] = []
+    for name, value in marks.items():
+        place, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
+        if not 0 <= place <= 1 or any(abs(place - other) < half + other_half for other, other_half in named):
+            continue
+        named.append((place, half))
+        ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
+        ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
+                color="#555555")  # fmt: skip
+
+
+def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
+    """Set up a logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
+    ax.set_yscale("log")
+    ax.set_ylim(lowest, highest)
+    subs = (1, 2, 5) if highest / lowest < 300 else (1,)
+    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}x" if value >= 1 else f"{value:g}x"))
+    ax.yaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,305 @@
+"""Loss against steps and against the clock of each network."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from syncline.analysis.axes import (
+    draw_line,
+    label_ends,
+    legend_above,
+    log_time_axis,
+    new_figure,
+    place_ticks,
+    step_axis,
+    thinned,
+    time_unit,
+)
+from syncline.analysis.curves import (
+    Curve,
+    FloatArray,
+    lost_seeds,
+    median_and_range,
+    time_to_target_s,
+)
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.costmodel.network.link import Link, Network
+from syncline.errors import SpecError
+from syncline.units import format_bandwidth, format_seconds
+
+# Totals with a larger ratio share no linear axis: the fastest method would have a fifth of the panel or less.
+LOG_TIME_RATIO = 5.0
+Targets = float | Sequence[float] | None
+"""One target loss, several, or none."""
+
+LETTERS_OF_A_PANEL = 34
+"""Letters per line of a network's description in its panel's title."""
+BAND_ROOM = 0.3
+"""Largest extra height of a panel for the seeds' bands, as a share of the medians' range; the bands are cut there."""
+
+
+def loss_against_steps(
+    curves: Sequence[Curve],
+    *,
+    loss_label: str = "loss",
+    log_loss: bool = False,
+    target: Targets = None,
+    title: str = "",
+) -> Figure:
+    """Draw loss against the number of steps: one line per method, named at its end.
+
+    The line is the median over the seeds, the band their range. A run that diverged ends in a cross.
+
+    Args:
+        curves: one per method.
+        loss_label: the name of the loss, with its unit: "validation loss (nats per byte)".
+        log_loss: a logarithmic loss axis.
+        target: a loss to mark, or several, with a ring where each method first reaches it.
+        title: an optional title.
+
+    Raises:
+        SpecError: there is no curve.
+    """
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
+    targets = _several(target)
+    with figure_style():
+        fig = new_figure(5.0, 2.7 + _room(curves))
+        ax = fig.add_subplot()
+        _loss_axis(ax, curves, loss_label, log_loss)
+        step_axis(ax, max(float(curve.step[-1]) for curve in curves))
+        styles, ends = method_styles(curve.label for curve in curves), []
+        for curve in curves:
+            style = styles[curve.label]
+            ends.append((_draw(ax, curve, curve.step, style, targets), _name(curve), style))
+        _target_lines(ax, targets)
+        label_ends(fig, ax, ends)
+        ax.set_title(title, loc="left")
+    return fig
+
+
+def loss_against_clock(
+    curves: Sequence[Curve],
+    networks: Mapping[str, Network | str],
+    *,
+    loss_label: str = "loss",
+    log_loss: bool = False,
+    target: Targets = None,
+    time_scale: Literal["auto", "linear", "log"] = "auto",
+    title: str = "",
+    styles: Mapping[str, MethodStyle] | None = None,
+) -> Figure:
+    """Draw loss against wall-clock time: one panel per network, the same loss axis, one legend.
+
+    Args:
+        curves: one per method, each with a clock for every network.
+        networks: name -> link; the panels, in this order. The title of each shows its bandwidth and latency, or the
+            text given instead of a link.
+        loss_label: the name of the loss, with its unit.
+        log_loss: a logarithmic loss axis.
+        target: a loss to mark, or several, with a ring where each method first reaches it.
+        time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another. A
+            logarithmic axis begins with a linear piece, from 0 to the earliest evaluation.
+        title: an optional title above all panels.
+        styles: label -> style; by default ``method_styles``.
+
+    Raises:
+        SpecError: there is no curve or no network, or a curve lacks the clock of a network.
+    """
+    if not curves:
+        raise SpecError("curves", [], "at least one curve")
+    if not networks:
+        raise SpecError("networks", dict(networks), "at least one network")
+    for curve in curves:
+        for name in networks:
+            if name not in curve.clock_s:
+                raise SpecError(f"{curve.label}.clock_s", sorted(curve.clock_s), f"a clock for the network {name!r}")
+    targets = _several(target)
+    log_time = time_scale == "log" or (time_scale == "auto" and spans_differ(curves, networks))
+    styles = styles or method_styles(curve.label for curve in curves)
+    with figure_style():
+        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
+        panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
+        for ax, (name, link) in zip(panels, networks.items(), strict=True):
+            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss)
+            unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
+            for curve in curves:
+                _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
+            _target_lines(ax, targets)
+            ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
+        legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
+    return fig
+
+
+def _several(target: Targets) -> tuple[float, ...]:
+    """Return the targets as a tuple."""
+    return () if target is None else (target,) if isinstance(target, int | float) else tuple(target)
+
+
+def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Sequence[float]) -> float:
+    """Draw median, range, cross and rings of one curve; return the loss at which its line ends or leaves the panel."""
+    median, low, high = median_and_range(curve.loss)
+    shown = np.flatnonzero(curve.shown)
+    drawn = shown[thinned(shown.size)]
+    lost = curve.diverged_at is not None or not shown.size
+    crossings = [] if lost else [(time_to_target_s(x, median, target), target) for target in targets]
+    crossings = sorted(crossing for crossing in crossings if np.isfinite(crossing[0]))
+    xs, ys = _through(x[drawn], median[drawn], crossings)
+    draw_line(ax, xs, ys, style, curve.label)
+    if len(curve.loss) > 1:
+        _band(ax, x[drawn], low[drawn], high[drawn], style)
+    if lost:
+        _cross(ax, x[shown], median[shown], style)
+        return float(ax.get_ylim()[1])
+    size = 5.5 if len(targets) == 1 else 4.5
+    for crossing, target in crossings:
+        # White discs lie below all rings, so that both rings are visible where two methods are close.
+        for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
+            ax.plot(crossing, target, marker="o", markersize=size, markerfacecolor=face, markeredgecolor=edge,
+                    markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
+    return float(median[shown[-1]])
+
+
+def _through(x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
+    """Return the line with its crossings inserted, because a line straight in time is not so on a logarithmic axis."""
+    for crossing, target in crossings:
+        if not (x == crossing).any():
+            place = int(np.searchsorted(x, crossing))
+            x, y = np.insert(x, place, crossing), np.insert(y, place, np.float64(target))
+    return x, y
+
+
+def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: MethodStyle) -> None:
+    """Draw the range of the seeds, cut at the panel's edge; a small mark at the top shows where it goes on."""
+    bottom, top = ax.get_ylim()
+    ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
+                    linewidth=0, zorder=2)  # fmt: skip
+    above = np.flatnonzero(high > top)
+    for run in np.split(above, np.flatnonzero(np.diff(above) > 1) + 1) if above.size else ():
+        peak = run[int(np.argmax(high[run]))]
+        ax.plot(x[peak], top, marker=(3, 0, 0), markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
+                zorder=4, label="_cut")  # fmt: skip
+
+
+def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
+    """Mark the point where a diverged line ends, or where it leaves the panel for good."""
+    if not x.size:
+        return
+    top = ax.get_ylim()[1]
+    inside = np.flatnonzero(loss <= top)
+    last = inside[-1] if inside.size else 0
+    end = (x[last], min(loss[last], top))
+    if inside.size and last + 1 < x.size:
+        (x0, y0), (x1, y1) = ax.transScale.transform([(x[last], loss[last]), (x[last + 1], loss[last + 1])])
+        edge = ax.transScale.transform((x[last], top))[1]
+        end = tuple(ax.transScale.inverted().transform((x0 + (x1 - x0) * (edge - y0) / (y1 - y0), edge)))
+    ax.plot(*end, marker="x", color=style.color, markersize=6, markeredgewidth=1.5, clip_on=False, zorder=5,
+            label="_diverged")  # fmt: skip
+
+
+def _name(curve: Curve) -> str:
+    """Return a curve's label, which says whether the run or some of its seeds diverged."""
+    lost, seeds = lost_seeds(curve.loss), len(curve.loss)
+    if curve.diverged_at is not None:
+        return f"{curve.label} (diverged)"
+    return f"{curve.label} ({lost} of {seeds} diverged)" if lost else curve.label
+
+
+def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[float, float]:
+    """Return the limits of a loss axis from the best loss to the worst start, because higher losses have diverged.
+
+    Bands of seeds have room for up to `BAND_ROOM` of that range above the worst start.
+    """
+    scale = np.log if logarithmic else np.asarray
+    ranges, bands = [], [-np.inf]
+    for curve in curves:
+        shown = np.stack(median_and_range(curve.loss))[:, curve.shown]
+        shown = shown[:, (shown > 0).all(axis=0)] if logarithmic else shown
+        if shown.size:
+            ranges.append(scale(shown))
+            bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
+    ranges = ranges or [scale(np.ones((3, 1)))]
+    low, high = min(float(values[1].min()) for values in ranges), max(float(values[0, 0]) for values in ranges)
+    margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
+    room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
+    ends = low - margin, room + margin
+    return (math.exp(ends[0]), math.exp(ends[1])) if logarithmic else ends
+
+
+def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
+    """Set up the loss axis; a logarithmic one of less than a decade has round numbers as ticks."""
+    ends = loss_limits(curves, logarithmic)
+    ax.set_yscale("log" if logarithmic else "linear")
+    ax.set_ylim(*ends)
+    if logarithmic and ends[1] < 10 * ends[0]:  # where powers of ten would leave one label or none
+        values = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends)
+        place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if ends[0] <= value <= ends[1]])
+        ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylabel(label)
+
+
+def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> float:
+    """Set up the time axis; return the length in seconds of the unit in which the curves are to be drawn."""
+    last_s = max(float(clock[-1]) for clock in clocks_s)
+    if logarithmic:
+        first_s = min((float(clock[clock > 0][0]) for clock in clocks_s if clock[-1] > 0), default=1.0)
+        log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))
+        ax.set_xlabel("wall-clock time")
+        return 1.0
+    unit, unit_s = time_unit(last_s)
+    ax.set_xlim(0, last_s / unit_s or 1)
+    ax.set_xlabel(f"wall-clock time ({unit})")
+    return unit_s
+
+
+def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
+    """Return whether, on any network, one method takes over `LOG_TIME_RATIO` times as long as another."""
+    totals = np.array([[curve.clock_s[name][-1] for curve in curves] for name in networks])
+    return bool((totals.max(axis=1) > LOG_TIME_RATIO * totals.min(axis=1)).any())
+
+
+POINTS = 72
+"""Points per inch, the unit of text sizes."""
+
+NAME_TALL, NAME_WIDE = 12.0, 50.0
+"""Height and width in points of a target's name."""
+
+
+def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
+    """Draw a line with its name at each target within the axes; names at one height stand side by side."""
+    low, high = ax.get_ylim()
+    tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
+    above, across = float("inf"), 0.0
+    # A name outside the panel would still take room.
+    for target in sorted((value for value in targets if low <= value <= high), reverse=True):
+        ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
+        height = float((ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))[1]) * tall
+        across = across + NAME_WIDE if above - height < NAME_TALL else 0.0  # to the right of a name at the same height
+        above = height
+        # Below the line at the left: curves come from above it.
+        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + across, -2),
+                    textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
+                    bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
+
+
+def _describe(network: Network | str) -> str:
+    """Return the bandwidth and latency of a link, the description of another network, or the given text."""
+    if isinstance(network, str):
+        return network
+    if not isinstance(network, Link):
+        return network.describe()
+    latency = format_seconds(float(network.latency_s)).replace(" us", " µs")
+    return f"{format_bandwidth(float(network.bandwidth_bytes_per_s))}, latency {latency}"
+
+
+def _room(curves: Sequence[Curve]) -> float:
+    """Return the inches of height beyond those of four lines."""
+    return 0.25 * min(max(len(curves) - 4, 0), 4)

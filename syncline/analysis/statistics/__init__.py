@@ -1,1 +1,0 @@
-"""Statistics of curves, from plain arrays."""

@@ -1,0 +1,323 @@
+"""Timeline of the workers: computing, waiting and network activity over time.
+
+Pipeline schedules in their usual picture: a row per stage, forwards and backwards with their micro-batches.
+
+Workers at their own pace: ages of their updates, the number of updates of each, and their waits for each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import (
+    Patch,
+    Rectangle,
+)
+from matplotlib.ticker import (
+    FuncFormatter,
+    MaxNLocator,
+    MultipleLocator,
+    PercentFormatter,
+)
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.analysis.axes import (
+    draw_legend,
+    legend_above,
+    new_figure,
+    panel_grid,
+    time_unit,
+)
+from syncline.analysis.style import (
+    figure_style,
+    method_styles,
+)
+from syncline.errors import SpecError
+from syncline.sim.pipelines.report import TaskSpan
+
+IDLE = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
+COLUMNS = ("worker", "stream", "what", "start_s", "end_s")
+
+# kind -> top and height within a worker's row of height 1, face, hatch, edge. In grey print: dark, hatched, light.
+KINDS: dict[str, tuple[float, float, str, str, str]] = {
+    "compute": (0.10, 0.52, "#0072B2", "", "#0072B2"),
+    "wait": (0.10, 0.52, "#FFFFFF", "/////", "#999999"),
+    "network": (0.66, 0.24, "#E69F00", "", "#E69F00"),
+}
+MOST_NAMED_WORKERS = 16
+MOST_SPANS = 50_000
+
+
+def timeline_strip(
+    timeline: Mapping[str, ArrayLike], *, first_s: float = 0.0, last_s: float | None = None, title: str = ""
+) -> Figure:
+    """Draw one row per worker: its compute stream above (computing or waiting), its network activity below.
+
+    The number at the right of a row is the share of the shown time in which the worker computes.
+
+    Args:
+        timeline: columns of one length: worker, stream, what, start_s, end_s; other columns are ignored.
+            On the stream "compute", the kinds "wait" and "recv" are waiting and all others are computing; any other
+            stream is the network.
+        first_s: start of the shown time.
+        last_s: its end; by default the last end in the timeline.
+        title: an optional title.
+
+    Raises:
+        SpecError: a column is missing, the columns differ in length, or nothing lies in the shown time.
+    """
+    columns = _columns(timeline)
+    last_s = float(columns["end_s"].max(initial=first_s)) if last_s is None else last_s
+    inside = (columns["end_s"] > first_s) & (columns["start_s"] < last_s)
+    if not inside.any():
+        raise SpecError("timeline", f"no span between {first_s:g} s and {last_s:g} s", "at least one span to show")
+    if inside.sum() > MOST_SPANS:
+        raise SpecError("timeline", f"{inside.sum():,} spans", f"at most {MOST_SPANS:,}; set first_s and last_s")
+    columns = {name: column[inside] for name, column in columns.items()}
+    start, end = np.maximum(columns["start_s"], first_s), np.minimum(columns["end_s"], last_s)
+    on_network, idle = columns["stream"] != "compute", np.isin(columns["what"], IDLE)
+    kind = np.where(on_network, "network", np.where(idle, "wait", "compute"))
+    workers = np.unique(columns["worker"])
+    row = np.searchsorted(workers, columns["worker"])
+    unit, unit_s = time_unit(last_s - first_s)
+    with figure_style():
+        fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))
+        ax = fig.add_subplot()
+        for name in KINDS:
+            mine = kind == name
+            _draw_spans(ax, name, row[mine], start[mine] / unit_s, (end - start)[mine] / unit_s)
+        computing_s = np.bincount(row[kind == "compute"], (end - start)[kind == "compute"], minlength=workers.size)
+        _label_rows(ax, workers, computing_s / (last_s - first_s))
+        ax.set_xlim(first_s / unit_s, last_s / unit_s)
+        ax.set_xlabel(f"time ({unit})")
+        ax.xaxis.set_major_locator(MaxNLocator(8))
+        ax.set_title(title, loc="left")
+        handles = [
+            Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=name)
+            for name, (_, _, face, hatch, edge) in KINDS.items()
+            if (kind == name).any()
+        ]
+        fig.legend(handles=handles, loc="outside upper right", ncols=len(KINDS), handlelength=1.6)
+    return fig
+
+
+def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    """Return the checked columns of a timeline as arrays."""
+    missing = [name for name in COLUMNS if name not in timeline]
+    if missing:
+        raise SpecError("timeline", sorted(timeline), f"the columns {', '.join(COLUMNS)}; {missing[0]!r} is missing")
+    columns = {name: np.asarray(timeline[name]) for name in COLUMNS}
+    if len({column.shape for column in columns.values()}) > 1 or columns["worker"].ndim != 1:
+        raise SpecError("timeline", {name: c.shape for name, c in columns.items()}, "rows of one length")
+    return columns
+
+
+def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
+    """Draw the spans of one kind as bars in the rows of their workers."""
+    below, height, face, hatch, edge = KINDS[kind]
+    # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
+    hairline = 0.4 if np.unique(row).size <= MOST_NAMED_WORKERS and start.size < 1000 else 0.0
+    ax.bar(start, height, length, row + below, align="edge", color=face, edgecolor=edge if hatch else "white",
+           hatch=hatch, linewidth=hairline, label=kind)  # fmt: skip
+
+
+def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> None:
+    """Name the rows, and write the share of computing at the right of each."""
+    every = -(-workers.size // MOST_NAMED_WORKERS)
+    rows = np.arange(0, workers.size, every)
+    ax.set_ylim(workers.size, 0)
+    ax.set_yticks(rows + 0.5, [str(workers[i]) for i in rows])
+    ax.set_ylabel("worker")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+    for i in rows:
+        ax.text(1.01, i + 0.5, f"{computing[i]:.0%}", transform=ax.get_yaxis_transform(), va="center", fontsize=7)
+    ax.annotate("computes", (1.01, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points",
+                fontsize=7, color="#444444")  # fmt: skip
+
+
+COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
+LATER_CHUNKS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}
+UPDATE = "#c0392b"
+DIGIT_IN = 0.055
+"""Width in inches of a digit; a narrower task shows no number."""
+EDGED_IN = 0.04
+"""Width in inches below which a task has no edge."""
+MOST_NUMBERS_IN = 10.0
+"""The widest picture, in inches."""
+ROW_IN, MOST_ROWS_IN = 0.2, 25.0
+"""Height of a stage's row, and largest height of all rows together, in inches: many stages have lower rows."""
+NUMBERED_IN = 0.1
+"""Height in inches below which a row shows no numbers in its tasks."""
+MOST_LABELS = 32
+"""Largest number of stage labels; with more stages, some have no label."""
+
+
+class SchedulePanel(NamedTuple):
+    """A schedule: its title, its number of stages, its tasks; panels of one ``group`` share their time axis."""
+
+    title: str
+    stages: int
+    tasks: Sequence[TaskSpan]
+    group: str = ""
+
+
+def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
+    """Draw a panel per schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
+
+    Args:
+        panels: the panels from top to bottom; panels of a group follow each other.
+
+    Raises:
+        SpecError: there is no panel.
+    """
+    if not panels:
+        raise SpecError("panels", [], "at least one panel")
+    ends_s = {
+        panel.group: max(
+            (task.end_s for other in panels if other.group == panel.group for task in other.tasks), default=0.0
+        )
+        for panel in panels
+    }
+    lengths = [
+        (task.end_s - task.start_s) / ends_s[panel.group]
+        for panel in panels
+        for task in panel.tasks
+        if task.end_s > task.start_s
+    ]
+    width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / min(lengths, default=1.0)))
+    heights = [max(2, panel.stages) for panel in panels]
+    row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
+    lasts = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
+    room_in = sum(0.55 if last else 0.35 for last in lasts)
+    with figure_style():
+        fig = new_figure(width_in, 0.55 + room_in + row_in * sum(heights))
+        axes = fig.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for ax, panel, last in zip(axes, panels, lasts, strict=True):
+            end_s = ends_s[panel.group] or 1.0
+            ax.set_xlim(0, end_s)
+            _draw(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
+            unit, unit_s = time_unit(end_s)
+            power = 10.0 ** math.floor(
+                math.log10(end_s / unit_s / 8)
+            )  # a round distance, so that about eight ticks fit
+            tick = next(power * times for times in (1, 2, 5, 10) if power * times >= end_s / unit_s / 8)
+            ax.xaxis.set_major_locator(MultipleLocator(unit_s * tick))
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _, unit_s=unit_s: f"{value / unit_s:g}"))
+            ax.tick_params(axis="x", labelbottom=last)
+            ax.set_xlabel(f"time ({unit})" if last else "")
+        kinds = {task.kind for panel in panels for task in panel.tasks}
+        names = {"forward": "forward", "backward": "backward", "weight": "weight gradient"}
+        handles: list[Artist] = [Patch(color=COLORS[kind], label=name) for kind, name in names.items() if kind in kinds]
+        if any(task.chunk for panel in panels for task in panel.tasks):
+            handles.append(Patch(color=LATER_CHUNKS["forward"], label="darker: every second chunk"))
+        if any(task.updates for panel in panels for task in panel.tasks):
+            handles.append(Line2D([], [], color=UPDATE, marker="^", markersize=4, linestyle="none", label="update"))
+        draw_legend(fig, handles)
+    return fig
+
+
+def _draw(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
+    """Draw tasks as boxes, their numbers where they fit, and the updates; an inch is ``inch_s`` seconds."""
+    shades = [(name, later) for later in (False, True) for name in COLORS]
+    for name, later in shades:
+        mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]
+        color = (LATER_CHUNKS if later else COLORS)[name]
+        patches = [Rectangle((task.start_s, task.stage - 0.42), task.end_s - task.start_s, 0.84) for task in mine]
+        # A white edge would hide a narrow task.
+        edges = ["white" if task.end_s - task.start_s >= EDGED_IN * inch_s else color for task in mine]
+        ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
+    digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))
+    for task in panel.tasks if numbered else ():
+        text, length_s = str(task.microbatch + 1), task.end_s - task.start_s
+        if length_s >= digits * DIGIT_IN * inch_s * 1.3:
+            ax.text(task.start_s + length_s / 2, task.stage, text, ha="center", va="center_baseline", fontsize=6,
+                    color="white" if task.chunk % 2 else "black")  # fmt: skip
+    marks = [(task.end_s, task.stage + 0.42) for task in panel.tasks if task.updates]
+    if marks:
+        ax.plot(*zip(*marks, strict=True), "^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
+    ax.set_ylim(panel.stages - 0.4, -0.6)
+    every = -(-panel.stages // MOST_LABELS)
+    ax.set_yticks(range(0, panel.stages, every))
+    ax.set_yticklabels([f"{stage + 1}" for stage in range(0, panel.stages, every)])
+    ax.set_ylabel("stage")
+    ax.tick_params(axis="y", length=0)
+    ax.set_title(panel.title, loc="left")
+    ax.grid(False)
+
+
+def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Mapping[str, Sequence[int]]) -> Figure:
+    """Draw the share of updates per age (left) and the share of updates per worker, in descending order (right).
+
+    Args:
+        ages: method -> number of updates of each age, from 0 on, in versions of the server's model.
+        contributions: method -> number of updates of each worker.
+
+    Raises:
+        SpecError: there is no method, or one without updates.
+    """
+    if not ages or any(sum(counts) == 0 for counts in (*ages.values(), *contributions.values())):
+        raise SpecError("ages", {name: list(counts) for name, counts in ages.items()}, "methods with updates")
+    styles = method_styles(ages)
+    with figure_style():
+        fig = new_figure(6.4, 2.6)
+        age_axes, worker_axes = fig.subplots(1, 2)
+        for name, counts in ages.items():
+            by_worker = sorted(contributions[name], reverse=True)
+            look = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 1.4}
+            for ax, numbers, first in ((age_axes, counts, 0), (worker_axes, by_worker, 1)):
+                shares = np.asarray(numbers, dtype=np.float64) / sum(numbers)
+                ax.stairs(shares, np.arange(len(numbers) + 1) + (first - 0.5), **look)
+        age_axes.set_xlabel("age in versions of the model")
+        worker_axes.set_xlabel("worker, the most frequent first")
+        for ax in (age_axes, worker_axes):
+            ax.set_ylabel("share of updates")
+            ax.set_ylim(bottom=0)
+            ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        legend_above(fig, styles)
+    return fig
+
+
+_SECONDS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "#00202F"])
+_COLUMNS = 4
+
+
+def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
+    """Draw, per row's worker, the seconds its updates lay at the server until the column's worker's update arrived.
+
+    Args:
+        waiting_s: method -> seconds ``(P, P)``; all methods share one scale.
+
+    Raises:
+        SpecError: there is no method, or a table that is not square.
+    """
+    shapes = {name: seconds.shape for name, seconds in waiting_s.items()}
+    if not shapes or any(len(shape) != 2 or shape[0] != shape[1] or not shape[0] for shape in shapes.values()):
+        raise SpecError("waits", shapes, "a square table of each method")
+    longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0
+    across = min(len(waiting_s), _COLUMNS)
+    down = -(-len(waiting_s) // across)
+    with figure_style():
+        fig = new_figure(1.2 + 2.0 * across, 0.5 + 2.1 * down)
+        axes = panel_grid(fig, len(waiting_s), across, shared=False)
+        for ax, (name, seconds) in zip(axes, waiting_s.items(), strict=True):
+            image = ax.imshow(seconds, cmap=_SECONDS, vmin=0.0, vmax=longest_s, origin="upper")
+            ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
+            ax.set_xlabel("for worker")
+            ax.set_ylabel("worker waits")
+            ax.grid(False)
+            for axis in (ax.xaxis, ax.yaxis):
+                axis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+        fig.colorbar(image, ax=axes, label="seconds", shrink=0.8)
+    return fig

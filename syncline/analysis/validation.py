@@ -1,0 +1,147 @@
+"""Predicted against measured times: a scatter plot, and errors grouped by what they may depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from syncline.analysis.axes import draw_legend, new_figure, place_ticks, time_ticks
+from syncline.analysis.curves import FloatArray
+from syncline.analysis.style import MethodStyle, figure_style, method_styles
+from syncline.errors import SpecError
+
+PANELS_PER_ROW = 3
+LETTER_IN = 0.055
+"""Width in inches of a letter of a group's name."""
+NARROW_GAP = 0.24
+"""Least distance of two labels of the scatter's time axes, as a share of them."""
+BAND = 0.1
+"""Relative errors within which the scatter is shaded."""
+
+Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""Measured and predicted seconds by kind of point."""
+
+
+def predicted_against_measured(
+    points: Points, errors: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "", measured: str = "step time"
+) -> Figure:
+    """Draw times over each other with a 10 % band, errors of every kind of point, and a panel per grouping.
+
+    Args:
+        points: kind of point -> measured and predicted seconds, above 0; one marker for each kind.
+        errors: name of the grouping -> group -> ``predicted / measured - 1``, the groups in order; a bar is the
+            group's median. These panels share one axis.
+        title: title above these panels, the points they show.
+        measured: title above the scatter plot, the kind of time.
+
+    Raises:
+        SpecError: there is no point.
+    """
+    if not any(len(measured) for measured, _ in points.values()):
+        raise SpecError("points", [], "at least one point")
+    styles = method_styles(points)
+    # Use as many rows as leave at most one place empty.
+    down = 1 if len(errors) <= PANELS_PER_ROW else 2
+    across = -(-len(errors) // down)
+    with figure_style():
+        letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
+        panel_in = max(1.8, 0.8 + LETTER_IN * letters)
+        fig = new_figure(5.0 + panel_in * across, 3.2 if down == 1 else 4.4)
+        ratios = [5.0, panel_in * across] if errors else [5.0]
+        parts = fig.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)
+        first, second = parts[0, 0].subplots(1, 2, width_ratios=[2.2, 1])
+        _scatter(first, points, styles, measured)
+        _by_kind(second, points, styles)
+        panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
+        all_errors = (error for groups in errors.values() for group in groups.values() for error in group)
+        largest = max(map(abs, all_errors), default=0.0)
+        for place, (name, groups) in enumerate(errors.items()):
+            row, column = divmod(place, across)
+            _errors(panels[row, column], name, groups, largest, labelled=column == 0)
+        for ax in panels.ravel()[len(errors) :]:
+            ax.set_visible(False)
+        if errors:
+            panels[0, 0].set_title(title, loc="left")
+        draw_legend(fig, [Line2D([], [], **_marks(styles[name], label=name)) for name in points])
+    return fig
+
+
+def _scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_name: str) -> None:
+    """Draw predicted over measured times, the line on which they are equal, and the band around it."""
+    times = np.concatenate([np.concatenate(pair) for pair in points.values()])
+    low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
+    ends = np.array([low, high])
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    # Clip the band to the axes, so that its corners lie inside.
+    across = np.geomspace(low, high, 50)
+    band = np.clip(across * (1 - BAND), low, high), np.clip(across * (1 + BAND), low, high)
+    ax.fill_between(across, *band, color="#DDDDDD", linewidth=0, zorder=1)
+    ax.plot(ends, ends, color="#333333", linewidth=0.8, zorder=2)
+    # The kinds that are named first lie above the others.
+    for depth, (name, (measured, predicted)) in enumerate(points.items()):
+        ax.plot(measured, predicted, zorder=3 + 1 / (1 + depth), **_marks(styles[name]))
+    ticks = time_ticks(low, high, NARROW_GAP)
+    for axis in (ax.xaxis, ax.yaxis):
+        place_ticks(axis, ticks)
+        axis.minorticks_off()
+    ax.set_xlabel("measured")
+    ax.set_ylabel("predicted")
+    ax.set_title(f"{time_name}; band: {BAND:.0%}", loc="left")
+
+
+def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> None:
+    """Draw the errors of every kind of point, side by side."""
+    ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
+    largest = 0.0
+    for place, (name, (measured, predicted)) in enumerate(points.items()):
+        errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
+        if errors.size:
+            largest = max(largest, float(np.abs(errors).max()))
+            ax.plot(place + _aside(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
+            ax.hlines(float(np.median(errors)), place - 0.38, place + 0.38, color="#333333", linewidth=1.5, zorder=3)
+    ax.set_xlim(-0.6, len(points) - 0.4)
+    _error_axis(ax, largest)
+    ax.set_xticks([])
+    ax.set_xlabel("all kinds")
+    ax.set_ylabel("error (bar: median)")
+    ax.set_title("errors of all", loc="left")
+
+
+def _aside(count: int) -> FloatArray:
+    """Return offsets on both sides of 0, spread out, the same in every picture."""
+    return 0.28 * (2 * ((0.5 + 0.618 * np.arange(count)) % 1) - 1)
+
+
+def _error_axis(ax: Axes, largest: float) -> None:
+    ax.set_ylim(-1.1 * largest or -0.01, 1.1 * largest or 0.01)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
+    return {
+        "linestyle": "none", "marker": style.marker, "color": style.color, "markersize": 3.0,
+        "markeredgecolor": "white", "markeredgewidth": 0.3, "label": label or None,
+    }  # fmt: skip
+
+
+def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool) -> None:
+    """Draw the errors of each group of a grouping, and their median."""
+    ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
+    for place, group_errors in enumerate(groups.values()):
+        ax.plot(place + _aside(len(group_errors)), group_errors, linestyle="none", marker="o", markersize=1.8,
+                color="#0072B2", alpha=0.6, zorder=2)  # fmt: skip
+        ax.hlines(float(np.median(group_errors)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
+    ax.set_xlim(-0.6, len(groups) - 0.4)
+    _error_axis(ax, largest)
+    ax.set_xticks(range(len(groups)), list(groups))
+    ax.grid(False, axis="x")
+    ax.tick_params(labelleft=labelled)
+    ax.set_xlabel(name)
+    if labelled:
+        ax.set_ylabel("error (bar: median)")

@@ -1,0 +1,375 @@
+"""Integers of any width packed into bytes, vectorised and on any device.
+
+Small integers packed into words for sending: adding words adds the integers field by field.
+
+Signs packed for sending, eight to a byte.
+
+Sparse vectors packed for sending: pairs of an index within a chunk and a value.
+
+Floating-point numbers of four bits, two to a byte.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from syncline.costmodel.traffic.packing import (
+    SCALE_BYTES,
+    e3m0_bytes,
+    field_bytes,
+    index_width,
+    packed_bytes,
+    pairs_bytes,
+)
+from syncline.errors import (
+    SpecError,
+    one_of,
+)
+
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer types by their number of bytes."""
+
+
+def pack(values: Tensor, bits: int) -> Tensor:
+    """Pack integers in ``[0, 2**bits)``, the least significant bit first: ``(..., n) -> (..., ceil(n bits / 8))``.
+
+    Args:
+        values: integers ``(..., n)``, or bool for one bit; floats that hold integers for up to 8 bits.
+        bits: 1 to 64; at 64 the integers are int64's own bits, sign included.
+
+    Raises:
+        SpecError: a width that is out of range. Values are not checked, because that would wait for the device.
+    """
+    _check_width(bits)
+    if 8 % bits == 0:
+        return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
+    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # the machine's own layout
+        return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
+    if bits % 8 == 0:  # whole bytes: bits need not be separated
+        shifts = torch.arange(0, bits, 8, device=values.device)
+        return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
+    shifts = torch.arange(bits, device=values.device)
+    return _join(((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2), 1)
+
+
+def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    """Unpack the bytes of ``pack``, ``(..., b)``, to integers ``(..., count)`` of type ``dtype``."""
+    _check_width(bits)
+    if 8 % bits == 0:
+        return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
+    return _unpacked(packed, bits, count).to(dtype)
+
+
+def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
+    """Return the integers ``(..., count)``, int64, of a width that does not divide 8."""
+    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":
+        # Copied, because a view as wider numbers must start at a multiple of their size.
+        payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
+        words = payload.view(WORDS[bits // 8]).long()
+        return words if bits == 64 else words & (2**bits - 1)
+    if bits % 8 == 0:
+        shifts = torch.arange(0, bits, 8, device=packed.device)
+        return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1)
+    stream = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
+    weights = 1 << torch.arange(bits, device=packed.device)
+    return (stream.unflatten(-1, (count, bits)).long() * weights).sum(-1)
+
+
+def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
+    """Return the factor that moves all fields of a word of ``8 // bits`` bytes into its most significant byte.
+
+    A word holds one field of ``bits`` bits in each of its f = ``8 // bits`` bytes. Field i must move from bit ``8 i``
+    (counted from the other end on big-endian machines) to bit ``8 (f - 1) + bits i``. The product holds each field at
+    f positions that do not overlap, so nothing is carried into the most significant byte.
+    """
+    per_byte = 8 // bits
+    if byteorder == "little":
+        shifts = [8 * (per_byte - 1) - (8 - bits) * i for i in range(per_byte)]
+    else:
+        shifts = [(8 + bits) * i for i in range(per_byte)]
+    factor = sum(1 << shift for shift in shifts)
+    return factor - (1 << 8 * per_byte) if factor >> (8 * per_byte - 1) else factor  # in two's complement
+
+
+def padded_to(values: Tensor, multiple: int) -> Tensor:
+    """Return ``(..., n)`` padded with zeros to the next multiple; the tensor itself if no padding is needed."""
+    missing = -values.shape[-1] % multiple
+    return torch.nn.functional.pad(values, (0, missing)) if missing else values
+
+
+def _join(fields: Tensor, bits: int) -> Tensor:
+    """Join one-byte fields ``(..., n)``, with ``bits`` dividing 8, into bytes that hold ``8 // bits`` fields each."""
+    per_byte = 8 // bits
+    if per_byte == 1:
+        return fields
+    fields = padded_to(fields, per_byte)
+    flat = fields.reshape(-1)
+    if flat.storage_offset() % per_byte:  # a view as wider words must start at a multiple of their size
+        flat = flat.clone()
+    words = flat.view(WORDS[per_byte]) * multiplier(bits)
+    most_significant = per_byte - 1 if sys.byteorder == "little" else 0
+    joined = words.view(torch.uint8)[most_significant::per_byte].contiguous()
+    return joined.view(*fields.shape[:-1], fields.shape[-1] // per_byte)
+
+
+@functools.cache
+def fields_of_bytes(bits: int, device: torch.device) -> Tensor:
+    """Return the fields of every byte value, ``(256, 8 // bits)`` uint8, with ``bits`` dividing 8."""
+    shifts = torch.arange(0, 8, bits, device=device)
+    return ((torch.arange(256, device=device).unsqueeze(1) >> shifts) & (2**bits - 1)).to(torch.uint8)
+
+
+def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
+    """Replace each of b bytes by its row of a table ``(256, f)`` of one-byte fields: ``(..., b) -> (..., count)``.
+
+    The result is a view of the first ``count`` of ``b f`` fields.
+    """
+    if table.shape[1] == 1:
+        return packed.view(table.dtype)[..., :count]
+    whole_rows = table.view(WORDS[table.shape[1]]).view(256)  # a row is moved as one word
+    fields = whole_rows.index_select(0, packed.reshape(-1).int()).view(table.dtype)
+    return fields.view(*packed.shape[:-1], packed.shape[-1] * table.shape[1])[..., :count]
+
+
+def _check_width(bits: int) -> None:
+    if not 1 <= bits <= 64:
+        raise SpecError("bits", bits, "a width from 1 to 64")
+
+
+@dataclass(frozen=True)
+class PackedIntegers:
+    """Integers in ``[0, 2**bits)``, several to a word; adding words adds their fields, as long as no sum overflows.
+
+    Words are bytes if the width divides 8, else 32-bit words, the lowest field first; spare bits of a
+    word stay zero.
+
+    Args:
+        bits: width of a field, 1 to 31.
+
+    Raises:
+        SpecError: another width.
+
+    >>> PackedIntegers(4).nbytes(5), PackedIntegers(5).nbytes(7)
+    (3, 8)
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 31:
+            raise SpecError("bits", self.bits, "a width from 1 to 31")
+
+    @property
+    def word(self) -> torch.dtype:
+        """Return the integer type of a word."""
+        return torch.uint8 if 8 % self.bits == 0 else torch.int32
+
+    @property
+    def fields(self) -> int:
+        """Return the number of integers in a word."""
+        return 8 * self.word.itemsize // self.bits
+
+    def nbytes(self, count: int) -> int:
+        """Return the bytes of the words that hold ``count`` integers."""
+        return field_bytes(count, self.bits)
+
+    def check_sum(self, largest: int, workers: int) -> None:
+        """Raise an error if the sum over ``workers`` of integers up to ``largest`` may overflow a field.
+
+        Raises:
+            SpecError: the width is too small; the message names a sufficient width.
+        """
+        needed = (largest * workers).bit_length()
+        if needed > self.bits:
+            expected = f"at least {needed} for sums of {workers} workers' integers up to {largest}"
+            raise SpecError("bits", self.bits, expected)
+
+    def encode(self, values: Tensor) -> Tensor:
+        """Encode integers ``(..., n)`` of any type as words ``(..., ceil(n / fields))``; values are not checked."""
+        if self.word == torch.uint8:
+            return pack(values, self.bits)
+        fields = padded_to(values.to(self._field_dtype), self.fields).unflatten(-1, (-1, self.fields))
+        words = fields[..., -1].to(torch.int32)
+        for field in range(self.fields - 2, -1, -1):  # Horner's rule
+            words = torch.add(fields[..., field], words, alpha=2**self.bits)
+        return words
+
+    def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:
+        """Decode words ``(..., ceil(count / fields))`` to integers ``(..., count)``.
+
+        Args:
+            words: words from ``encode``, or a sum of such words.
+            count: number of integers.
+            dtype: type of the result.
+            out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
+        """
+        if self.word == torch.uint8:
+            fields = look_up(words, fields_of_bytes(self.bits, words.device), count)
+        else:
+            unpacked = torch.empty(*words.shape, self.fields, dtype=self._field_dtype, device=words.device)
+            for field in range(self.fields):
+                unpacked[..., field] = (words >> self.bits * field).bitwise_and_(2**self.bits - 1)
+            fields = unpacked.flatten(-2)[..., :count]
+        return fields.to(dtype) if out is None else out.copy_(fields)
+
+    @property
+    def _field_dtype(self) -> torch.dtype:
+        """Return the smallest integer type that holds a field."""
+        if self.bits <= 8:
+            return torch.uint8
+        return torch.int16 if self.bits <= 15 else torch.int32
+
+
+@dataclass(frozen=True)
+class PackedSigns:
+    """Values of plus or minus one, one bit each; there is no zero, so the sender decides the sign of a zero.
+
+    >>> PackedSigns().nbytes(9)
+    2
+    """
+
+    def nbytes(self, count: int) -> int:
+        """Return ``ceil(count / 8)``, the bytes of ``count`` signs."""
+        return packed_bytes(count, 1)
+
+    def encode(self, positive: Tensor) -> Tensor:
+        """Encode a mask of positive entries, ``(..., n)`` bool, as bytes ``(..., nbytes(n))``."""
+        return pack(positive, 1)
+
+    def decode(self, encoded: Tensor, count: int, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
+        """Decode bytes ``(..., nbytes(count))`` to plus and minus one ``(..., count)``.
+
+        Args:
+            encoded: bytes from ``encode``.
+            count: number of signs.
+            dtype: type of the result.
+            out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
+        """
+        signs = look_up(encoded, _signs_of_bytes(encoded.device), count)
+        return signs.to(dtype) if out is None else out.copy_(signs)
+
+
+@functools.cache
+def _signs_of_bytes(device: torch.device) -> Tensor:
+    """Return the eight signs that every byte value encodes, ``(256, 8)`` int8 of plus and minus one."""
+    return fields_of_bytes(1, device).view(torch.int8) * 2 - 1
+
+
+VALUE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class SparsePairs:
+    """Pairs of an index and a value, as bytes: first all indices, then all values.
+
+    Args:
+        index_bits: 64, 32 or 16; 0 for the smallest width that indexes a chunk, ``ceil(log2(chunk))``.
+        value_format: ``fp32``, ``bf16`` or ``fp16`` (``fp64`` for tests in double precision).
+
+    Raises:
+        SpecError: another width or value type.
+
+    >>> SparsePairs(64, "fp32").nbytes(pairs=32, chunk=4096)  # DeMo's 12 bytes per coefficient
+    384
+    >>> SparsePairs(0, "bf16").nbytes(pairs=32, chunk=4096)  # 12 bits and 2 bytes
+    112
+    """
+
+    index_bits: int = 64
+    value_format: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.index_bits not in (0, 16, 32, 64):
+            raise SpecError("index_bits", self.index_bits, "64, 32, 16, or 0 for just enough")
+        if self.value_format not in VALUE_DTYPES:
+            raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
+
+    def bits(self, chunk: int) -> int:
+        """Return the bits of an index into a chunk of ``chunk`` entries.
+
+        Raises:
+            SpecError: if the width is too small for the chunk.
+        """
+        return index_width(self.index_bits, chunk)
+
+    def nbytes(self, pairs: int, chunk: int) -> int:
+        """Return the bytes of ``pairs`` pairs whose indices are within chunks of ``chunk`` entries."""
+        return pairs_bytes(pairs, chunk, self.index_bits, self.value_format)
+
+    def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
+        """Encode indices ``(..., n)`` and values ``(..., n)`` as bytes ``(..., nbytes(n))``."""
+        rounded = value.to(VALUE_DTYPES[self.value_format]).contiguous()
+        return torch.cat([pack(index, self.bits(chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1)
+
+    def rounded(self, value: Tensor) -> Tensor:
+        """Return the values that the receiver decodes: rounded to the type on the wire, in their own type."""
+        return value.to(VALUE_DTYPES[self.value_format]).to(value.dtype)
+
+    def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Decode bytes ``(..., nbytes(pairs))`` to indices and values in ``dtype``, both ``(..., pairs)``."""
+        bits = self.bits(chunk)
+        index_bytes = packed_bytes(pairs, bits)
+        # Copied, because a view as wider numbers must start at a multiple of their size.
+        packed_values = encoded[..., index_bytes:].clone(memory_format=torch.contiguous_format)
+        value = packed_values.view(VALUE_DTYPES[self.value_format])
+        return unpack(encoded[..., :index_bytes], bits, pairs), value.to(dtype)
+
+
+E3M0_BITS = 4
+E3M0_SIGN = 8
+"""Code of the sign bit; the three lower bits are the exponent field."""
+
+E3M0_LEAST = 2.0**-6
+"""The smallest magnitude in units of the largest: exponent fields 1 to 7 are 2^-6 to 1, and 0 is zero."""
+
+E3M0_MIDDLES = (E3M0_LEAST / 2, *(1.5 * E3M0_LEAST * 2.0**power for power in range(6)))
+"""Magnitudes, in units of the largest, above which the next exponent field is nearer."""
+
+
+@dataclass(frozen=True)
+class E3M0:
+    """Numbers of one sign bit, three exponent bits and no mantissa, with one scale for each tensor.
+
+    A number is 0 or ``+- 2^(e - 7) s`` with e from 1 to 7; the scale ``s`` is the power of two nearest to the tensor's
+    largest magnitude, and travels as fp32. Each number is rounded to the nearest such number, a tie away from zero.
+
+    Source: Streaming DiLoCo (Douillard et al., 2025), section 2.4, which names the format and averages in fp32. It
+    states no scale, neither for a tensor nor for a block: the scale is ours, because seven powers of two need one.
+
+    >>> x = torch.tensor([[8.0, -3.1, 0.1, 0.01]])
+    >>> E3M0().decode(E3M0().encode(x), 4, x.dtype)
+    tensor([[ 8.0000, -4.0000,  0.1250,  0.0000]])
+    >>> E3M0().nbytes(4)
+    6
+    """
+
+    def nbytes(self, count: int) -> int:
+        """Return the bytes of ``count`` numbers with their scale: ``ceil(count / 2) + 4``."""
+        return e3m0_bytes(count)
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Encode numbers ``(R, n)`` as bytes ``(R, nbytes(n))``, each row with its own scale."""
+        largest = x.abs().amax(1, keepdim=True).to(torch.float32)
+        mantissa, exponent = torch.frexp(largest)
+        scale = torch.ldexp(torch.ones_like(largest), exponent - (mantissa < 0.75).to(exponent.dtype))
+        scale = torch.where(largest > 0, scale, torch.ones_like(scale))
+        middles = torch.tensor(E3M0_MIDDLES, dtype=x.dtype, device=x.device)
+        codes = torch.bucketize(x.abs() / scale.to(x.dtype), middles, right=True) + E3M0_SIGN * (x < 0)
+        return torch.cat([scale.contiguous().view(torch.uint8), pack(codes, E3M0_BITS)], 1)
+
+    def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+        """Decode bytes ``(..., nbytes(count))`` to numbers ``(..., count)`` in ``dtype``."""
+        scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32).to(dtype)
+        codes = look_up(encoded[..., SCALE_BYTES:], fields_of_bytes(E3M0_BITS, encoded.device), count).long()
+        return code_values(dtype, encoded.device)[codes] * scale
+
+
+def code_values(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the value of each of the 16 codes, in units of the largest magnitude."""
+    magnitudes = [0.0, *(E3M0_LEAST * 2.0**power for power in range(7))]
+    return torch.tensor([*magnitudes, *(-magnitude for magnitude in magnitudes)], dtype=dtype, device=device)

@@ -1,0 +1,265 @@
+"""Rings: worker i sends to i + 1 in each round, and each block travels around.
+
+Pairwise exchange (all-to-all): worker i sends to i + 1 + k in round k.
+
+A message of n bytes from the first worker of a group to the last; the others neither send nor wait.
+
+Recursive doubling: i exchanges with i ^ 1, then i ^ 2, i ^ 4, ...; ``i ^ d`` is i with the binary digit d flipped.
+
+In an all-reduce, workers exchange all n bytes each time. If P is above Q, the largest power of two, workers Q + i send
+all n bytes to workers i in a first round, and receive the result in a last round from Q - 1 - i, which their part
+reaches in the last exchange. In an all-gather, workers exchange all the blocks that they hold if P is a power of two;
+otherwise, in round k, i sends to i - 2^k the min(2^k, P - 2^k) blocks that begin with the block of i. Halving, a
+reduce-scatter, is the all-gather in reverse.
+
+Rabenseifner's all-reduce: recursive halving, then recursive doubling.
+
+Q is the largest power of two that is at most P. Worker i exchanges with i ^ Q/2, then i ^ Q/4, ...; each time it sends
+half of the bytes that it still has to reduce.
+Then it makes the same exchanges in reverse order, with twice the bytes each time. If P is no power of two, workers
+Q + i send all n bytes to workers i in a first round, and receive the result from them in a last round.
+
+A broadcast by a scatter from worker 0, then an all-gather around a ring.
+
+The worker that holds the blocks of a range of workers sends the blocks of the upper half to the first worker of this
+half, until each worker has a single block. The upper half is the larger half if they differ.
+
+An all-reduce by a server, worker 0.
+
+Naive: each worker in turn sends to worker 0, then worker 0 sends to each worker. Efficient: workers send a scatter's
+messages in reverse, each with the n bytes of every worker of the sender's range; then they scatter n bytes and gather
+them by recursive doubling.
+
+Source: Lion Cub, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    Round,
+    RoundTable,
+    doubling_rounds,
+    doublings,
+    folded_rounds,
+    folds,
+    largest_power,
+    other_parts_bytes,
+    other_parts_bytes_twice,
+    other_workers_bytes,
+    reversed_rounds,
+    tree_depth,
+)
+from syncline.costmodel.collectives.algorithms.trees import range_halvings
+from syncline.costmodel.numerics.arrays import (
+    FloatOrArray,
+    IntOrArray,
+)
+
+
+def ring_rounds(workers: int, nbytes: float, laps: int = 1) -> Iterable[Round]:
+    """Return ``laps`` times the rounds of a ring: each worker i sends n bytes to i + 1 modulo P."""
+    worker = np.arange(workers)
+    return (Round(worker, (worker + 1) % workers, float(nbytes)),) * (laps * (workers - 1))
+
+
+RING = Algorithm(
+    rounds=lambda workers, nbytes: ring_rounds(workers, nbytes / workers, laps=2),
+    messages=lambda workers: 2 * (workers - 1),
+    nbytes=other_parts_bytes_twice,
+)
+"""The ring of an all-reduce: a reduce-scatter, then an all-gather."""
+
+RING_ALL_GATHER = Algorithm(rounds=ring_rounds, messages=lambda workers: workers - 1, nbytes=other_workers_bytes)
+
+RING_REDUCE_SCATTER = Algorithm(
+    rounds=lambda workers, nbytes: ring_rounds(workers, nbytes / workers),
+    messages=lambda workers: workers - 1,
+    nbytes=other_parts_bytes,
+)
+
+
+def pairwise_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield P - 1 rounds; in round k worker i sends n/P bytes to worker i + 1 + k modulo P."""
+    worker = np.arange(workers)
+    for step in range(workers - 1):
+        yield Round(worker, (worker + 1 + step) % workers, nbytes / workers)
+
+
+PAIRWISE = Algorithm(rounds=pairwise_rounds, messages=lambda workers: workers - 1, nbytes=other_parts_bytes)
+
+
+def _message_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    if workers > 1:
+        yield Round(np.array([0]), np.array([workers - 1]), float(nbytes))
+
+
+def _message_count(workers: IntOrArray) -> IntOrArray:
+    """Return the number of messages: 1, or 0 if there is a single worker."""
+    return np.minimum(np.subtract(workers, 1), 1)
+
+
+MESSAGE = Algorithm(
+    rounds=_message_rounds,
+    messages=_message_count,
+    nbytes=lambda workers, nbytes: nbytes * _message_count(workers),
+    sent=lambda workers, nbytes: nbytes * (_message_count(workers) / workers),
+    directions=1,
+    few_messages=True,
+)
+
+
+def _doubling_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    power = largest_power(workers)
+    mirror = np.arange(power)[::-1]  # worker i reaches its mirror worker only after every exchange
+    return folded_rounds(workers, nbytes, doubling_rounds(power, nbytes, growth=1), mirror)
+
+
+def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the bytes that a worker sends in an all-reduce, mean over workers: ``n(Q l + 2(P - Q))/P``."""
+    power = np.exp2(doublings(workers))
+    return nbytes * ((power * doublings(workers) + 2 * (workers - power)) / workers)
+
+
+def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield the rounds of an all-gather of n bytes from each worker."""
+    if workers == largest_power(workers):
+        yield from doubling_rounds(workers, nbytes, growth=2)
+        return
+    worker = np.arange(workers)
+    for step in range(workers.bit_length()):
+        blocks = min(2**step, workers - 2**step)
+        yield Round(worker, (worker - 2**step) % workers, float(blocks * nbytes))
+
+
+RECURSIVE_DOUBLING = Algorithm(
+    rounds=_doubling_rounds,
+    messages=lambda workers: doublings(workers) + folds(workers),
+    nbytes=lambda workers, nbytes: nbytes * (doublings(workers) + folds(workers)),
+    sent=_doubling_sent_bytes,
+    folds=True,
+)
+
+DOUBLING_ALL_GATHER = Algorithm(rounds=all_gather_rounds, messages=tree_depth, nbytes=other_workers_bytes)
+
+HALVING = Algorithm(
+    rounds=lambda workers, nbytes: reversed_rounds(all_gather_rounds(workers, nbytes / workers)),
+    messages=tree_depth,
+    nbytes=other_parts_bytes,
+)
+
+
+def _rabenseifner_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    power = largest_power(workers)
+    gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))
+    return folded_rounds(workers, nbytes, (*gathering[::-1], *gathering), np.arange(power))
+
+
+def _rabenseifner_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the bytes of the messages on the longest path: ``2n((Q - 1)/Q + f)``."""
+    power = np.exp2(doublings(workers))
+    return nbytes * (2 * (power - 1) / power + folds(workers))
+
+
+RABENSEIFNER = Algorithm(
+    rounds=_rabenseifner_rounds,
+    messages=lambda workers: 2 * doublings(workers) + folds(workers),
+    nbytes=_rabenseifner_bytes,
+    sent=other_parts_bytes_twice,
+    folds=True,
+)
+
+
+class ScatterBlocks(NamedTuple):
+    """The blocks of a scatter's messages: one after another, ``c = sum_k ceil(P / 2^k)``, and of all messages, P H."""
+
+    in_sequence: IntOrArray
+    total: IntOrArray
+
+
+def scatter_blocks(workers: IntOrArray) -> ScatterBlocks:
+    """Return the number of blocks that a scatter among P workers sends."""
+    in_sequence = total = np.zeros_like(workers)
+    for level in range(int(np.max(tree_depth(workers)))):
+        size, larger = np.divmod(workers, 2**level)  # ``larger`` ranges of size + 1, the others of size
+        of_size, of_larger = ((length + 1) // 2 * (length > 1) for length in (size, size + 1))
+        total = total + (2**level - larger) * of_size + larger * of_larger
+        in_sequence = in_sequence + np.where(larger > 0, of_larger, of_size)
+    return ScatterBlocks(in_sequence, total)
+
+
+def scatter_gather_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the bytes of the messages on the longest path of a scatter and an all-gather of n bytes."""
+    return nbytes / workers * (scatter_blocks(workers).in_sequence + workers - 1)
+
+
+def scatter_gather_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the bytes that a worker sends in a scatter and an all-gather of n bytes, mean over workers."""
+    return nbytes / workers * (workers - 1 + scatter_blocks(workers).total / workers)
+
+
+def scatter_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield the rounds of a scatter of n bytes to each worker from worker 0."""
+    for senders, receivers, lengths in range_halvings(workers):
+        yield Round(senders, receivers, lengths * np.float64(nbytes))
+
+
+def _scatter_all_gather_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    return (*scatter_rounds(workers, nbytes / workers), *ring_rounds(workers, nbytes / workers))
+
+
+SCATTER_ALL_GATHER = Algorithm(
+    rounds=_scatter_all_gather_rounds,
+    messages=lambda workers: tree_depth(workers) + workers - 1,
+    nbytes=scatter_gather_bytes,
+    sent=scatter_gather_sent_bytes,
+    directions=None,
+)
+
+REDUCE_SCATTER_GATHER = replace(
+    SCATTER_ALL_GATHER,
+    rounds=lambda workers, nbytes: reversed_rounds(tuple(SCATTER_ALL_GATHER.rounds(workers, nbytes))),
+)
+"""A reduce: the broadcast backwards, a reduce-scatter and a gather to worker 0."""
+
+
+def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    if workers == 1:
+        return ()
+    others = np.arange(1, workers)
+    server = np.zeros_like(others)
+    up, down = np.concatenate([others, server]), np.concatenate([server, others])
+    return RoundTable(np.arange(len(up) + 1), up, down, np.full(len(up), float(nbytes)))
+
+
+def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    block = nbytes / workers
+    gathering = reversed_rounds(scatter_rounds(workers, nbytes))
+    return (*gathering, *scatter_rounds(workers, block), *all_gather_rounds(workers, block))
+
+
+NAIVE_SERVER = Algorithm(
+    rounds=_naive_rounds,
+    messages=lambda workers: 2 * (workers - 1),
+    nbytes=lambda workers, nbytes: 2 * other_workers_bytes(workers, nbytes),
+    sent=other_parts_bytes_twice,
+    latencies=lambda workers: 2 * np.minimum(np.subtract(workers, 1), 1),
+    directions=1,
+    few_messages=True,
+)
+
+EFFICIENT_SERVER = Algorithm(
+    rounds=_efficient_rounds,
+    messages=lambda workers: 3 * tree_depth(workers),
+    nbytes=lambda workers, nbytes: nbytes * scatter_blocks(workers).in_sequence + scatter_gather_bytes(workers, nbytes),
+    sent=lambda workers, nbytes: (
+        nbytes * (scatter_blocks(workers).total / workers) + scatter_gather_sent_bytes(workers, nbytes)
+    ),
+    directions=None,
+)

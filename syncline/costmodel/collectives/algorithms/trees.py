@@ -1,0 +1,213 @@
+"""Binomial trees: a broadcast from worker 0, a reduce up the same tree to worker 0, and an all-reduce up, then down.
+
+The worker that serves a range of workers sends to the first worker of the upper half, which is the larger half if they
+differ, until every worker has received the message.
+
+A gather to worker 0 along a binomial tree.
+
+In step k, i sends to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i) blocks that i holds at this step. At
+most one worker of a step, the last, holds fewer than 2^k; its message is a separate round.
+
+An all-reduce over two binary trees of the same workers; half of the workers are leaves in each tree.
+
+Half of the bytes goes up and down each tree, without chunks: a worker receives all of a half before it forwards it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms.base import (
+    Algorithm,
+    RankArray,
+    Round,
+    doublings,
+    other_parts_bytes,
+    other_parts_bytes_twice,
+    other_workers_bytes,
+    reversed_rounds,
+    tree_depth,
+)
+from syncline.costmodel.numerics.arrays import IntOrArray, frozen
+
+
+class Halving(NamedTuple):
+    """A round in which ranges of workers are cut in two halves, the upper one the larger if they differ."""
+
+    senders: RankArray  # first worker of each range
+    receivers: RankArray  # first worker of each upper half
+    lengths: RankArray  # number of workers in each upper half
+
+
+@lru_cache(maxsize=64)
+def range_halvings(workers: int) -> tuple[Halving, ...]:
+    """Return the rounds in which the range of P workers is halved until each range has one worker."""
+    halvings, ranges = [], [(0, workers)]
+    while any(length > 1 for _, length in ranges):
+        cuts = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
+        halvings.append(Halving(*(frozen(column) for column in np.array(cuts).T)))
+        lower = [(first, length // 2) for first, length in ranges]
+        upper = [(first + length // 2, length - length // 2) for first, length in ranges]
+        halves = [half for pair in zip(lower, upper, strict=True) for half in pair]
+        ranges = [(first, length) for first, length in halves if length]
+    return tuple(halvings)
+
+
+def broadcast_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield the rounds of a broadcast of n bytes from worker 0."""
+    for senders, receivers, _ in range_halvings(workers):
+        yield Round(senders, receivers, float(nbytes))
+
+
+def _reduce_and_broadcast_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    down = tuple(broadcast_rounds(workers, nbytes))
+    return (*reversed_rounds(down), *down)
+
+
+BROADCAST = Algorithm(
+    rounds=broadcast_rounds,
+    messages=tree_depth,
+    nbytes=lambda workers, nbytes: nbytes * tree_depth(workers),
+    sent=other_parts_bytes,
+    directions=1,
+    few_messages=True,
+)
+
+REDUCE = replace(BROADCAST, rounds=lambda workers, nbytes: reversed_rounds(tuple(broadcast_rounds(workers, nbytes))))
+
+REDUCE_AND_BROADCAST = Algorithm(
+    rounds=_reduce_and_broadcast_rounds,
+    messages=lambda workers: 2 * tree_depth(workers),
+    nbytes=lambda workers, nbytes: nbytes * (2 * tree_depth(workers)),
+    sent=other_parts_bytes_twice,
+    directions=1,
+    few_messages=True,
+)
+
+
+def _gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    for step in range((workers - 1).bit_length()):
+        senders = np.arange(2**step, workers, 2 ** (step + 1))
+        block_counts = np.minimum(2**step, workers - senders)
+        for blocks in np.unique(block_counts)[::-1]:
+            equal_senders = senders[block_counts == blocks]
+            yield Round(equal_senders, equal_senders - 2**step, float(blocks * nbytes))
+
+
+def _binary_ones(workers: IntOrArray) -> IntOrArray:
+    """Return O, the number of ones that 0, ..., P - 1 have together in binary."""
+    total = np.zeros_like(workers)
+    for bit in range(int(np.max(workers)).bit_length()):
+        full_runs, rest = np.divmod(workers, 2 << bit)  # the bit is set in the upper half of a run
+        total = total + (full_runs << bit) + np.maximum(rest - (1 << bit), 0)
+    return total
+
+
+GATHER = Algorithm(
+    rounds=_gather_rounds,
+    messages=tree_depth,
+    nbytes=other_workers_bytes,
+    sent=lambda workers, nbytes: nbytes * (_binary_ones(workers) / workers),
+    latencies=doublings,
+    directions=1,
+    few_messages=True,
+)
+
+
+def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the parent of each worker except the root, in each of the two trees.
+
+    The first tree is in order, and the left subtree of a range's root is full: it has 2^k - 1 workers, with 2^k the
+    largest power of two that fits into the range. So every even worker is a leaf. The second tree is the first with
+    i - 1 for i. So every odd worker but the last is an inner node in the first tree only, every even worker in the
+    second only.
+    """
+    first: dict[int, int] = {}
+    ranges = [(0, workers, -1)]
+    while ranges:
+        start, length, parent = ranges.pop()
+        if length < 1:
+            continue
+        left_length = (1 << (length.bit_length() - 1)) - 1
+        root = start + left_length
+        if parent >= 0:
+            first[root] = parent
+        ranges += [(start, left_length, root), (root + 1, length - left_length - 1, root)]
+    second = {(child - 1) % workers: (parent - 1) % workers for child, parent in first.items()}
+    return first, second
+
+
+@lru_cache(maxsize=64)
+def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return the (child, parent) messages of each round of a reduction up both trees.
+
+    In every round, workers that have received from all their children send to their parents, the deepest first. No
+    worker sends or receives twice in a round.
+
+    Source: the trees are those of P. Sanders, J. Speck, J. L. Traff, "Two-tree algorithms for full bandwidth broadcast,
+    reduction and scan", Parallel Computing 35 (2009), the order is ours.
+    """
+    parent_of = two_tree_parents(workers)
+    missing_children = [Counter(parent.values()) for parent in parent_of]  # by tree and worker
+    waiting = [(tree, child) for tree, parent in enumerate(parent_of) for child in parent]
+    waiting.sort(key=lambda entry: (-_depth(entry[1], parent_of[entry[0]]), entry[0], -entry[1]))
+    rounds = []
+    while waiting:
+        tree_of: dict[int, int] = {}  # of each worker that sends in this round
+        receiver_of: dict[int, int] = {}
+        busy_receivers: set[int] = set()
+        for tree, child in waiting:
+            receiver = parent_of[tree][child]
+            if not (missing_children[tree][child] or child in tree_of or receiver in busy_receivers):
+                tree_of[child], receiver_of[child] = tree, receiver
+                busy_receivers.add(receiver)
+        for child, receiver in receiver_of.items():
+            missing_children[tree_of[child]][receiver] -= 1
+        rounds.append(tuple(receiver_of.items()))
+        waiting = [(tree, child) for tree, child in waiting if tree_of.get(child) != tree]
+    return tuple(rounds)
+
+
+def _depth(worker: int, parent: dict[int, int]) -> int:
+    """Return the number of edges from a worker to its root."""
+    depth = 0
+    while worker in parent:
+        worker, depth = parent[worker], depth + 1
+    return depth
+
+
+def _two_tree_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    columns = (np.array(messages).T for messages in two_tree_reduce_rounds(workers))
+    up = tuple(Round(children, receivers, nbytes / 2) for children, receivers in columns)
+    return (*up, *reversed_rounds(up))
+
+
+def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
+    """Return the messages one after another up two trees of all workers: 2 l - 1 + e, 0 for a single worker.
+
+    Here l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
+    """
+    full = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
+    return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + full, 0)[()]
+
+
+def _two_tree_latencies(workers: IntOrArray) -> IntOrArray:
+    """Return the latencies up and down two trees of all workers: 2 (l + 1), 2 for two workers, 0 for a single one."""
+    return 2 * (doublings(workers) + np.greater(workers, 2))
+
+
+DOUBLE_BINARY_TREE = Algorithm(
+    rounds=_two_tree_rounds,
+    messages=lambda workers: 2 * _two_tree_messages_up(workers),
+    nbytes=lambda workers, nbytes: nbytes * _two_tree_messages_up(workers),
+    sent=other_parts_bytes_twice,
+    latencies=_two_tree_latencies,
+    directions=None,
+    few_messages=True,
+)

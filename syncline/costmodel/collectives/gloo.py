@@ -1,0 +1,388 @@
+"""The collectives of gloo, as the library runs them.
+
+``times`` has the seconds of its algorithms, ``reduce`` the seconds of its reduce, and ``wire`` the bytes on the wire.
+
+Seconds of gloo's collectives as torch.distributed calls them: the real algorithms and the costs of their software.
+
+gloo's sends are **receiver-driven**: the receiver posts its buffer and sends a notice to the sender, and the sender
+waits for the notice before it sends the data. A lone message takes ``2 alpha + n / R``. Rings keep two messages posted
+ahead: the notice of a message leaves when the one two before it has arrived. K messages of s bytes through one hop of
+such a ring take, with ``x = s / R``,
+
+    W(K, s) = 2 alpha + 2x + (K/2 - 1) y            for K even,   y = max(2x, 2 alpha + x)
+              2 alpha +  x + (K - 1)/2 y            for K odd
+
+With two workers notices and data share one connection. A notice that is written while data leave waits behind them,
+so that ``y = 2 alpha + 2x`` there, once messages take longer than the latency (x >= alpha).
+
+| collective       | algorithm         | what it does                              | time                              |
+|------------------|-------------------|-------------------------------------------|-----------------------------------|
+| `all_reduce`     | `gloo-ring`       | two rings of k (P - 1) segments each      | 2 W(k (P - 1), n/(kP)) - 2u alpha |
+| `reduce_scatter` | `gloo-all-reduce` | a copy, the all-reduce, a copy            | the same                          |
+| `all_gather`     | `gloo-ring`       | a ring, each part in two halves           | W(2 (P - 1), n/2)                 |
+| `all_to_all`     | `gloo-posted`     | all messages posted at once               | 2 alpha + n (P - 1)/(P R)         |
+| `broadcast`      | `gloo-tree`       | a tree; children share their parent's link| (d + 1) alpha + n d (d + 1)/(2R)  |
+| `gather`         | `gloo-posted`     | all workers to worker 0, posted at once   | 2 alpha + n (P - 1)/R             |
+| `reduce`         | `gloo-reduce`     | a ring, then each chunk to worker 0       | see below                         |
+
+n has the meaning that `syncline.costmodel.collectives.cost` gives it; ``d = log2 P``, and for other P the slowest path
+down the tree counts. An all-reduce has ``k P = max(ceil(n / 1 MiB), 2 P)`` segments, rounded up to a multiple of P,
+each rounded up to whole elements. Segments beyond the end of a short tensor are not sent: with c of P chunks in use the
+ring pays only ``min(4 (P - 1), max(2 P - 2 + c, P - 2 + 3 c))`` latencies, 2u fewer than 4 (P - 1); a tensor of one
+element 2 P - 1.
+
+A **reduce** is a ring like the all-reduce's first half that continues to the end of the tensor's segments, beyond those
+that a worker needs: it has ``k P - 2`` messages, not ``k (P - 1)``. Then all workers send n/P bytes to the root at
+once, each on its own link, over idle connections,
+
+    W(k P - 2, n/(k P)) + 2 alpha + max(after idling n/P bytes, n (P - 1)/(P D)),
+
+with D the download bandwidth of the root's link.
+
+gloo has one connection for each pair of workers. If ``GlooCosts.connection`` limits it, a ring, a message to one child
+of a tree and a chunk of a reduce have at most this rate; children of a parent together have its link's. The simulators
+know no limit of a connection.
+
+The software costs are added to these times, see `syncline.costmodel.network.software_costs`.
+
+Source: pytorch/gloo: gloo/allreduce.cc, reduce.cc (``i < numSegments - 2``), allgather.cc, alltoall.cc, broadcast.cc,
+gather.cc, and transport/tcp/pair.cc for the notices; torch's ProcessGroupGloo for the reduce-scatter.
+docs/validation.md compares it with measurements.
+
+Bytes of gloo's collectives on the wire, as a device counts them: payload, headers, notices, acknowledgements.
+
+For each message of s payload bytes (`gloo_messages` returns their number), the bytes are
+
+    sender to receiver:     a notice of 48 bytes, and s + 48 bytes (header) in ceil((s + 48) / MSS) segments
+    receiver to sender:     a notice of 48 bytes, and an acknowledgement for every second segment,
+
+with 52 bytes of IP, TCP and time stamps in front of every segment and acknowledgement. Each notice is a separate
+segment. The data that the receiver's notice requests acknowledge this notice.
+
+Source: pytorch/gloo, gloo/transport/tcp/pair.cc and pair.h; RFC 1122, section 4.2.3.2 (every second segment); RFC 7323
+(time stamps).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.software_costs import FREE, GLOO, SHAPED, GlooCosts, tensor_bytes
+from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.errors import SpecError, one_of
+
+__all__ = [
+    "FREE",
+    "GLOO",
+    "GLOO_ALGORITHMS",
+    "SHAPED",
+    "GlooAlgorithm",
+    "GlooCosts",
+    "gloo_message_s",
+    "gloo_s",
+    "gloo_sent_bytes",
+    "segments",
+    "slowest_tree_paths",
+    "tensor_bytes",
+    "tree_children",
+    "window_s",
+]
+
+SEGMENT_BYTES = 1 << 20
+"""The longest message of an all-reduce. Source: gloo/allreduce.h, kMaxSegmentSize."""
+
+STEADY = Tcp(window_bytes=np.inf, slow_start=False)
+"""TCP whose windows are open and limit nothing."""
+
+HEADER_BYTES = 48
+"""Size of a message's header and of a notice: six numbers of 8 bytes. Source: gloo/transport/tcp/pair.h, Op."""
+
+
+class GlooAlgorithm(NamedTuple):
+    """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
+
+    Attributes:
+        form: function ``(workers, nbytes, latency_s, link, element_bytes)`` that returns the seconds without
+            ``software_s``. The latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
+    """
+
+    form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
+
+
+def gloo_s(
+    kind: str,
+    workers: IntOrArray,
+    nbytes: FloatOrArray,
+    link: Link,
+    costs: GlooCosts | None = None,
+    element_bytes: int = 4,
+) -> FloatOrArray:
+    """Return the seconds that gloo takes for a collective of workers that start together.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        workers: number of workers, at least 1; it broadcasts with ``nbytes`` and the fields of the link.
+        nbytes: bytes of the collective, at least 0, by the table of `syncline.costmodel.collectives.cost`.
+        link: each worker's link; its overhead counts per message, as ``message_s`` does.
+        costs: costs of the software; None for those of the link, or no costs if it has none.
+        element_bytes: bytes of an element; a segment of an all-reduce has a whole number of elements.
+
+    Raises:
+        SpecError: an unknown collective, no worker, or a negative size.
+        NoClosedForm: a half-duplex link.
+
+    >>> link = Link(5e-3, 125e6)
+    >>> f"{gloo_s('all_reduce', 4, 2**20, link):.4f}", f"{gloo_s('all_reduce', 4, 4, link):.4f}"
+    ('0.0684', '0.0350')
+    """
+    if kind not in GLOO_ALGORITHMS:
+        raise SpecError("collective", kind, one_of(GLOO_ALGORITHMS, kind))
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    if link.duplex == "half":
+        raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
+    costs = costs or link.gloo or FREE
+    alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
+    link = replace(link, tcp=costs.connection)
+    link_s = GLOO_ALGORITHMS[kind].form(
+        np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
+    )
+    seconds = link_s + costs.software_s(kind, workers, nbytes)
+    return np.where(np.greater(workers, 1), seconds, 0.0)[()]
+
+
+def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
+    """Return the seconds of a lone message of n bytes if sender and receiver start together: ``2 alpha + n / R``."""
+    costs = costs or link.gloo or FREE
+    alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
+    return 2 * alpha + nbytes / connection_bytes_per_s(replace(link, tcp=costs.connection))
+
+
+def connection_bytes_per_s(link: Link) -> FloatOrArray:
+    """Return the payload bytes per second of a single connection between two workers, limited by ``link.tcp``."""
+    rate = link.goodput_bytes_per_s
+    return rate if link.tcp is None else np.minimum(rate, link.efficiency * link.tcp.flow_bytes_per_s)
+
+
+def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return the payload bytes that each worker sends, mean over workers, without headers and notices."""
+    others = np.subtract(workers, 1)
+    if kind == "all_gather":
+        return nbytes * others
+    if kind == "reduce":
+        count, segment_bytes = segments(workers, nbytes)
+        sent_bytes = (count - 2) * segment_bytes + nbytes * (others / np.square(workers))
+        return np.where(np.greater(others, 0) & np.greater(nbytes, 0), sent_bytes, 0.0)[()]
+    return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * others / workers)
+
+
+def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) -> tuple[IntOrArray, FloatOrArray]:
+    """Return the number of segments of an all-reduce, k P, and the bytes of a segment.
+
+    ``k P = max(ceil(n / 1 MiB), 2 P)``, rounded up to a multiple of the number P of workers.
+    """
+    count = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
+    count = np.ceil(count / workers) * workers
+    size = np.ceil(np.ceil(nbytes / count) / element_bytes) * element_bytes
+    return count.astype(np.int64), np.minimum(size, nbytes)
+
+
+def window_s(
+    messages: IntOrArray, message_s: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray
+) -> FloatOrArray:
+    """Return W, the seconds of K messages of x seconds each through one hop of a ring, with two messages posted ahead.
+
+    ``one_socket`` tells whether notices and data share a connection, as with two workers.
+    """
+    shared_s = np.where(np.greater_equal(message_s, alpha), 2 * alpha + 2 * message_s, 2 * alpha + message_s)
+    pair_s = np.where(one_socket, shared_s, np.maximum(2 * message_s, 2 * alpha + message_s))
+    odd = np.mod(messages, 2)
+    return 2 * alpha + (2 - odd) * message_s + ((messages + odd) // 2 - 1) * pair_s
+
+
+def _all_reduce(
+    workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, element_bytes: int
+) -> FloatOrArray:
+    count, segment_bytes = segments(workers, nbytes, element_bytes)
+    chunk_segments = count // workers
+    rate = connection_bytes_per_s(link)
+    rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, np.equal(workers, 2))
+    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / chunk_segments)
+    all_latencies = 4 * (workers - 1)
+    latencies = np.minimum(all_latencies, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
+    return np.where(nbytes > 0, rings_s - (all_latencies - latencies) * alpha, 0.0)
+
+
+def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    ring_s = window_s(2 * (workers - 1), nbytes / 2 / connection_bytes_per_s(link), alpha, np.equal(workers, 2))
+    return np.where(nbytes > 0, ring_s, 0.0)
+
+
+def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    shared_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
+    return 2 * alpha + np.maximum(shared_s, nbytes / workers / connection_bytes_per_s(link))
+
+
+def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    incoming_s = (workers - 1) * nbytes / link.down_bytes_per_s
+    return 2 * alpha + np.maximum(incoming_s, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
+
+
+def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    tcp = link.tcp or STEADY
+    up = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
+    rate = tcp.rate_bytes_per_s(np.minimum(up, link.down_bytes_per_s), 2 * alpha)
+    count, segment_bytes = segments(workers, nbytes)
+    ring_s = window_s(np.maximum(count - 2, 1), segment_bytes / rate, alpha, np.equal(workers, 2))
+    chunk_s = tcp.after_idling_s(nbytes / workers, up, 2 * alpha)
+    arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
+    return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
+
+
+def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    slowest_s: FloatOrArray = 0.0
+    rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
+    for count in np.unique(workers).tolist():
+        path_s = []
+        for path in slowest_tree_paths(count):
+            hops_s = sum(nbytes * np.maximum(children / rate, 1 / connection_rate) for children in path)
+            path_s.append((1 + len(path)) * alpha + hops_s)
+        slowest_s = slowest_s + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*path_s), axis=0), 0.0)
+    return slowest_s
+
+
+@lru_cache(maxsize=256)
+def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
+    """Return the paths down a broadcast's tree that may be the slowest, as the number of children of each parent.
+
+    The children of a parent share its link, so n bytes for each of them count. A path takes a latency for the first
+    notice and one for each parent.
+    """
+    return tuple(sorted({tuple(sorted(path)) for path in tree_children(workers)}))
+
+
+@lru_cache(maxsize=256)
+def tree_children(workers: int) -> tuple[tuple[int, ...], ...]:
+    """Return the paths from the root of a broadcast's tree to its leaves, as the number of children of each parent.
+
+    Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once.
+    """
+    paths: dict[int, tuple[int, ...]] = {0: ()}
+    leaf_paths = set()
+    for worker in range(workers):
+        path = paths[worker]
+        first, end = worker.bit_length(), (workers - 1 - worker).bit_length()
+        children = [worker + (1 << bit) for bit in range(first, end)]
+        for child in children:
+            paths[child] = (*path, len(children))
+        if not children:
+            leaf_paths.add(path)
+    return tuple(sorted(leaf_paths))
+
+
+GLOO_ALGORITHMS: dict[str, GlooAlgorithm] = {
+    "all_reduce": GlooAlgorithm(_all_reduce),
+    "all_gather": GlooAlgorithm(_all_gather),
+    "reduce_scatter": GlooAlgorithm(_all_reduce),
+    "all_to_all": GlooAlgorithm(_all_to_all),
+    "broadcast": GlooAlgorithm(_broadcast),
+    "gather": GlooAlgorithm(_gather),
+    "reduce": GlooAlgorithm(_reduce),
+}
+"""The algorithm of gloo for each collective."""
+
+
+PACKET_HEADER_BYTES = 52
+"""Header bytes of a packet: IP 20, TCP 20, time stamps 12."""
+
+ETHERNET_MSS = 1448
+"""Payload of a segment in a frame of 1,500 bytes, with time stamps."""
+
+
+class WireBytes(NamedTuple):
+    """Bytes that a worker sends in a call by their purpose, mean over workers.
+
+    Attributes:
+        payload_bytes: bytes of the tensors.
+        gloo_bytes: bytes of message headers and of notices.
+        packet_bytes: header bytes of the segments that carry payload, message headers or notices.
+        acknowledgement_bytes: bytes of packets that carry only an acknowledgement.
+    """
+
+    payload_bytes: float
+    gloo_bytes: float
+    packet_bytes: float
+    acknowledgement_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        """Return the bytes that a device counts as sent."""
+        return float(sum(self))
+
+    def __add__(self, other: object) -> WireBytes:
+        """Return the sums of the bytes for each purpose."""
+        if not isinstance(other, WireBytes):
+            return NotImplemented
+        return WireBytes(*(number + other_number for number, other_number in zip(self, other, strict=True)))
+
+
+def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
+    """Return the number of messages that a worker sends in a call, mean over workers, and a message's payload bytes.
+
+    The arguments are those of `gloo_s`.
+
+    Raises:
+        SpecError: an argument out of range.
+    """
+    if kind not in GLOO:
+        raise SpecError("collective", kind, one_of(GLOO, kind))
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    others = workers - 1
+    if not others or not nbytes:
+        return 0.0, 0.0
+    if kind in ("all_reduce", "reduce_scatter"):
+        segment_bytes = float(segments(workers, nbytes, element_bytes)[1])
+        return 2 * others * ceil(nbytes / segment_bytes) / workers, segment_bytes
+    if kind == "reduce":
+        messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + others / workers
+        return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
+    messages_and_size = {
+        "all_gather": (2.0 * others, nbytes / 2),
+        "all_to_all": (float(others), nbytes / workers),
+        "broadcast": (others / workers, nbytes),
+        "gather": (others / workers, nbytes),
+    }
+    return messages_and_size[kind]
+
+
+def gloo_wire(
+    kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS, element_bytes: int = 4
+) -> WireBytes:
+    """Return the bytes that a worker's device counts as sent in a call, mean over workers.
+
+    The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, the payload bytes of a segment,
+    or of several segments together if the device receives them at once.
+
+    >>> wire = gloo_wire("all_reduce", 4, 64 * 2**20)
+    >>> f"{wire.total_bytes / wire.payload_bytes:.3f}"
+    '1.054'
+    """
+    require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
+    messages, size = gloo_messages(kind, workers, nbytes, element_bytes)
+    segment_count = ceil((size + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data and a notice
+    return WireBytes(
+        float(gloo_sent_bytes(kind, workers, nbytes)),
+        3 * messages * HEADER_BYTES,
+        messages * (segment_count + 1) * PACKET_HEADER_BYTES,
+        messages * segment_count / 2 * PACKET_HEADER_BYTES,
+    )

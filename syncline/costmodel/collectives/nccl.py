@@ -1,0 +1,422 @@
+"""The collectives of NCCL, as the library runs them.
+
+``sockets`` has the seconds of its rings and chains over TCP; ``nvlink`` interpolates measured times inside a node.
+
+Seconds of NCCL's collectives over sockets: pipelined rings and chains.
+
+NCCL cuts a tensor into pieces of its buffers' size, and a worker forwards a piece while it receives the next one. So a
+large collective pays latencies once, not at every step, unless a worker sends a step's bytes before the piece for the
+next step arrives. There are P workers, latency alpha, overhead o per message and R payload bytes per second. Pieces
+have at most C bytes in S slices, and a worker forwards a slice as soon as the slice has arrived. A block of w whole
+pieces and a rest of C' bytes takes w + 1 steps. Then
+
+    s(C) = max(S o + C/R, alpha + o + C/(S R))           seconds of a ring's step
+    u(C) = min(alpha, (S - 1)(o + C/(S R)))              extra time of the last slice, once
+
+| collective       | algorithm     | time                                                                     |
+|------------------|---------------|--------------------------------------------------------------------------|
+| `all_reduce`     | `nccl-ring`   | 2 (P - 1) (w s(C) + s(C')) + u,  block n/P = w C + C'                    |
+| `all_gather`     | `nccl-ring`   | (P - 1) (w s(C) + s(C')) + u,    block n                                 |
+| `reduce_scatter` | `nccl-ring`   | (P - 1) (w s(C) + s(C')) + u,    block n/P                               |
+| `broadcast`      | `nccl-chain`  | n/R + ceil(n/c) o + (P - 1) alpha + (P - 2)(o + min(c, n)/R)             |
+| `reduce`         |               | the same, towards its root                                               |
+| `all_to_all`     | `nccl-posted` | (P - 1)(o + n/(P R)) + alpha                                             |
+| `gather`         | `nccl-posted` | (P - 1)(o + n/R) + alpha                                                 |
+
+and the time of a call is added, with the latencies that it takes besides (``ring_latencies``, ``chain_latencies``). If
+a part p of a piece must be there before it is forwarded, p C takes the place of C/S in s, and u is
+``min(alpha, (S - 1) o + (1 - p) C/R)``. ``C = k b / 2``, ``c = k b / 8`` and S = 2: k channels have a buffer of b
+bytes each, in 8 steps, and a ring's piece takes four of the steps, a chain's piece one. All forms are exact for every P
+and n, also if a block is no multiple of a piece (NCCL's last loop has shorter pieces, equal on all workers). They
+assume that a slice leaves when the port is free and the slice S before it has arrived. They treat the two channels as a
+single one of twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's
+first, and the other channel uses the link meanwhile.
+
+torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
+protocols LL and LL128 (small messages), PAT and NVLS are not modelled.
+
+Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.network.software_costs`; src/collectives/device/all_reduce.h (a
+ring's loops), broadcast.h (the chain), src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every
+channel and peer).
+
+Seconds of NCCL's collectives among GPUs with NVLink, in one node or in several: rings, trees and switches.
+
+P = g m GPUs in m nodes take part. A ring has a channel for each of the node's network cards, and leaves and enters the
+node by another card on each channel, so that the cards carry the bytes together:
+
+    B = min(b_r NVLink, b_c g card)                  (b_r NVLink in one node),
+
+where "card" is the rate of a GPU's share of its node's cards. With S bytes in all and ``w = S / (S + S_h)``,
+
+| algorithm                    | seconds                                                                    |
+|------------------------------|----------------------------------------------------------------------------|
+| ring, all-reduce             | t + 2 (P - 1)/P S/B + 2 w (t_r + (P - m) a) + 2 (m - 1) max(w a_m, alpha)  |
+| ring, gather, reduce-scatter | half of the terms with a factor 2                                          |
+| chain, broadcast, reduce     | the same as a gather, with S/B for all bytes                               |
+| switches (NVLS), one node    | t + S / (b_s NVLink) + w P t_s                                             |
+| tree, several nodes          | t + S / (b_t min(NVLink, g card)) + t_L                                    |
+
+t is the time of a call, larger between nodes, and alpha the latency between nodes. A tree has L = ceil(log2 m) levels:
+``t_L = (L - 1) a_t``, or ``2 L alpha`` if ``2 alpha > a_t``. NCCL runs the fastest of these. Small tensors use
+protocols with shorter steps, so that the seconds of steps grow with the size.
+
+Sources: the rates' parts, t, t_r, t_s and S_h are fitted to 84 published times (nccl-tests and torch.distributed) on
+A100, H200, B200, GB200 and H20, see `syncline.measure.validation.published`. b_c is set by published all-reduces of
+several nodes of H100 and H200, which reach 0.89 to 0.97 of the cards' rate. The seconds of a step are those of NCCL's
+src/graph/tuning.cc, protocol Simple; of a tree's level, LL128. From how many GPUs on switches reduce: NCCL 2.27
+on H200 and B200 (stas00/ml-engineering).
+
+Seconds of NCCL's all-reduce among the GPUs of a node, interpolated from measured sizes and numbers of GPUs.
+
+The time is linear between measured sizes. For a number P of GPUs without measurements, the time is linear in 1/P
+between the next smaller and the next larger measured number, at the same bytes for each of the node's links,
+
+    T(P, n) = mean of T(p, n'),    n' = n (P - 1) p r(p) / (P (p - 1) r(P)),
+
+where the node's links have room for r(P) rings. Behind switches (A100 with NVSwitch) r(P) is the same for all P. Among
+the first P of the eight V100 of a DGX-1 or a p3.16xlarge, r(P) is two, one in each direction, for each Hamiltonian
+cycle that shares no link with another. Only one of the first four GPUs has a link to the fifth, so five have no cycle:
+data go up and down a chain of two links, n bytes in each direction.
+
+Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have two links); NCCL, src/graph/search.cc
+(rings and trees are searched for among a node's links).
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    Mapping,
+    Sequence,
+)
+from functools import cache
+from typing import (
+    Any,
+    NamedTuple,
+    TypeAlias,
+)
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import NoClosedForm
+from syncline.costmodel.collectives.algorithms.base import tree_depth
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.software_costs import DEFAULT, NCCL_RUNS, NcclCosts, NodeTimes, NvlinkCosts
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
+from syncline.errors import SpecError, one_of
+
+__all__ = ["NCCL_ALGORITHMS", "NCCL_KINDS", "NcclAlgorithm", "NcclCosts", "nccl_messages", "nccl_sockets_s"]
+
+
+class NcclAlgorithm(NamedTuple):
+    """An algorithm of NCCL over sockets, which sends pieces before the receiver's program waits for them.
+
+    Attributes:
+        form: function ``(workers, nbytes, link, costs)`` that returns seconds.
+        sent: function ``(workers, nbytes)`` that returns the bytes that each worker sends, mean over workers.
+        directions: transfers that a worker's half-duplex link carries at once; None if workers differ.
+    """
+
+    form: Callable[[IntOrArray, FloatOrArray, Link, NcclCosts], FloatOrArray]
+    sent: Callable[[IntOrArray, FloatOrArray], FloatOrArray]
+    directions: int | None
+
+
+def nccl_sockets_s(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts | None = None
+) -> FloatOrArray:
+    """Return the seconds that NCCL takes over sockets for a collective of workers that start together.
+
+    Args:
+        kind: one of ``NCCL_KINDS``.
+        workers: number of workers P, at least 1; it broadcasts with ``nbytes`` and the fields of the link.
+        nbytes: bytes n of the collective, at least 0, by the table of `syncline.costmodel.collectives.cost`.
+        link: each worker's link to the others.
+        costs: costs of the software; None for those of the link, or NCCL's defaults if it has none.
+
+    Raises:
+        SpecError: an unknown collective, no worker, a negative size, or a part out of range.
+        NoClosedForm: a chain on a half-duplex link.
+
+    >>> link = Link(10e-3, 125e6)
+    >>> f"{nccl_sockets_s('all_reduce', 32, 2**28, link):.2f} s, not {2 * 31 * (10e-3 + 2**23 / 125e6):.2f} s"
+    '4.17 s, not 4.78 s'
+    """
+    if kind not in NCCL_KINDS:
+        raise SpecError("collective", kind, one_of(NCCL_KINDS, kind))
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    costs = costs or link.nccl or DEFAULT
+    algorithm = NCCL_ALGORITHMS[kind]
+    if link.duplex == "half":
+        if algorithm.directions is None:
+            expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
+            raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS[kind], expected)
+        if algorithm.directions > 1:
+            link = link.shared_by(1)
+    seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs)
+    seconds = seconds + costs.fixed_s(NCCL_RUNS[kind], link.latency_s)
+    return np.where(np.greater(workers, 1) & np.greater(nbytes, 0), seconds, 0.0)[()]
+
+
+def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
+    """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
+    costs, hops = costs or DEFAULT, workers - 1
+    if workers < 2 or not nbytes:
+        return 0
+    if kind in ("broadcast", "reduce"):
+        return hops * int(np.ceil(nbytes / costs.chain_piece_bytes))
+    if kind in ("all_to_all", "gather"):
+        return hops * (workers if kind == "all_to_all" else 1)
+    full_steps, rest = costs.ring_steps(nbytes if kind == "all_gather" else nbytes / workers)
+    return (2 if kind == "all_reduce" else 1) * workers * hops * costs.slices * int(full_steps + (rest > 0))
+
+
+def _ring_s(laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return the seconds of a ring's laps in which each worker forwards blocks of so many bytes."""
+    alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
+
+    def step_s(piece_bytes: FloatOrArray) -> FloatOrArray:
+        """Return s, the seconds of a ring's step."""
+        forwarded_bytes = costs.forwarded_part * piece_bytes
+        return np.maximum(costs.slices * overhead + piece_bytes / rate, alpha + overhead + forwarded_bytes / rate)
+
+    full_steps, rest = costs.ring_steps(block)
+    steps_s = full_steps * step_s(costs.ring_piece_bytes) + np.where(np.greater(rest, 0), step_s(rest), 0.0)
+    return laps * np.subtract(workers, 1) * steps_s + ring_last_s(block, link, costs)
+
+
+def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return u, the seconds of a ring's last slice beyond its steps, with blocks of so many bytes."""
+    first_bytes = np.minimum(block, costs.ring_piece_bytes)
+    rest_s = (1 - costs.forwarded_part) * first_bytes / link.goodput_bytes_per_s
+    return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + rest_s)
+
+
+def _all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    return _ring_s(2, workers, np.divide(nbytes, workers), link, costs)
+
+
+def _all_gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    return _ring_s(1, workers, nbytes, link, costs)
+
+
+def _reduce_scatter_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    return _ring_s(1, workers, np.divide(nbytes, workers), link, costs)
+
+
+def _chain_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
+    piece_bytes = costs.chain_piece_bytes
+    filling_s = np.subtract(workers, 2) * (overhead + np.minimum(piece_bytes, nbytes) / rate)
+    return nbytes / rate + np.ceil(nbytes / piece_bytes) * overhead + np.subtract(workers, 1) * alpha + filling_s
+
+
+def _all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+    message_s = link.overhead_s + np.divide(nbytes, workers) / link.goodput_bytes_per_s
+    return np.subtract(workers, 1) * message_s + link.latency_s
+
+
+def _gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+    return np.subtract(workers, 1) * (link.overhead_s + nbytes / link.goodput_bytes_per_s) + link.latency_s
+
+
+def _other_parts_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return n (P - 1)/P, the bytes of all but one of P equal parts of n bytes."""
+    return nbytes * (np.subtract(workers, 1) / workers)
+
+
+NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
+    "all_reduce": NcclAlgorithm(_all_reduce_s, lambda workers, nbytes: 2 * _other_parts_bytes(workers, nbytes), 2),
+    "all_gather": NcclAlgorithm(_all_gather_s, lambda workers, nbytes: nbytes * np.subtract(workers, 1), 2),
+    "reduce_scatter": NcclAlgorithm(_reduce_scatter_s, _other_parts_bytes, 2),
+    "all_to_all": NcclAlgorithm(_all_to_all_s, _other_parts_bytes, 2),
+    "broadcast": NcclAlgorithm(_chain_s, _other_parts_bytes, None),
+    "reduce": NcclAlgorithm(_chain_s, _other_parts_bytes, None),
+    "gather": NcclAlgorithm(_gather_s, _other_parts_bytes, 1),
+}
+"""The algorithm of NCCL for each collective."""
+
+NCCL_KINDS = tuple(NCCL_ALGORITHMS)
+"""The collectives that NCCL carries over sockets."""
+
+
+LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
+"""Laps of a ring by collective; the collectives with a time among GPUs with NVLink."""
+
+CHAINS = ("broadcast", "reduce")
+"""Collectives for which NCCL sends the whole tensor along the ring, from one GPU to all others or back."""
+
+
+class NvlinkAlgorithm(NamedTuple):
+    """The algorithm that NCCL chooses among GPUs with NVLink, timed as a whole."""
+
+
+NVLINK = "nccl-nvlink"
+"""The name of this algorithm."""
+
+
+class GpuNodes(NamedTuple):
+    """GPUs in nodes, as NCCL finds them.
+
+    Attributes:
+        gpus: g, GPUs of a node that take part.
+        nodes: m, number of nodes.
+        nvlink_bytes_per_s: rate of a GPU's NVLink.
+        card_bytes_per_s: rate of a GPU's share of its node's network cards; not used in one node.
+        card_latency_s: latency of a message between nodes, overhead included.
+        costs: NCCL's constants.
+    """
+
+    gpus: IntOrArray
+    nodes: IntOrArray
+    nvlink_bytes_per_s: FloatOrArray
+    card_bytes_per_s: FloatOrArray
+    card_latency_s: FloatOrArray
+    costs: NvlinkCosts
+
+
+def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
+    """Return the nodes of a group's levels (`syncline.costmodel.collectives.hierarchical.Peers`).
+
+    The result is None unless the innermost level has NVLink, and the other levels are of one data centre: none is
+    narrower than a node's network cards, which carry all bytes that leave a node.
+    """
+    inside, *outside = levels
+    costs = inside.link.nvlink
+    if costs is None or inside.link.duplex == "half" or any(level.is_shared_half_duplex for level in levels):
+        return None
+    rates = [level.link.goodput_bytes_per_s for level in outside]
+    if any(np.any(rate < rates[0]) for rate in rates):
+        return None
+    nodes: IntOrArray = 1
+    latency_s: FloatOrArray = 0.0
+    for level in outside:
+        nodes = nodes * level.size
+        latency_s = np.maximum(latency_s, level.link.latency_s + level.link.overhead_s)
+    card = rates[0] if rates else np.inf
+    return GpuNodes(inside.size, nodes, inside.link.goodput_bytes_per_s, card, latency_s, costs)
+
+
+def nvlink_s(kind: str, nbytes: FloatOrArray, on: GpuNodes | None) -> FloatOrArray:
+    """Return the seconds of a collective of n bytes among GPUs in nodes; all numbers broadcast.
+
+    Raises:
+        NoClosedForm: no NVLink inside nodes, or a collective without such a time.
+
+    >>> gpus = GpuNodes(8, 16, 450e9, 50e9, 2e-6, NvlinkCosts(4))  # 16 nodes of H100, 400 Gbit/s per GPU
+    >>> [round(1e3 * float(nvlink_s("all_reduce", nbytes, gpus)), 2) for nbytes in (2**20, 2**30)]
+    [0.16, 6.87]
+    """
+    if on is None or kind not in LAPS:
+        raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(LAPS)} on NVLink")
+    gpus, nodes, nvlink, card, alpha_s, costs = on
+    laps, workers = LAPS[kind], np.multiply(gpus, nodes)
+    total = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
+    large = total / (total + costs.half_bytes)
+    several = np.greater(nodes, 1)
+    call_s = costs.factor * (costs.call_s + several * costs.network_call_s)
+    sent = total * (1.0 if kind in CHAINS else (workers - 1) / workers)
+    rate = np.minimum(costs.ring_part * nvlink, np.where(several, costs.card_part * gpus * card, np.inf))
+    inside_s = costs.factor * large * laps * (costs.lap_s + (workers - nodes) * costs.ring_step_s)
+    between_s = laps * (nodes - 1) * np.maximum(costs.factor * large * costs.network_step_s, alpha_s)
+    seconds = call_s + laps * sent / rate + inside_s + between_s
+    if kind == "all_reduce":
+        depth, level_s = tree_depth(nodes), costs.factor * costs.tree_level_s
+        tree_s = call_s + np.where(2 * alpha_s > level_s, depth * 2 * alpha_s, np.maximum(depth - 1, 0) * level_s)
+        tree_s = tree_s + total / (costs.tree_part * np.minimum(nvlink, np.where(several, gpus * card, np.inf)))
+        seconds = np.minimum(seconds, np.where(several, tree_s, np.inf))
+        if costs.switches is not None:
+            switched_s = call_s + total / (costs.switches.rate_part * nvlink)
+            switched_s = switched_s + costs.factor * large * workers * costs.switch_gpu_s
+            can = ~several & np.greater_equal(gpus, costs.switches.fewest_gpus)
+            seconds = np.minimum(seconds, np.where(can, switched_s, np.inf))
+    return np.where((workers > 1) & (total > 0), seconds, 0.0)[()]
+
+
+TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
+"""Measured sizes in bytes, increasing, and their seconds, by number of GPUs."""
+
+CUBE_MESH_RINGS = {2: 1.0, 3: 2.0, 4: 4.0, 5: 2 * 2 * (5 - 1) / 5 * 0.92, 6: 2.0, 7: 4.0, 8: 6.0}
+"""r by P of a cube mesh's first P GPUs; for five GPUs the rings that take as long as a chain of 0.92 of two links."""
+
+RINGS = {"a100": dict.fromkeys(range(2, 17), 1.0), "v100": CUBE_MESH_RINGS}
+"""Number of rings r by GPU and P."""
+
+
+def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySize) -> float:
+    """Return the seconds of an all-reduce among GPUs of a node, by the formula of this module.
+
+    Args:
+        gpu: one of ``RINGS``.
+        gpus: number of GPUs P, at least 2.
+        nbytes: bytes n of the tensor, at least 0.
+        measured: measured times of nodes with this GPU.
+
+    Raises:
+        SpecError: an unknown GPU, an unknown number of GPUs, or no measured times.
+    """
+    if gpu not in RINGS:
+        raise SpecError("gpu", gpu, one_of(RINGS, gpu))
+    rings = RINGS[gpu]
+    if gpus not in rings:
+        raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in rings)}")
+    require(nbytes >= 0, "bytes", nbytes, "at least 0")
+    if not measured:
+        raise SpecError("measured", {}, f"times of {gpu}")
+    lower = max((count for count in measured if count <= gpus), default=min(measured))
+    upper = min((count for count in measured if count >= gpus), default=max(measured))
+
+    def time_s(count: int) -> float:
+        """Return T(count, n'), with as many bytes on each of the node's links as n bytes among ``gpus`` put there."""
+        equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * rings[count] / rings[gpus]
+        return _interpolated_s(equivalent_bytes, *measured[count])
+
+    if lower == upper:
+        return time_s(lower)
+    weight = (1 / gpus - 1 / upper) / (1 / lower - 1 / upper)
+    return weight * time_s(lower) + (1 - weight) * time_s(upper)
+
+
+@cache
+def node_times(gpu: str) -> TimesBySize:
+    """Return the measured times that come with the package, of nodes with a GPU."""
+    if gpu not in RINGS:
+        raise SpecError("gpu", gpu, one_of(RINGS, gpu))
+    points = np.array(sorted(nvlink_all_reduce(gpu).points))
+    return {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
+
+
+def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
+    """Return whether a link, or its star, has measured times of a collective for all these numbers of workers."""
+    times: NodeTimes | None = getattr(network, "measured", None)
+    if times is None or kind != "all_reduce":
+        return False
+    return all(count == 1 or count in RINGS[times.gpu] for count in np.unique(workers).tolist())
+
+
+def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) -> FloatOrArray:
+    """Return the seconds of an all-reduce by a link's measured times; ``workers`` and ``nbytes`` broadcast.
+
+    Raises:
+        NoClosedForm: the link has no measured times for a number of workers.
+    """
+    if not is_measured("all_reduce", link, workers):
+        raise NoClosedForm("all_reduce.algorithm", "measured", "a link inside a node whose times were measured")
+    times: NodeTimes = link.measured
+    counts, sizes = np.broadcast_arrays(workers, np.asarray(nbytes, dtype=np.float64))
+    times_by_size = node_times(times.gpu)
+    seconds = [
+        nvlink_all_reduce_s(times.gpu, count, size, times_by_size) if count > 1 and size > 0 else 0.0
+        for count, size in zip(counts.ravel().tolist(), sizes.ravel().tolist(), strict=True)
+    ]
+    return times.factor * np.reshape(seconds, counts.shape)[()]
+
+
+def _interpolated_s(nbytes: float, sizes: Floats, seconds: Floats) -> float:
+    """Return the seconds of n bytes between measured sizes; below the smallest its time, above the largest its rate."""
+    if nbytes > sizes[-1]:
+        return float(seconds[-1] * nbytes / sizes[-1])
+    return float(np.interp(nbytes, sizes, seconds))

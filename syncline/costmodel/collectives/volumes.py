@@ -1,0 +1,119 @@
+"""An upper bound on the messages of a collective, which bounds the cost of simulating it message by message.
+
+Link names of the channels of a topology, and the bytes that a collective sends through each channel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import FLAT, Round
+from syncline.costmodel.collectives.cost import rounds_and_block
+from syncline.costmodel.collectives.gloo import gloo_messages
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
+from syncline.costmodel.collectives.nccl import nccl_messages
+from syncline.costmodel.collectives.table import (
+    ALGORITHMS,
+    OF_GLOO,
+    OF_NCCL,
+    OF_PLACES,
+    TIMED_AS_A_WHOLE,
+    is_direct,
+    nccl_on,
+)
+from syncline.costmodel.network.graph import Routed
+from syncline.costmodel.network.link import Link, Network, Topology
+from syncline.costmodel.network.matrix import MatrixTopology
+from syncline.costmodel.network.multi_level import LevelTopology
+from syncline.costmodel.network.paths import (
+    DerivedTopology,
+    Floats,
+)
+from syncline.costmodel.network.two_level import Nodes, SitesTopology
+
+
+def most_messages(kind: str, algorithm: str, workers: int, network: Network | Topology, nbytes: float = 0.0) -> int:
+    """Return an upper bound on the number of messages of a collective.
+
+    An algorithm with few messages, such as a tree, has at most 4 per worker on average. In any other flat algorithm
+    every worker counts as a sender in each round. A hierarchical algorithm uses the network's levels. The size
+    ``nbytes`` matters for gloo and NCCL, which cut it into pieces. The arguments are those of `collective_s`.
+    """
+    if algorithm in HIERARCHIES[kind]:
+        sizes = level_sizes(network, workers) or (workers, 1)
+        level_algorithm = HIERARCHIES[kind][algorithm].between
+        if kind != "all_reduce":
+            return sum(workers // size * most_messages(kind, level_algorithm, size, network) for size in sizes)
+        *inner_sizes, outermost_size = sizes
+        group_messages = most_messages(kind, level_algorithm, outermost_size, network)
+        return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
+    if algorithm in OF_GLOO[kind]:
+        return int(workers * gloo_messages(kind, workers, nbytes)[0])
+    if algorithm in OF_NCCL[kind]:
+        return nccl_messages(kind, workers, nbytes, nccl_on(network))
+    if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # at most as many as in a ring
+        algorithm = ALGORITHMS[kind][0]
+    if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
+        return 4 * workers
+    return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
+
+
+def channel_links(topology: Topology) -> list[str]:
+    """Return the name of the link of each of a topology's C channels.
+
+    All channels of a star with one link have the network's name. A channel of a graph has the names of its two ends.
+
+    >>> from syncline.costmodel import Link, Sites
+    >>> from syncline.costmodel.network.link import topology
+    >>> channel_links(topology(Sites(2, Link(1e-5, 1e9, "lan"), Link(1e-2, 1e8, "up")), 2))
+    ['lan', 'lan', 'lan', 'lan', 'up', 'up', 'up', 'up']
+    """
+    if isinstance(topology, DerivedTopology):
+        return channel_links(topology.whole)
+    count = len(topology.bandwidth_bytes_per_s)
+    if isinstance(topology, Nodes):
+        inner, outer = link_name(topology.network.inner), link_name(topology.network.outer)
+        inner_count = 2 * topology.workers
+        return [inner] * inner_count + [outer] * (count - inner_count)
+    if isinstance(topology, SitesTopology):
+        uplinks = [link_name(link) for link in topology.network.uplinks]
+        return [link_name(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks
+    if isinstance(topology, LevelTopology):
+        names = [""] * count
+        for level, level_channels in zip(topology.network.levels, topology.channels, strict=True):
+            for begin, end, is_pool in level_channels:
+                names[begin:end] = [link_name(level.link) + (", all together" if is_pool else "")] * (end - begin)
+        return names
+    if isinstance(topology, MatrixTopology | Routed):
+        return topology.channel_names()
+    return [topology.name] * count
+
+
+def link_name(link: Link) -> str:
+    """Return the name of a link, or its description if it has no name."""
+    return link.name or link.describe()
+
+
+def channel_bytes(rounds: Iterable[Round], members: Sequence[int], topology: Topology) -> Floats:
+    """Return the bytes that each of a topology's C channels carries in the rounds of a collective, ``(C,)``.
+
+    Args:
+        rounds: rounds of messages whose senders and receivers are ranks in the group.
+        members: the topology's worker number of each rank of the group.
+        topology: the topology that has the channels.
+    """
+    total_bytes = np.zeros(len(topology.bandwidth_bytes_per_s) + 1)  # the last entry collects the padding of paths
+    workers = np.asarray(members)
+    rounds = tuple(rounds)
+    repeats = Counter(map(id, rounds))  # all rounds of a ring are the same object
+    for messages in {id(messages): messages for messages in rounds}.values():
+        if not len(messages.senders):
+            continue
+        channels = topology.paths(workers[messages.senders], workers[messages.receivers]).channels
+        sizes = np.asarray(messages.nbytes, dtype=np.float64) * repeats[id(messages)]
+        message_bytes = np.broadcast_to(sizes, len(messages.senders))
+        np.add.at(total_bytes, channels, np.broadcast_to(message_bytes[:, None], channels.shape))
+    return total_bytes[:-1]

@@ -1,0 +1,428 @@
+"""Failure rates of machines, with published presets.
+
+The exact expected time with checkpoints at a constant failure rate, and the best checkpoint interval.
+
+Useful time of a fault-tolerant group of model copies, which continues without failed copies, in closed form.
+
+Seconds in which workers that return after a failure fetch their state from the other workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.paths import Network
+from syncline.costmodel.numerics.arrays import require
+from syncline.units import format_seconds
+
+DAY_S = 86400.0
+
+Per = Literal["worker", "node", "site"]
+"""Unit that fails together: a worker, all workers of a node, or all workers of a site."""
+
+
+@dataclass(frozen=True)
+class FailureRate:
+    """The rate of one kind of failures, which are independent of each other.
+
+    The time between two failures of a worker, node or site has a Weibull distribution,
+    ``P(T > t) = exp(-(t / scale)^shape)`` with ``scale = mtbf / Gamma(1 + 1 / shape)``. A shape of 1 is exponential; a
+    shape below 1 means bursts of failures.
+
+    Args:
+        mtbf_s: mean seconds between failures of one unit.
+        per: unit that fails, a worker, node or site.
+        shape: shape of the Weibull distribution. Schroeder and Gibson (2006) found 0.7 to 0.8 on clusters of LANL.
+        repair_s: seconds after which the machine can be used again.
+
+    Raises:
+        SpecError: a time or a shape that is not positive, or a negative repair.
+
+    >>> rate = FailureRate(1e6, "node")
+    >>> rate.units(64, node=8, sites=2), rate.mean_s(64, node=8, sites=2)
+    (8, 125000.0)
+    """
+
+    mtbf_s: float
+    per: Per = "worker"
+    shape: float = 1.0
+    repair_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.mtbf_s > 0, "mtbf", self.mtbf_s, "a positive time")
+        require(self.shape > 0, "shape", self.shape, "a positive number; 1 is exponential")
+        require(self.repair_s >= 0, "repair", self.repair_s, "a time, not negative")
+
+    @property
+    def scale_s(self) -> float:
+        """Return the scale of the Weibull distribution in seconds."""
+        return self.mtbf_s / math.gamma(1 + 1 / self.shape)
+
+    def width(self, workers: int, node: int, sites: int) -> int:
+        """Return the largest number of workers that fail together."""
+        return {"worker": 1, "node": node, "site": -(-workers // sites)}[self.per]
+
+    def units(self, workers: int, node: int, sites: int) -> int:
+        """Return the number of units that can fail."""
+        return -(-workers // self.width(workers, node, sites))
+
+    def mean_s(self, workers: int, node: int, sites: int) -> float:
+        """Return the long-run mean seconds between failures of any unit."""
+        return self.mtbf_s / self.units(workers, node, sites)
+
+
+def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
+    """Return the mean seconds between failures of any unit, under all rates; infinite without rates.
+
+    >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
+    2.0
+    """
+    failures_per_s = sum(1 / rate.mean_s(workers, node, sites) for rate in rates)
+    return 1 / failures_per_s if failures_per_s else math.inf
+
+
+REPAIR_S = 342 * 60.0
+"""Default seconds of a repair: the mean of 5.7 h after hardware failures on clusters of Los Alamos National Laboratory.
+
+The mean over all causes was 355 minutes, the median 54, because repair times are lognormal. Mean repair times of single
+clusters were less than an hour to more than a day (abstract). In the records that the laboratory released
+(LA-UR-05-7318, 1996 to 2005) 14,341 hardware failures took 344 minutes on average, and all 23,739 failures 352.
+"""
+
+REPAIR_SOURCE = "the mean after hardware failures at LANL, Schroeder and Gibson (2006), Table 2"
+
+
+class PublishedRate(NamedTuple):
+    """Published failure rates, and the spare machines of their cluster.
+
+    Attributes:
+        rates: the rates.
+        description: the rates in words.
+        source: publication of the rates.
+        node: accelerators of a node.
+        spares: accelerators of the cluster that the training did not use, which replaced failed machines.
+        spares_source: origin of the number of spares.
+    """
+
+    rates: tuple[FailureRate, ...]
+    description: str
+    source: str
+    node: int
+    spares: int
+    spares_source: str
+
+
+def _interruptions(count: float, accelerators: int, days: float) -> tuple[FailureRate, ...]:
+    """Return the rate of failures of single accelerators that interrupt a training so many times in so many days."""
+    return (FailureRate(days * DAY_S * accelerators / count),)
+
+
+FAILURE_RATES: dict[str, PublishedRate] = {
+    "llama-3": PublishedRate(
+        _interruptions(419, 16_384, 54),
+        "unexpected interruptions of Llama 3 405B: one in 3.1 h on 16,384 H100s, one of a GPU in 5.8 years",
+        "Grattafiori et al., The Llama 3 Herd of Models (2024), section 3.3.4 and Table 5: 419 of 466 interruptions in "
+        "54 days; the other 47 were planned.",
+        1,
+        8192,
+        "the training used 16K of the cluster's 24K GPUs, section 3.3.1",
+    ),
+    "opt-175b": PublishedRate(
+        _interruptions(35, 992, 60),
+        "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
+        "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days); the 70 and "
+        "more that were automatic, by their own estimate, are not counted.",
+        1,
+        800,
+        "flagged hosts were replaced, more than 100 of 8 GPUs in all, section 2.5",
+    ),
+    "meta-rsc-1": PublishedRate(
+        (FailureRate(1000 / 6.50 * DAY_S, "node"),),
+        "failures of nodes of 8 A100s: one of a node in 154 days",
+        "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (arXiv 2410.21680, "
+        "2024): 6.50 failures per thousand node-days on RSC-1.",
+        8,
+        3200,
+        "failed jobs start again on other nodes; about 80 % of the cluster's 16,000 GPUs were in use",
+    ),
+    "meta-rsc-2": PublishedRate(
+        (FailureRate(1000 / 2.34 * DAY_S, "node"),),
+        "failures of nodes of 8 A100s: one of a node in 427 days",
+        "Kokolis et al. (2024): 2.34 failures per thousand node-days on RSC-2.",
+        8,
+        1600,
+        "failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
+    ),
+}
+"""Published rates by name, all exponential, because the sources give only rates."""
+
+
+def repair_text(repair_s: float, spares: int) -> str:
+    """Return a sentence on repairs and spares, with the source of each that is a default.
+
+    >>> repair_text(3600.0, 0)
+    'A failed machine is repaired in 1 h.'
+    """
+    repair = f"A failed machine is repaired in {format_seconds(repair_s)}"
+    repair += f" (assumed: {REPAIR_SOURCE})" if repair_s == REPAIR_S else ""
+    if not spares:
+        return f"{repair}."
+    source = next((rate.spares_source for rate in FAILURE_RATES.values() if rate.spares == spares), None)
+    replaced = f"{spares:,} spare machines replace failed ones at once" + (f" (assumed: {source})" if source else "")
+    return f"{repair}; {replaced}."
+
+
+def expected_wall_s(
+    work_s: float, interval_s: float, stop_s: float, restart_s: float, mtbf_s: float, down_s: float = 0.0
+) -> float:
+    """Return the expected seconds of a training that saves a checkpoint after every ``interval_s`` of work.
+
+    The seconds are ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``. The time between failures is exponential.
+    A failure can happen at any time, also during checkpoints (delta) and restarts (R), but not while the training is
+    down (D). The result is infinite if the formula overflows.
+
+    Args:
+        work_s: T, seconds of the training without failures or checkpoints.
+        interval_s: tau, seconds of work between two checkpoints.
+        stop_s: delta, seconds for which a checkpoint stops the training.
+        restart_s: R, seconds of a restart after a failure.
+        mtbf_s: M, mean seconds between failures of any part of the training.
+        down_s: D, seconds from a failure to the beginning of the restart.
+
+    Raises:
+        SpecError: an interval or a mean time that is not positive.
+
+    Sources: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Gener.
+    Comput. Syst. 22 (2006), its exact formula;
+    with D: Bougeret et al., Checkpointing strategies for parallel jobs (2011).
+
+    >>> round(expected_wall_s(3600, 600, 60, 0, 1e12))
+    3960
+    """
+    require(interval_s > 0, "interval", interval_s, "a positive time")
+    require(mtbf_s > 0, "mtbf", mtbf_s, "a positive time")
+    if math.isinf(mtbf_s):
+        return work_s * (1 + stop_s / interval_s)
+    try:
+        interval_wall_s = (mtbf_s + down_s) * math.exp(restart_s / mtbf_s) * math.expm1((interval_s + stop_s) / mtbf_s)
+    except OverflowError:
+        return math.inf
+    return interval_wall_s * work_s / interval_s
+
+
+def best_interval_s(stop_s: float, mtbf_s: float) -> float:
+    """Return the checkpoint interval with the least expected time, in seconds of work.
+
+    The interval tau solves ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``, where the derivative of `expected_wall_s`
+    vanishes; its arguments define the symbols. The interval does not depend on restarts and is at most M.
+
+    >>> round(best_interval_s(60, 3600 * 24)), round(young_interval_s(60, 3600 * 24))
+    (3180, 3220)
+    """
+    require(stop_s >= 0, "stop", stop_s, "a time, not negative")
+    if not stop_s:
+        return 0.0
+    if math.isinf(mtbf_s):
+        return math.inf
+    stop = stop_s / mtbf_s
+    # The logarithm of both sides keeps digits if both are near 1.
+    return mtbf_s * _root(lambda interval: math.log1p(-interval) + interval + stop, 0.0, 1.0)
+
+
+def young_interval_s(stop_s: float, mtbf_s: float) -> float:
+    """Return J. W. Young's first-order estimate of `best_interval_s` (1974), ``sqrt(2 delta M)``."""
+    return math.sqrt(2 * stop_s * mtbf_s)
+
+
+def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
+    """Return Daly's higher-order estimate of `best_interval_s`.
+
+    The estimate is ``sqrt(2 delta M) (1 + sqrt(delta / 2M) / 3 + delta / 18M) - delta``, or M if ``delta >= 2 M``.
+
+    Source: Daly (2006), the higher-order estimate.
+    """
+    if stop_s >= 2 * mtbf_s:
+        return mtbf_s
+    ratio = stop_s / (2 * mtbf_s)
+    return math.sqrt(2 * stop_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - stop_s
+
+
+def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float, float]:
+    """Return the shortest and the longest interval whose expected time is at most ``1 + excess`` times the least.
+
+    Times and intervals are in seconds; the arguments are those of `best_interval_s`.
+
+    >>> low_s, high_s = intervals_within(0.01, 60, 3600)
+    >>> low_s < best_interval_s(60, 3600) < high_s
+    True
+    """
+    best_s = best_interval_s(stop_s, mtbf_s)
+    if not best_s or math.isinf(best_s):
+        return best_s, best_s
+
+    def wall_s(interval_s: float) -> float:
+        """Return the expected seconds of a second of work."""
+        return expected_wall_s(1.0, interval_s, stop_s, 0.0, mtbf_s)
+
+    limit_s, low_s, high_s = (1 + excess) * wall_s(best_s), best_s, best_s
+    while wall_s(low_s) < limit_s:
+        low_s /= 2
+    while wall_s(high_s) < limit_s:
+        high_s *= 2
+    shortest_s = _root(lambda interval_s: wall_s(interval_s) - limit_s, low_s, best_s)
+    return shortest_s, _root(lambda interval_s: limit_s - wall_s(interval_s), best_s, high_s)
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return the zero of a function that falls from ``low`` to ``high``, by bisection."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if function(middle) > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
+    """Return the mean seconds from a failure until all machines work again, if others fail during the repair.
+
+    Each failure begins a repair of D seconds, so that all machines work again after D seconds without a failure. With a
+    mean time M between failures this takes ``M (e^(D / M) - 1)``, the busy period of a queue with a server for each
+    machine.
+
+    >>> round(until_all_work_s(3600.0, 1e9)), round(until_all_work_s(3600.0, 3600.0))
+    (3600, 6186)
+
+    Source: L. Takacs, "Introduction to the Theory of Queues" (1962), chapter 3, section 3 (the queue M/G/infinity).
+    """
+    if not math.isfinite(mtbf_s):
+        return repair_s
+    return mtbf_s * math.expm1(repair_s / mtbf_s) if repair_s / mtbf_s < MOST_REPAIRS else math.inf
+
+
+MOST_REPAIRS = 700.0
+"""Ratio of a repair to the mean time between failures above which a moment when all machines work never comes."""
+
+
+@dataclass(frozen=True)
+class FaultTolerantGroup:
+    """Copies of a model, each on some workers, which regroup without a copy that fails.
+
+    The times between failures are exponential. A copy is present for the fraction
+    ``a = e^(-R / m) / (1 + (D + t / 2) / m)`` of the time, because it returns after D seconds, half a step and R
+    seconds of restart. The group spends the fraction ``e^(-E / M) (t / M) / (e^(t / M) - 1)`` of that time in useful
+    steps. A copy that fails also loses its steps since the last exchange. The formulas are of first order in the number
+    of copies that are absent at a time.
+
+    Args:
+        copies: number of copies.
+        copy_mtbf_s: m, mean seconds between failures of one copy.
+        any_mtbf_s: M, mean seconds between failures of any copy, after which the remaining copies regroup.
+        all_mtbf_s: mean seconds between failures of all copies at once.
+        step_s: t, seconds of a step; a failure costs the remaining copies half a step, and a returning copy waits for
+            half a step.
+        pause_s: E, seconds of all pauses per failure: detection, and regrouping after the failure and after the return.
+        restart_s: R, seconds in which a copy starts and loads, and may fail again.
+        down_s: D, seconds from a failure to the beginning of the restart.
+        period: steps between two exchanges.
+
+    Raises:
+        SpecError: no copies, or a mean time that is not positive.
+
+    >>> rare = FaultTolerantGroup(8, 1e9, 1e9 / 8, math.inf, step_s=1.0, pause_s=10.0, restart_s=300.0, down_s=60.0)
+    >>> round(1 - rare.useful_share, 10)
+    4.445e-07
+    """
+
+    copies: int
+    copy_mtbf_s: float
+    any_mtbf_s: float
+    all_mtbf_s: float
+    step_s: float
+    pause_s: float
+    restart_s: float
+    down_s: float
+    period: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.copies > 0, "copies", self.copies, "at least one")
+        for name in ("copy_mtbf_s", "any_mtbf_s", "all_mtbf_s"):
+            require(getattr(self, name) > 0, name.removesuffix("_s"), getattr(self, name), "a positive time")
+
+    @property
+    def availability(self) -> float:
+        """Return a, the fraction of the time for which a copy is present."""
+        down_s = self.down_s + self.step_s / 2
+        return math.exp(-self.restart_s / self.copy_mtbf_s) / (1 + down_s / self.copy_mtbf_s)
+
+    @property
+    def useful_share(self) -> float:
+        """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
+        in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
+        return self.availability * in_steps * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
+
+    @property
+    def lost_mtbf_s(self) -> float:
+        """Return the mean seconds between losses of all copies, which need a checkpoint; infinite without such losses.
+
+        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` losses per second, besides failures of all
+        copies at once.
+        """
+        failures_per_s = self.copies * self.availability / self.copy_mtbf_s
+        losses_per_s = failures_per_s * (1 - self.availability) ** (self.copies - 1) + 1 / self.all_mtbf_s
+        return 1 / losses_per_s if losses_per_s else math.inf
+
+
+def _completed_fraction(length: float) -> float:
+    """Return ``x / (e^x - 1)``, the fraction of time in completed stretches of x mean times between failures."""
+    if length > LONGEST_STRETCH:
+        return 0.0
+    return length / math.expm1(length) if length else 1.0
+
+
+LONGEST_STRETCH = 700.0
+"""Length of a stretch, in mean times between failures, above which none completes."""
+
+
+@lru_cache(maxsize=4096)
+def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> float:
+    """Return the seconds in which one returning copy of a model fetches its state.
+
+    A copy of w workers fetches S / w bytes for each of them from the next copy, all at once. If there is only one copy,
+    one worker fetches S / w bytes. Messages share the channels of their paths equally:
+
+        max over messages of (latency + overhead + S / w / min over channels of (bandwidth / messages on the channel))
+
+    Args:
+        network: network that joins the workers.
+        workers: P, number of workers.
+        copies: number of model copies, each on equally many workers.
+        copy_bytes: S, bytes of the parameters and the method's state of one copy.
+
+    Raises:
+        SpecError: the network cannot join that number of workers.
+
+    >>> from syncline.costmodel import NETWORKS
+    >>> round(rejoin_s(NETWORKS["wan"].network, 2, 2, 81e9))  # 81 GB at 1 Gbit/s
+    648
+    """
+    if workers < 2:
+        return 0.0
+    copy_workers = -(-workers // copies)
+    fetchers = copy_workers if copies > 1 else 1
+    receivers = np.arange(min(fetchers, workers - fetchers))
+    worker_topology = topology(network, workers)
+    paths = worker_topology.paths(receivers + fetchers, receivers)
+    is_channel = paths.channels >= 0
+    bandwidth = worker_topology.bandwidth_bytes_per_s
+    messages = np.bincount(paths.channels[is_channel], minlength=len(bandwidth))
+    message_bandwidth = bandwidth[paths.channels] / np.maximum(messages, 1)[paths.channels]
+    bytes_per_s = np.where(is_channel, message_bandwidth, np.inf).min(axis=1)
+    return float(np.max(paths.latency_s + paths.overhead_s + copy_bytes / copy_workers / bytes_per_s))

@@ -1,0 +1,373 @@
+"""Pipelines in closed form: seconds of a schedule, its bubble, gradient delays, and the blocks of each stage.
+
+A pipeline has K equal stages, M micro-batches, forward F and backward B, and links take no time. A split backward pass
+has B for the gradient of the inputs and W for that of the weights:
+
+| schedule      | makespan                           | peak in flight at stage k |
+|---------------|------------------------------------|---------------------------|
+| `gpipe`       | (M + K - 1) (F + B)                | M                         |
+| `1f1b`        | (M + K - 1) (F + B)                | min(M, K - k)             |
+| `interleaved` | (M + (K - 1) / v) (F + B)          |                           |
+| `zb-h1`       | M (F + B + W) + (K - 1)(F + B - W) | min(M, K)                 |
+| `async-1f1b`  | (M + K - 1) (F + B)                | min(M, K - k)             |
+
+Stages count from 0. In the interleaved schedule F and B cover all v chunks of a stage. For the sources see
+`syncline.sim.pipelines.schedules`.
+
+The ways in which the replicas of a pipeline's stage average their gradient: collectives, one after another.
+
+| averaging          | collectives                                     | as in                                 |
+|--------------------|-------------------------------------------------|---------------------------------------|
+| `library`          | an all-reduce, as the network's library runs it | DDP, Megatron-LM                      |
+| `reduce+broadcast` | a reduce to the first replica, then a broadcast | a central server, DT-FM's central_ps  |
+| `direct`           | an all-reduce by direct exchange                | sharded servers, DT-FM's sharded_ps   |
+| another all-reduce | an all-reduce by this algorithm                 | `ring`, `tree`, `server-naive`, ...   |
+
+A central server that is one of the replicas receives n bytes and sends n; of sharded servers each replica owns a part.
+
+Source: github.com/DS3Lab/DT-FM (2022), data_parallel/dist_dp_central_ps.py (``reduce``, then ``broadcast`` of the
+flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a sum, and
+grouped sends of the sum).
+
+Seconds of a flush of GPipe on lines: in closed form on equal lines, and stage by stage on different ones.
+
+All M forward passes run before the M backward passes; stage k takes F_k and B_k seconds for each. A line carries one
+message at a time, m seconds each, and a message arrives alpha seconds after it has left; each direction has its own
+lines. On equal lines between K equal stages a direction takes, with X = F or B,
+
+    K X + (K - 1)(m + alpha) + (M - 1) max(X, m) + [X < m] min(d, M - 1) ((K - 2) m + X),
+
+where d messages travel with the message before them on a busy line (`nccl_costs.messages_ahead`; 0 without NCCL). The
+backward direction begins when the forward direction ends, so a flush is the sum of both. On different lines
+`gpipe_ends_s` follows the messages hop by hop; both functions equal the event simulation of one pipeline. A message
+that is ready just as the message before has left (X = m) is not queued, so d adds nothing; if times are not exact,
+rounding can decide such ties differently in the events. The flushes before an update follow one another: the first
+stage, which ends last, begins the next.
+
+Source: Y. Huang et al., "GPipe" (2019), section 2.3, for m = 0; the lines are our derivation.
+
+1F1B over unequal stages, for many pipelines at once, by a recurrence over its tasks.
+
+    start(task) = max(end of the stage's previous task, end of the task that makes its input + send)
+
+`syncline.sim.run_pipeline` simulates the same if a message takes a fixed time and blocks no other message.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.costmodel.collectives.table import TABLE, TIMED_AS_A_WHOLE
+from syncline.costmodel.numerics.arrays import (
+    FloatOrArray,
+    IntOrArray,
+    require,
+)
+from syncline.errors import SpecError, one_of
+
+CLOSED_FORMS = ("gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b")
+"""Schedules with a closed form."""
+
+
+def pipeline_s(
+    schedule: str,
+    stages: IntOrArray,
+    microbatches: IntOrArray,
+    forward_s: FloatOrArray,
+    backward_s: FloatOrArray,
+    *,
+    weight_s: FloatOrArray = 0.0,
+    chunks: IntOrArray = 1,
+) -> FloatOrArray:
+    """Return the seconds from the first forward to the last backward pass of all micro-batches, by this module's table.
+
+    Args:
+        schedule: one of ``CLOSED_FORMS``.
+        stages: K, number of stages.
+        microbatches: M, number of micro-batches; a multiple of K for ``interleaved``, at least K for ``zb-h1``.
+        forward_s: F, seconds of a forward pass per stage and micro-batch.
+        backward_s: B, seconds of a backward pass; for ``zb-h1`` only for the gradient of the inputs, with
+            W <= B <= F + W.
+        weight_s: W, seconds for the gradient of the weights with ``zb-h1``; other schedules include it in B.
+        chunks: v, chunks per stage.
+
+    Raises:
+        SpecError: a schedule without a closed form.
+
+    >>> [pipeline_s(name, 4, 8, 1.0, 2.0) for name in ("gpipe", "1f1b", "async-1f1b")]
+    [33.0, 33.0, 33.0]
+    >>> pipeline_s("interleaved", 4, 8, 1.0, 2.0, chunks=2), pipeline_s("zb-h1", 4, 8, 1.0, 1.0, weight_s=1.0)
+    (28.5, 27.0)
+    """
+    if schedule not in CLOSED_FORMS:
+        raise SpecError("schedule", schedule, one_of(CLOSED_FORMS, schedule))
+    if schedule == "zb-h1":
+        work = microbatches * (forward_s + backward_s + weight_s)
+        return work + (stages - 1) * (forward_s + backward_s - weight_s)
+    return (microbatches + (stages - 1) / chunks) * (forward_s + backward_s)
+
+
+def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1) -> FloatOrArray:
+    """Return the fraction of time that a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
+
+    K is the number of stages, M that of micro-batches, and v the number of chunks of a stage.
+
+    Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
+    `syncline.sim.pipelines.schedules.kinds.interleaved`.
+
+    >>> f"{bubble(4, 8):.4f}, {bubble(4, 8, chunks=2):.4f}"
+    '0.2727, 0.1579'
+    """
+    return (stages - 1) / (chunks * microbatches + stages - 1)
+
+
+def stage_delays(stages: int) -> np.ndarray:
+    """Return the steady-state gradient delay of each stage k of K in updates: ``K - 1 - k``, ``(K,)``.
+
+    The delay is the number of updates between the use of a weight and the update by the weight's gradient.
+
+    Source: Basis Rotation, section 2.3 (which counts stages from 1).
+    """
+    return np.arange(stages)[::-1].copy()
+
+
+def even_parts(count: int, parts: int) -> list[range]:
+    """Split ``count`` items into ``parts`` runs in order; the first runs get one more item if the split is not even.
+
+    >>> [len(part) for part in even_parts(8, 3)]
+    [3, 3, 2]
+    """
+    size, remainder = divmod(count, parts)
+    firsts = [part * size + min(part, remainder) for part in range(parts + 1)]
+    return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
+
+
+def block_stages(blocks: int, stages: int) -> list[range]:
+    """Return the consecutive blocks of each stage; stages differ by at most one block.
+
+    Raises:
+        SpecError: no stage, or more stages than blocks.
+    """
+    if not 1 <= stages <= blocks:
+        raise SpecError("stages", stages, f"from 1 to {blocks}: a stage has at least one of the model's blocks")
+    return even_parts(blocks, stages)
+
+
+LIBRARY, CENTRAL = "library", "reduce+broadcast"
+
+AVERAGINGS = (LIBRARY, CENTRAL, *(name for name in TABLE["all_reduce"] if name not in TIMED_AS_A_WHOLE))
+"""The names of all averagings."""
+
+
+def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], ...]:
+    """Return the collectives of an averaging in order, each with its algorithm; None: the network's.
+
+    Raises:
+        SpecError: an unknown name.
+
+    >>> averaging_calls("reduce+broadcast")
+    (('reduce', None), ('broadcast', None))
+    """
+    if averaging == LIBRARY:
+        return (("all_reduce", None),)
+    if averaging == CENTRAL:
+        return ("reduce", None), ("broadcast", None)
+    if averaging not in AVERAGINGS:
+        raise SpecError("averaging", averaging, one_of(AVERAGINGS, averaging))
+    return (("all_reduce", averaging),)
+
+
+TIE = 1e-9
+"""Part of a message's time within which a message counts as ready only when the one before it has left: not queued."""
+
+
+def gpipe_s(
+    stages: IntOrArray,
+    microbatches: IntOrArray,
+    forward_s: FloatOrArray,
+    backward_s: FloatOrArray,
+    message_s: FloatOrArray = 0.0,
+    latency_s: FloatOrArray = 0.0,
+    ahead: IntOrArray = 0,
+) -> FloatOrArray:
+    """Return the seconds of a flush of equal stages on equal lines, by this module's formula; all numbers broadcast.
+
+    Args:
+        stages: K, number of stages.
+        microbatches: M, number of micro-batches.
+        forward_s: F, seconds of a stage's forward pass of a micro-batch.
+        backward_s: B, seconds of a stage's backward pass of a micro-batch.
+        message_s: m, seconds in which a message leaves.
+        latency_s: alpha, latency of a line.
+        ahead: d, number of messages that travel with the message before them.
+
+    >>> float(gpipe_s(4, 8, 1.0, 2.0))
+    33.0
+    >>> line = 2**23 / 125e6  # 8 MiB at 1 Gbit/s
+    >>> [round(float(gpipe_s(8, 64, 0.0207, 0.0621, line, 10e-3, ahead)), 2) for ahead in (0, 2)]
+    [10.2, 11.97]
+    """
+    hops, total_s = np.subtract(stages, 1), 0.0
+    for pass_s in (forward_s, backward_s):
+        is_line_busy = np.less(pass_s, message_s) & np.greater(hops, 0)
+        messages_ahead = np.minimum(ahead, np.subtract(microbatches, 1))
+        queue_s = is_line_busy * messages_ahead * ((hops - 1) * message_s + pass_s)
+        slowest_s = np.where(np.greater(hops, 0), np.maximum(pass_s, message_s), pass_s)
+        fill_s = stages * np.asarray(pass_s) + hops * np.add(message_s, latency_s)
+        total_s = total_s + fill_s + np.subtract(microbatches, 1) * slowest_s + queue_s
+    return np.asarray(total_s, dtype=np.float64)[()]
+
+
+def gpipe_ends_s(
+    forward_s: ArrayLike,
+    backward_s: ArrayLike,
+    messages_s: ArrayLike,
+    latencies_s: ArrayLike,
+    microbatches: int,
+    ahead: int = 0,
+    flushes: int = 1,
+) -> NDArray[np.float64]:
+    """Return the end of each of K stages' last backward pass on lines that differ, ``(..., K)`` seconds.
+
+    Args:
+        forward_s: F_k, forward seconds of each stage, ``(..., K)``; further axes are independent pipelines.
+        backward_s: B_k, backward seconds of each stage, ``(..., K)``.
+        messages_s: seconds in which a message leaves, ``(..., 2, K - 1)``: from stage k to k + 1, and back.
+        latencies_s: alpha, latencies of the same lines in seconds, ``(..., 2, K - 1)``.
+        microbatches: M, number of micro-batches.
+        ahead: d, number of messages that travel with the message before them.
+        flushes: number of flushes before the update.
+
+    Raises:
+        SpecError: shapes that do not fit, or a number below 1.
+
+    >>> gpipe_ends_s([1.0, 1.0], [2.0, 2.0], [[0.5], [0.5]], [[0.0], [0.0]], microbatches=3)
+    array([13. , 10.5])
+    """
+    forward, backward = np.asarray(forward_s, dtype=np.float64), np.asarray(backward_s, dtype=np.float64)
+    lines, latencies = np.asarray(messages_s, dtype=np.float64), np.asarray(latencies_s, dtype=np.float64)
+    stages = forward.shape[-1]
+    if backward.shape[-1] != stages or lines.shape[-2:] != (2, stages - 1) or latencies.shape[-2:] != lines.shape[-2:]:
+        raise SpecError("messages_s", lines.shape, f"(..., 2, {stages - 1}): the lines between {stages} stages")
+    require(microbatches >= 1, "microbatches", microbatches, "at least 1")
+    require(flushes >= 1, "flushes", flushes, "at least 1")
+    pipelines = np.broadcast_shapes(forward.shape[:-1], backward.shape[:-1], lines.shape[:-2], latencies.shape[:-2])
+    end_s = np.zeros((*pipelines, stages))
+    for direction, (passes_s, order) in enumerate(((forward, range(stages)), (backward, range(stages - 1, -1, -1)))):
+        ready_s = np.zeros((*pipelines, microbatches))
+        for position, stage in enumerate(order):
+            ready_s = np.maximum(ready_s, end_s[..., stage, None])
+            output_s = _completions(ready_s, passes_s[..., stage, None])
+            end_s[..., stage] = output_s[..., -1]
+            if position < stages - 1:
+                line = stage if direction == 0 else stage - 1
+                message_s, latency_s = lines[..., direction, line, None], latencies[..., direction, line, None]
+                ready_s = _arrivals(output_s, message_s, latency_s, ahead)
+    return end_s + (flushes - 1) * end_s[..., :1]
+
+
+def _completions(ready_s: NDArray[np.float64], task_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ends of equal tasks that are ready at these times, ``(..., M)``, and run one after another."""
+    number = np.arange(ready_s.shape[-1], dtype=np.float64)
+    return np.maximum.accumulate(ready_s - number * task_s, axis=-1) + (number + 1) * task_s
+
+
+def _arrivals(
+    ready_s: NDArray[np.float64], message_s: NDArray[np.float64], latency_s: NDArray[np.float64], ahead: int
+) -> NDArray[np.float64]:
+    """Return the arrivals of messages that are ready at these times, ``(..., M)``, on a line.
+
+    A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
+    """
+    departure_s = _completions(ready_s, message_s)
+    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s
+    complete_s, all_queued = departure_s.copy(), np.ones_like(is_queued)
+    for distance in range(1, min(ahead, ready_s.shape[-1] - 1) + 1):
+        all_queued = all_queued[..., : is_queued.shape[-1] - distance + 1] & is_queued[..., distance - 1 :]
+        complete_s[..., :-distance] = np.where(all_queued, departure_s[..., distance:], complete_s[..., :-distance])
+    return complete_s + latency_s
+
+
+class _Task(NamedTuple):
+    """A forward or backward pass of a micro-batch at a stage."""
+
+    backward: bool
+    stage: int
+    microbatch: int
+
+    def source(self, stages: int) -> _Task | None:
+        """Return the task whose output this task takes, or None for the first forward and the last stage's backward."""
+        stage = self.stage + (1 if self.backward else -1)
+        return self._replace(stage=stage) if 0 <= stage < stages else None
+
+
+def one_f_one_b_s(
+    forward_s: ArrayLike, backward_s: ArrayLike, microbatches: int, send_s: FloatOrArray = 0.0
+) -> NDArray[np.float64]:
+    """Return the end of the last backward pass of each of K stages, in seconds, ``(K, ...)``.
+
+    Args:
+        forward_s: forward seconds of a micro-batch at each stage, ``(K, ...)``; further axes are independent pipelines.
+        backward_s: backward seconds of a micro-batch at each stage, ``(K, ...)``.
+        microbatches: number of micro-batches, at least 1.
+        send_s: seconds in which an activation or a gradient travels to the next stage; broadcasts to ``(...)``.
+
+    Raises:
+        SpecError: no stage, no micro-batch, different shapes, or a negative time.
+
+    Source: see `syncline.sim.pipelines.schedules.kinds.one_f_one_b`.
+
+    >>> one_f_one_b_s([1.0, 1.0], [2.0, 2.0], microbatches=3)  # the first stage ends at (M + K - 1)(F + B)
+    array([12., 10.])
+    >>> one_f_one_b_s([1.0, 3.0], [2.0, 4.0], microbatches=3, send_s=0.5)
+    array([25. , 22.5])
+    """
+    forward, backward = np.asarray(forward_s, dtype=float), np.asarray(backward_s, dtype=float)
+    if forward.ndim == 0 or forward.shape != backward.shape or not forward.shape[0]:
+        raise SpecError("backward_s", backward.shape, "the shape of forward_s, with one stage at least in front")
+    require(np.greater_equal(microbatches, 1), "microbatches", microbatches, "at least 1")
+    for name, value in (("forward_s", forward), ("backward_s", backward), ("send_s", np.asarray(send_s))):
+        require(np.asarray(value) >= 0, name, value, "seconds, at least 0")
+    stage_end_s = np.zeros(forward.shape)
+    task_end_s: dict[_Task, NDArray[Any]] = {}
+    for task in _task_order(forward.shape[0], microbatches):
+        source = task.source(forward.shape[0])
+        start_s = stage_end_s[task.stage]
+        if source is not None:
+            start_s = np.maximum(start_s, task_end_s.pop(source) + send_s)
+        stage_end_s[task.stage] = task_end_s[task] = start_s + (backward if task.backward else forward)[task.stage]
+    return stage_end_s
+
+
+@lru_cache(maxsize=256)
+def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
+    """Return all tasks in an order where each follows its stage's previous task and the task that makes its input."""
+    stage_tasks = [_stage_tasks(stage, stages, microbatches) for stage in range(stages)]
+    position, done = [0] * stages, set[_Task]()
+    order: list[_Task] = []
+    while len(order) < 2 * stages * microbatches:
+        for stage in range(stages):
+            while position[stage] < len(stage_tasks[stage]):
+                task = stage_tasks[stage][position[stage]]
+                source = task.source(stages)
+                if source is not None and source not in done:
+                    break
+                done.add(task)
+                order.append(task)
+                position[stage] += 1
+    return tuple(order)
+
+
+def _stage_tasks(stage: int, stages: int, microbatches: int) -> list[_Task]:
+    """Return the tasks of a stage in 1F1B's order: forwards to warm up, then a forward and a backward in turn."""
+    warmup = min(microbatches, stages - 1 - stage)
+    tasks = [_Task(False, stage, number) for number in range(warmup)]
+    for number in range(microbatches):
+        if warmup + number < microbatches:
+            tasks.append(_Task(False, stage, warmup + number))
+        tasks.append(_Task(True, stage, number))
+    return tasks

@@ -1,0 +1,330 @@
+"""Timed collectives and messages, and the coefficients of gloo's software costs in their times.
+
+A fit of gloo's software costs to measurements, with latency and bandwidth as configured.
+
+The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, where T is the closed form on a link of latency alpha, and N
+the bytes of a worker's largest tensor. One m (``GlooCosts.message_s``) holds for all messages, one g (``call_s``) for
+each number of workers P, and one e (``byte_s``) for each collective. A second fit keeps m and gives each collective its
+own g for each P, because above the largest measured P the collectives grow at different rates. The fit minimises the
+absolute values of the relative residuals ``1 - model / measured`` by iteratively reweighted least squares, so that a
+few disturbed measurements count little. All costs are at least 0.
+
+A fit of an unknown network's latency, bandwidth and software costs to times of collectives and single messages.
+
+The model is `gloo_s` for collectives, and `gloo_message_s` for a message whose two ends start together:
+
+    send:         2 alpha + n / B
+    a collective: T(P, n; alpha, B) + g_P + e_kind N
+
+with one latency alpha and one bandwidth B for all calls, one g for each number of workers P, and one e for each
+collective but the broadcast; N is the bytes of a worker's largest tensor. All constants are at least 0.
+`syncline.costmodel.least_squares.relative_fit` fits all constants together and gives a few disturbed
+measurements little weight.
+
+Measurements cannot separate some costs. Latency and the software cost per message only appear as a sum, which this
+module calls latency. With one number of workers, the costs per byte of the wire and of the software also appear only as
+a sum. So the fit needs messages or broadcasts, which copy and add nothing: it attributes all their cost per byte to the
+wire, which defines B. If latency and bandwidth are known, `fit_costs` fits the other costs.
+
+Constants of the cost model fitted to measurements.
+
+Read the modules in this order: ``least_squares`` (the solvers), ``timed`` (timed collectives), ``gloo`` (costs of
+gloo's software, with latency and bandwidth as configured), ``link`` (also fits latency and bandwidth).
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    Iterable,
+    Sequence,
+)
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.gloo import (
+    FREE,
+    GLOO,
+    gloo_message_s,
+    gloo_s,
+)
+from syncline.costmodel.least_squares import non_negative, relative_fit
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.software_costs import GlooCosts, tensor_bytes
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
+from syncline.errors import (
+    SpecError,
+    one_of,
+)
+
+SEND = "send"
+"""Kind of a message from one worker to another."""
+
+
+class TimedCall(NamedTuple):
+    """A timed collective or message.
+
+    Attributes:
+        kind: one of ``COLLECTIVES``, or ``send``.
+        workers: number of workers.
+        nbytes: payload bytes, as in the closed form of the collective.
+        seconds: time from the arrival of the last worker to the end of the last worker.
+        link: configured link; None if unknown.
+    """
+
+    kind: str
+    workers: int
+    nbytes: float
+    seconds: float
+    link: Link | None = None
+
+
+def check_times(calls: Sequence[TimedCall]) -> None:
+    """Refuse measurements whose time is not positive.
+
+    Raises:
+        SpecError: a time that is not above 0.
+    """
+    for call in calls:
+        if not call.seconds > 0:
+            raise SpecError("measured.seconds", call.seconds, "a time above 0")
+
+
+def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
+    """Return the coefficients of each cost per call, by workers, then per byte, by kind, in the time of each call."""
+    rows = []
+    for call in calls:
+        per_call = [float(call.kind != SEND and call.workers == count) for count in workers]
+        nbytes = float(tensor_bytes(call.kind, call.workers, call.nbytes))
+        rows.append([*per_call, *(nbytes * (call.kind == kind) for kind in kinds)])
+    return np.array(rows)
+
+
+def costs_of(
+    workers: Sequence[int], kinds: Sequence[str], values: Sequence[float], message_s: float = 0.0
+) -> GlooCosts:
+    """Return the software costs from the unknowns of `cost_columns`: seconds per call, then seconds per byte."""
+    return GlooCosts(
+        message_s, tuple(zip(workers, values, strict=False)), tuple(zip(kinds, values[len(workers) :], strict=True))
+    )
+
+
+NOISE = 2e-3
+"""Relative residuals below this are noise and have the same weight."""
+
+SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
+"""Units of the unknowns: seconds per message or call, and seconds per byte."""
+
+
+def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
+    """Return the relative error of the prediction for each call, ``model / measured - 1``."""
+    calls = list(calls)
+    return _forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
+
+
+def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
+    """Return the software costs that fit these measurements best.
+
+    Args:
+        calls: measurements. Each collective needs several sizes, which separate the cost per byte from that per call.
+        rounds: number of reweighted least-squares iterations.
+
+    Raises:
+        SpecError: no measurement, or a time that is not above 0.
+    """
+    if not calls:
+        raise SpecError("measured", "nothing", "at least one measurement")
+    check_times(calls)
+    workers = sorted({call.workers for call in calls})
+    kinds = sorted({call.kind for call in calls})
+    measured_s = np.array([call.seconds for call in calls])
+    linear = cost_columns(calls, workers, kinds)
+    scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
+    unknown = np.zeros(len(scale))
+    for _ in range(rounds):
+        form_s, slope = _forms_and_slopes(calls, unknown[0])
+        residuals = 1 - (form_s + linear @ unknown[1:]) / measured_s
+        matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale
+        unknown = _reweighted_step(matrix, residuals, unknown / scale) * scale
+    message_s, *values = unknown.tolist()
+    costs = costs_of(workers, kinds, values, message_s)
+    for kind in kinds:
+        costs = _with_own_calls(costs, kind, [call for call in calls if call.kind == kind], rounds)
+    return costs
+
+
+def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rounds: int) -> GlooCosts:
+    """Return costs with one collective's own seconds per call, by number of workers, and per byte.
+
+    Args:
+        costs: costs of the first fit.
+        kind: the collective.
+        calls: measurements of the collective.
+        rounds: number of reweighted least-squares iterations.
+    """
+    measured_s = np.array([call.seconds for call in calls])
+    form_s = _forms_s(calls, GlooCosts(costs.message_s))
+    workers = sorted({call.workers for call in calls})
+    linear = cost_columns(calls, workers, [kind])
+    scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
+    unknown = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
+    for _ in range(rounds):
+        residuals = 1 - (form_s + linear @ unknown) / measured_s
+        unknown = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknown / scale) * scale
+    *call_s, byte_s = unknown.tolist()
+    return replace(
+        costs,
+        call_of_s=(*costs.call_of_s, (kind, tuple(zip(workers, call_s, strict=True)))),
+        byte_s=tuple((name, byte_s if name == kind else cost_s) for name, cost_s in costs.byte_s),
+    )
+
+
+def _reweighted_step(matrix: Floats, residuals: Floats, unknown: Floats) -> Floats:
+    """Return the unknowns, at least 0, after one weighted least-squares step; large residuals weigh less."""
+    weight = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
+    return non_negative(matrix * weight[:, None], (residuals + matrix @ unknown) * weight)
+
+
+def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
+    """Return the seconds that `gloo_s` predicts for each call.
+
+    Raises:
+        SpecError: a measurement without a link.
+    """
+    seconds = []
+    for call in calls:
+        if call.link is None:
+            raise SpecError("measured.link", None, "the link that it was measured on")
+        seconds.append(float(gloo_s(call.kind, call.workers, call.nbytes, call.link, costs)))
+    return np.array(seconds)
+
+
+def _forms_and_slopes(calls: Sequence[TimedCall], message_s: float) -> tuple[Floats, Floats]:
+    """Return the predicted seconds of each call with only a cost per message, and their derivatives by this cost."""
+    step_s = 1e-6
+    seconds = _forms_s(calls, GlooCosts(message_s))
+    return seconds, (_forms_s(calls, GlooCosts(message_s + step_s)) - seconds) / step_s
+
+
+BARE = (SEND, "broadcast")
+"""Calls whose only cost per byte is the wire."""
+
+START_CALL_S, START_BYTE_S = 1e-4, 1e-10
+"""Initial values of software costs in the fit: seconds per call and per byte."""
+
+NEGLIGIBLE = 1e-3
+"""Part of every measurement's time below which a fitted cost is set to 0."""
+
+SCALE = 0.03
+"""Relative error above which a measurement counts less than its square, because a busy machine disturbs some."""
+
+
+class LinkFit(NamedTuple):
+    """A link and software costs that were fitted to measurements.
+
+    Attributes:
+        link: link with alpha and B.
+        costs: costs of gloo's software.
+        errors: ``predicted / measured - 1`` of each measurement.
+        spread: relative standard error of each fitted constant, by name; large if the measurements do not determine it.
+    """
+
+    link: Link
+    costs: GlooCosts
+    errors: Floats
+    spread: dict[str, float]
+
+
+def predicted_s(
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts = FREE, library: str = "gloo"
+) -> FloatOrArray:
+    """Return the seconds of a collective or of a message; the arguments are those of `gloo_s`.
+
+    The library is ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
+    """
+    if library == "gloo":
+        return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
+    return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
+
+
+def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str = "gloo") -> LinkFit:
+    """Return the link and the software costs that fit these measurements best.
+
+    Args:
+        calls: timed messages or broadcasts of several sizes, and other collectives of several sizes.
+        link: link with known alpha and B, which stay fixed; then only software costs are fitted, also that per message.
+        library: library that was measured: ``gloo``, or ``textbook`` for one without a model of its software, such
+            as NCCL; then only latency and bandwidth are fitted.
+
+    Raises:
+        SpecError: no messages and no broadcasts, sizes that do not determine a bandwidth, or a time of 0.
+    """
+    for call in calls:
+        if call.kind != SEND and call.kind not in GLOO:
+            raise SpecError("measured.kind", call.kind, one_of((SEND, *GLOO), str(call.kind)))
+    check_times(calls)
+    if link is not None:
+        collectives = [call._replace(link=link) for call in calls if call.kind != SEND]
+        costs = fit_costs(collectives) if library == "gloo" else FREE
+        return LinkFit(link, costs, _errors(calls, link, costs, library), {})
+    workers = sorted({call.workers for call in calls if call.kind != SEND}) if library == "gloo" else []
+    kinds = sorted({call.kind for call in calls} - set(BARE)) if library == "gloo" else []
+    linear = cost_columns(calls, workers, kinds)
+    cost_starts = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
+    starts = [[*start, *cost_starts] for start in _starts(calls)]
+    measured_s = np.array([call.seconds for call in calls])
+    fit = relative_fit(_model(calls, linear, library), measured_s, starts, scale=SCALE)
+    latency_s, bandwidth, *costs_s = fit.constants.tolist()
+    largest_parts = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
+    values = np.where(largest_parts > NEGLIGIBLE, costs_s, 0.0).tolist()
+    costs = costs_of(workers, kinds, values)
+    costs = replace(costs, byte_s=tuple((kind, seconds) for kind, seconds in costs.byte_s if seconds))
+    names = ["latency", "bandwidth", *(f"call.{count}" for count in workers), *(f"byte.{kind}" for kind in kinds)]
+    is_fitted = [True, True, *(value > 0 for value in values)]
+    spread = {name: float(value) for name, value, used in zip(names, fit.spread, is_fitted, strict=True) if used}
+    fitted_link = Link(latency_s, bandwidth)
+    return LinkFit(fitted_link, costs, _errors(calls, fitted_link, costs, library), spread)
+
+
+def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
+    """Return ``predicted / measured - 1`` of each call."""
+    predictions_s = (predicted_s(call.kind, call.workers, call.nbytes, link, costs, library) for call in calls)
+    return np.array([float(seconds) / call.seconds - 1 for seconds, call in zip(predictions_s, calls, strict=True)])
+
+
+def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
+    """Return initial (latency, bandwidth) pairs, from the smallest and largest messages and from broadcasts."""
+    starts = []
+    for kind in BARE:
+        seconds_by_size: dict[float, list[float]] = {}
+        for call in calls:
+            if call.kind == kind:
+                seconds_by_size.setdefault(call.nbytes, []).append(call.seconds)
+        smallest, largest = min(seconds_by_size, default=0.0), max(seconds_by_size, default=0.0)
+        smallest_s, largest_s = (float(np.median(seconds_by_size.get(size, [0]))) for size in (smallest, largest))
+        if largest > smallest and largest_s > smallest_s:
+            starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
+    if not starts:
+        expected = "messages ('send') or broadcasts of two sizes, larger ones longer: nothing else tells the bandwidth"
+        raise SpecError("measured", ", ".join(sorted({call.kind for call in calls})) or "nothing", expected)
+    return starts
+
+
+def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable[[Floats], Floats]:
+    """Return the function from B sets of n constants, ``(n, B, 1)``, to the seconds of N calls, ``(B, N)``."""
+    kinds = np.array([call.kind for call in calls])
+    workers, nbytes = np.array([call.workers for call in calls]), np.array([call.nbytes for call in calls], dtype=float)
+    groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
+
+    def predict(constants: Floats) -> Floats:
+        link = Link(constants[0], constants[1])
+        seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
+        for kind, rows in groups:
+            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, library=library)
+        return seconds
+
+    return predict

@@ -1,0 +1,216 @@
+"""Calls of gloo and NCCL on AWS p3.2xlarge: sends, collectives in pieces, and single collectives.
+
+A single collective takes what `collective_s` says on the machines' links (`syncline.costmodel.network.presets`),
+which are the presets ``p3.2xlarge`` and ``p3.2xlarge-gloo``.
+
+Source: github.com/BinhangYuan/tc_cluster_setting: pytorch_collective_test.py (one call, a barrier before it),
+pytorch_group_collective_test.py (P calls of n/P bytes, one after another on one stream; ``reduce+broadcast``: all
+reduces, then all broadcasts; ``all_to_all+all_gather``: grouped sends, then grouped sends).
+
+Steps of DDP, DiLoCo and local SGD on four AWS g6e.2xlarge (one L40S each), NCCL 2.29 over shaped TCP.
+
+A step that synchronises computes, then sends. A collective takes what `collective_s` says on the machines' link, which
+is the preset ``g6e.2xlarge`` (`syncline.costmodel.network.presets.g6e_nccl_link`): with n bytes of parameters
+among P workers and R bytes per second of payload, the rings take about ``2 n (P - 1)/(P R)``. Behind a token bucket of
+50 Mbit/s a fourth of all bytes is sent twice, at 1 Gbit/s nothing.
+
+**DDP** sends more than its gradients: before each forward pass it broadcasts the module's buffers from the first
+worker, and the model's six layers have each a cache of rotary embeddings of 131,072 x 8 complex numbers, 50.3 MB in
+all, 0.27 of what a ring of the gradients sends. Its rings overlap the backward pass.
+
+Source: github.com/Adnan082/diloco-measured (Apache-2.0): experiments/01_cu_grid/train_driver*.py (what is timed; an
+all-reduce per tensor in DiLoCo); pytorch/torchtitan at 624c312b67: models/llama3/__init__.py and models/common/rope.py
+(a cache per layer, ``max_seq_len=131072``); torch.nn.parallel.DistributedDataParallel (``broadcast_buffers``).
+
+Clusters that others measured: their constants, and what is predicted of their measurements.
+
+``p3`` (gloo and NCCL on AWS, with delays), ``l40s`` (DDP and DiLoCo over shaped TCP), ``nvlink`` (inside a node).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.nccl import ring_last_s
+from syncline.costmodel.collectives.table import COLLECTIVES
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.presets import (
+    CARD_BYTES_PER_S,
+    FLOW_BYTES_PER_S,
+    JUMBO_SEGMENT_BYTES,
+    P3,
+    SOCKETS_ON_AWS,
+    P3Constants,
+    p3_gloo_link,
+    p3_nccl_link,
+)
+from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray, require
+from syncline.errors import SpecError, one_of
+
+PIECES = {
+    "all_reduce": ("all_reduce",),
+    "reduce+broadcast": ("reduce", "broadcast"),
+    "all_to_all+all_gather": ("all_to_all", "exchange"),
+}
+"""The calls of each test of the second campaign, in sequence."""
+
+
+def p3_s(
+    kind: str,
+    backend: str,
+    workers: int,
+    nbytes: float,
+    delay_s: float | None = None,
+    bytes_per_s: float | None = None,
+    *,
+    pieces: bool = False,
+    constants: P3Constants = P3,
+) -> FloatOrArray:
+    """Return the seconds of a collective, of a send, or of a composite.
+
+    Args:
+        kind: a collective, ``send``, or one of ``PIECES``.
+        backend: ``gloo`` or ``nccl``.
+        workers: P.
+        nbytes: n, of the tensor on each worker.
+        delay_s: one way, set on each sender; None: the data centre's own.
+        bytes_per_s: the rate that is set; None: the card's.
+        pieces: whether it is done in P calls of n/P bytes, as the second campaign did.
+        constants: constants of the machines.
+
+    Raises:
+        SpecError: an unknown collective or backend, or one that the library does not have.
+    """
+    if backend not in ("gloo", "nccl"):
+        raise SpecError("backend", backend, "'gloo' or 'nccl'")
+    if workers < 1:
+        raise SpecError("nodes", workers, "at least 1")
+    if kind == "send":
+        return _send_s(backend, nbytes, delay_s, bytes_per_s, constants)
+    if backend == "nccl" and (pieces or "+" in kind):
+        return _pieces_s(kind, workers, nbytes, delay_s, bytes_per_s, constants)
+    if kind not in COLLECTIVES:
+        raise SpecError("collective", kind, one_of([*COLLECTIVES, "send"], kind))
+    link = (p3_gloo_link if backend == "gloo" else p3_nccl_link)(delay_s, bytes_per_s, constants)
+    return collective_s(kind, workers, nbytes / workers if kind in ("all_gather", "gather") else nbytes, link)
+
+
+def _send_s(
+    backend: str, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
+) -> FloatOrArray:
+    """Return the seconds of a send over idle connections; gloo's waits for a notice of the receiver."""
+    line = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
+    near = constants.gloo_delay_s if delay_s is None else delay_s
+    if backend == "nccl":
+        tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)
+        return near + tcp.after_idling_s(nbytes, line * constants.efficiency, 2 * near)
+    tcp = Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES)
+    flow = np.minimum(line, FLOW_BYTES_PER_S) * constants.efficiency
+    return 2 * near + tcp.after_idling_s(nbytes, flow, 2 * near)
+
+
+def _pieces_s(
+    kind: str, workers: int, nbytes: float, delay_s: float | None, bytes_per_s: float | None, constants: P3Constants
+) -> FloatOrArray:
+    """Return the seconds of P consecutive calls of n/P bytes; the fixed cost of a call is paid only once."""
+    if kind not in PIECES:
+        raise SpecError("collective", kind, one_of(PIECES, kind))
+    if workers < 2:
+        return 0.0
+    rate = CARD_BYTES_PER_S if bytes_per_s is None else bytes_per_s
+    link = p3_nccl_link(delay_s, rate, constants)
+    link = replace(link, bandwidth_bytes_per_s=rate * constants.pieces_part)
+    assert link.nccl is not None
+    alpha, costs = link.latency_s, link.nccl
+    if kind == "all_reduce":
+        fixed_s = costs.fixed_s("nccl-ring", alpha)
+        last = ring_last_s(nbytes / workers**2, link, costs)
+        call_s = collective_s("all_reduce", workers, nbytes / workers, link) - fixed_s - last
+        return workers * call_s + last + fixed_s
+    exchanges, fixed_s = kind != "reduce+broadcast", costs.fixed_s("nccl-chain", alpha)
+    call_s = collective_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link) - fixed_s
+    second_s = call_s - alpha if exchanges else call_s  # a second round of sends waits for no arrival of the first
+    return call_s + second_s + fixed_s
+
+
+@dataclass(frozen=True)
+class L40sConstants:
+    """Constants measured on these machines or set by their software.
+
+    Args:
+        workers: P, number of machines.
+        compute_s: seconds of an inner step, AdamW included.
+        reference_work: parameters x sequences x tokens of that step.
+        ddp_compute_s: seconds of DDP's forward and backward pass.
+        ddp_update_s: seconds of DDP's optimizer.
+        call_s: seconds of an all-reduce per tensor, on top of its bytes.
+        buffers_bytes: bytes that DDP broadcasts before each forward pass.
+    """
+
+    workers: int = 4
+    compute_s: float = 25.4e-3
+    reference_work: float = 30_846_720 * 4 * 512
+    ddp_compute_s: float = 22.0e-3
+    ddp_update_s: float = 4.5e-3
+    call_s: float = 15e-3
+    buffers_bytes: float = 6 * 131_072 * 8 * 8
+
+
+L40S = L40sConstants()
+
+ALGORITHMS_MEASURED = ("ddp", "diloco", "localsgd")
+
+
+@dataclass(frozen=True)
+class L40sStep:
+    """Predicted seconds of a run's steps: of an inner step, of a step that synchronises, and the mean."""
+
+    inner_s: float
+    sync_s: float
+    mean_s: float
+
+
+def l40s_step(
+    algorithm: str,
+    params: float,
+    batch: float,
+    seq: float,
+    steps: int,
+    syncs: int,
+    link: Link,
+    constants: L40sConstants = L40S,
+) -> L40sStep:
+    """Return the predicted seconds of a run's steps.
+
+    Args:
+        algorithm: ``ddp``, ``diloco`` or ``localsgd``.
+        params: number of fp32 parameters.
+        batch: sequences of a micro-batch.
+        seq: tokens of a sequence.
+        steps: number of measured steps.
+        syncs: number of these steps that synchronise.
+        link: link of the machines.
+        constants: constants of the machines.
+
+    Raises:
+        SpecError: another algorithm, or a number that cannot be.
+    """
+    if algorithm not in ALGORITHMS_MEASURED:
+        raise SpecError("algorithm", algorithm, one_of(ALGORITHMS_MEASURED, algorithm))
+    require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")
+    nbytes, scale = 4.0 * params, params * batch * seq / constants.reference_work
+    ring_s = float(collective_s("all_reduce", constants.workers, nbytes, link))
+    inner_s = constants.compute_s * scale
+    if algorithm == "ddp":
+        backward_s = constants.ddp_compute_s * scale * 2 / 3
+        buffers_s = float(collective_s("broadcast", constants.workers, constants.buffers_bytes, link))
+        exposed_s = max(ring_s - backward_s, 0.0)  # the output layer's gradient, the largest, is the first
+        sync_s = (constants.ddp_compute_s + constants.ddp_update_s) * scale + buffers_s + exposed_s
+    else:
+        sync_s = inner_s + ring_s + constants.call_s
+    mean_s = ((steps - syncs) * inner_s + syncs * sync_s) / steps
+    return L40sStep(inner_s, sync_s, mean_s)

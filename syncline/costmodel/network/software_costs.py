@@ -1,0 +1,432 @@
+"""Software costs of gloo on top of the link: seconds per message, per call and per byte.
+
+Costs belong to a machine and its libraries. A `Link` can carry the costs (``Link.gloo``): then every estimate of a
+collective on this link includes the costs, and uses gloo's algorithms unless the user names an algorithm.
+
+Pieces into which NCCL cuts tensors, and the algorithm that it runs for each collective.
+
+A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel. A worker sends a piece in
+*slices*, and forwards each slice while the next slice arrives. A piece of a chain is one step, in a single slice.
+
+A `Link` can carry these costs (``Link.nccl``): then every estimate of a collective on this link includes the costs, and
+uses NCCL's algorithms unless the user names an algorithm.
+
+Source: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol Simple),
+src/include/collectives.h (ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS = NCCL_STEPS / 2 and SLICESTEPS =
+NCCL_STEPS / 4: two slices in a piece; BROADCAST_CHUNKSTEPS = SLICESTEPS = 1).
+
+Constants of NCCL on NVLink: the part of its rate that collectives reach, and the seconds of the software.
+
+Measured times of collectives among the GPUs of a node, which a link inside a node may carry.
+
+Software costs of hivemind's averaging, which exchanges parts directly between all peers.
+
+The program of each of P peers handles the P parts of its n bytes one after another. The peer handles its own part and
+the last part while the slowest line carries the last part. So on top of a direct exchange (`direct`) the software takes
+
+    call_s + (P - 2) (peer_s + byte_s n / P),        and a connection carries at most 1 / byte_s,
+
+which makes ``call_s + (P - 2) peer_s + byte_s n`` on a fast network.
+
+A `Matrix` can carry these costs: then ``direct`` is the default of all-reduces on the matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from syncline.costmodel.network.tcp import Tcp
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.errors import SpecError, one_of
+
+GLOO = {
+    "all_reduce": "gloo-ring",
+    "all_gather": "gloo-ring",
+    "reduce_scatter": "gloo-all-reduce",
+    "all_to_all": "gloo-posted",
+    "broadcast": "gloo-tree",
+    "gather": "gloo-posted",
+    "reduce": "gloo-reduce",
+}
+"""The algorithm that gloo runs for each collective, at every size."""
+
+
+Calls: TypeAlias = tuple[tuple[int, float], ...]
+"""Costs of a call, as pairs of a number of workers and seconds."""
+
+
+def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
+    """Return c, the number of peers of the busiest of P workers in a collective.
+
+    c is P - 1 if messages are posted to all or have one root, ceil(log2 P) at the root of a tree, 2 in a ring (1 if
+    P = 2).
+    """
+    if GLOO[kind] in ("gloo-posted", "gloo-reduce"):
+        return np.subtract(workers, 1.0)
+    if GLOO[kind] == "gloo-tree":
+        return np.ceil(np.log2(np.maximum(workers, 1)))
+    return np.minimum(2.0, np.subtract(workers, 1.0))
+
+
+@dataclass(frozen=True)
+class GlooCosts:
+    """Software costs of gloo in seconds; each is 0 by default.
+
+    A collective of P workers takes ``T(alpha (1 + latency_part) + message_s) + call_s(P) + byte_s N``. Here T(alpha) is
+    the closed form on a link of latency alpha, and N the bytes of the largest tensor on a worker, see `tensor_bytes`.
+
+    The cost of a call is measured at some numbers of workers P_1 < ... < P_k. Between them it is linear in P. Below
+    the first it is constant. Beyond the last it grows with c(P), the connections of the busiest worker, at the slope of
+    the last interval, and does not fall:
+
+        call_s(P) = call_s(P_k) + max(0, slope) (c(P) - c(P_k)),   slope between P_(k - 1) and P_k
+
+    Args:
+        message_s: seconds per message and per notice, on top of the latency.
+        call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
+        byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
+        call_of_s: seconds per call of single collectives, as pairs of a collective and its own ``call_s``.
+        latency_part: additional wait of messages and notices, as a part of the link's latency.
+        connection: the TCP connection that gloo has to each peer; its rate limits rings, the messages of trees and the
+            chunks of a reduce, whose windows open. None: a connection carries as much as the link.
+
+    Raises:
+        SpecError: a negative time, an unknown collective, or numbers of workers that do not increase.
+    """
+
+    message_s: FloatOrArray = 0.0
+    call_s: Calls = ()
+    byte_s: tuple[tuple[str, float], ...] = ()
+    call_of_s: tuple[tuple[str, Calls], ...] = ()
+    latency_part: FloatOrArray = 0.0
+    connection: Tcp | None = None
+
+    def __post_init__(self) -> None:
+        for name, seconds in (("message_s", self.message_s), *self.byte_s):
+            require(np.isfinite(seconds) & np.greater_equal(seconds, 0), f"gloo.{name}", seconds, "seconds, at least 0")
+        part = self.latency_part
+        require(np.isfinite(part) & np.greater_equal(part, 0), "gloo.latency_part", part, "a part, at least 0")
+        for field, costs in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
+            for kind, _ in costs:
+                if kind not in GLOO:
+                    raise SpecError(f"gloo.{field}", kind, one_of(GLOO, kind))
+        calls_by_field = {"call_s": self.call_s} | {f"call_of_s.{kind}": calls for kind, calls in self.call_of_s}
+        for field, calls in calls_by_field.items():
+            for count, seconds in calls:
+                require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{field}.{count}", seconds, "seconds, at least 0")
+            workers = [count for count, _ in calls]
+            if workers != sorted(set(workers)):
+                raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
+
+    def per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
+        """Return ``call_s(P)``, the seconds per call of a collective."""
+        calls = dict(self.call_of_s).get(kind, self.call_s)
+        if not calls:
+            return 0.0
+        measured_workers, seconds = np.array(calls).T
+        largest = measured_workers[-1]
+        interpolated_s = np.interp(workers, measured_workers, seconds)
+        if len(calls) == 1 or not np.any(np.greater(workers, largest)):
+            return interpolated_s
+        before, last = np.asarray(connections(kind, measured_workers[-2:])).tolist()
+        slope_s = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
+        return interpolated_s + slope_s * np.maximum(0.0, connections(kind, np.maximum(workers, largest)) - last)
+
+    def per_byte(self, kind: str) -> float:
+        """Return the seconds per byte of a collective."""
+        return dict(self.byte_s).get(kind, 0.0)
+
+    def software_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+        """Return the seconds of a call on top of its messages: ``call_s(P) + byte_s N``."""
+        return self.per_call(kind, workers) + self.per_byte(kind) * tensor_bytes(kind, workers, nbytes)
+
+
+FREE = GlooCosts()
+"""No software costs."""
+
+SHAPED = GlooCosts(
+    message_s=0.114e-3,
+    call_s=((2, 0.20e-3), (4, 0.49e-3)),
+    byte_s=(
+        ("all_reduce", 0.04e-9),
+        ("reduce_scatter", 0.44e-9),
+        ("all_gather", 0.34e-9),
+        ("all_to_all", 0.10e-9),
+        ("broadcast", 0.02e-9),
+    ),
+    call_of_s=(
+        ("all_reduce", ((2, 0.15e-3), (4, 0.68e-3))),
+        ("reduce_scatter", ((2, 0.20e-3), (4, 0.51e-3))),
+        ("all_gather", ((2, 0.23e-3), (4, 0.50e-3))),
+        ("all_to_all", ((2, 0.23e-3), (4, 0.50e-3))),
+        ("broadcast", ((2, 0.15e-3), (4, 0.28e-3))),
+    ),
+)
+"""Costs of torch 2.13 on two shared x86-64 cores, 2 and 4 processes between network namespaces.
+
+Source: `syncline.costmodel.link_fit` on measurements at 1 Gbit/s and 1 ms, see docs/validation.md.
+"""
+
+
+def tensor_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
+    """Return N, the bytes of a worker's largest tensor in a collective: P n for a gather or all-gather, else n."""
+    return nbytes * workers if kind in ("all_gather", "gather") else nbytes
+
+
+STEPS = 8
+"""Parts of a channel's buffer."""
+
+NCCL_RUNS = {
+    "all_reduce": "nccl-ring",
+    "all_gather": "nccl-ring",
+    "reduce_scatter": "nccl-ring",
+    "all_to_all": "nccl-posted",
+    "broadcast": "nccl-chain",
+    "gather": "nccl-posted",
+    "reduce": "nccl-chain",
+}
+"""The algorithm that NCCL runs for each collective; for an all-reduce, that of large tensors."""
+
+
+@dataclass(frozen=True)
+class NcclCosts:
+    """The sizes of NCCL's pieces, and the seconds of a call on top of its messages.
+
+    Args:
+        buffer_bytes: b, bytes of a channel's buffer; positive.
+        channels: k, number of channels, at least 1; NCCL has two between nodes with one card.
+        slices: S, number of slices in a ring's piece; at least 1. With one slice, a worker forwards whole pieces.
+        call_s: seconds of each call on top of its messages.
+        ring_latencies: latencies of the link that each call of a ring takes on top of its messages: starting together,
+            windows that open.
+        chain_latencies: the same for every other algorithm.
+        stored_part: part of a ring's piece that a worker must receive before it forwards the piece, from ``1 / S`` to
+            1; None: ``1 / S``. The first slice of a piece has this part.
+
+    Raises:
+        SpecError: a field out of range.
+    """
+
+    buffer_bytes: float = 4 * 2**20
+    channels: int = 2
+    slices: int = 2
+    call_s: float = 0.0
+    ring_latencies: FloatOrArray = 0.0
+    chain_latencies: FloatOrArray = 0.0
+    stored_part: FloatOrArray | None = None
+
+    def __post_init__(self) -> None:
+        buffer, call = self.buffer_bytes, self.call_s
+        require(np.isfinite(buffer) & (buffer > 0), "nccl.buffer_size", buffer, "bytes, positive")
+        require(self.channels >= 1, "nccl.channels", self.channels, "a number of channels, at least 1")
+        require(self.slices >= 1, "nccl.slices", self.slices, "a number of slices, at least 1")
+        require(np.isfinite(call) & (call >= 0), "nccl.call_overhead", call, "seconds, at least 0")
+        for name in ("ring_latencies", "chain_latencies"):
+            count = getattr(self, name)
+            require(np.isfinite(count) & np.greater_equal(count, 0), f"nccl.{name}", count, "a number, at least 0")
+        part = self.forwarded_part
+        require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
+
+    @property
+    def forwarded_part(self) -> FloatOrArray:
+        """Return the part of a piece that a worker must receive before it forwards the piece."""
+        return 1 / self.slices if self.stored_part is None else self.stored_part
+
+    @property
+    def slice_parts(self) -> tuple[FloatOrArray, ...]:
+        """Return the part of a ring's piece in each of its S slices, ``(S,)``."""
+        first = self.forwarded_part
+        return (first, *[(1 - first) / (self.slices - 1)] * (self.slices - 1)) if self.slices > 1 else (1.0,)
+
+    def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
+        """Return the seconds of a call on top of its messages: ``call_s`` and a number of latencies."""
+        latencies = self.ring_latencies if algorithm == "nccl-ring" else self.chain_latencies
+        return self.call_s + latencies * latency_s
+
+    @property
+    def ring_piece_bytes(self) -> float:
+        """Return C, the bytes that a worker of a ring sends in a step: ``k b / 2``."""
+        return self.channels * self.buffer_bytes / 2
+
+    @property
+    def chain_piece_bytes(self) -> float:
+        """Return c, the bytes that a worker of a chain sends at a time: ``k b / 8``."""
+        return self.channels * self.buffer_bytes / STEPS
+
+    def ring_steps(self, block_bytes: FloatOrArray) -> tuple[FloatOrArray, FloatOrArray]:
+        """Return the number of full pieces in a worker's block, and the bytes of the shorter last piece."""
+        pieces = np.floor(np.divide(block_bytes, self.ring_piece_bytes))
+        return pieces, np.maximum(block_bytes - pieces * self.ring_piece_bytes, 0.0)
+
+    def rounds_ahead(self, algorithm: str) -> int | None:
+        """Return d: a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
+        return {"nccl-ring": self.slices, "nccl-chain": 1}.get(algorithm)
+
+
+DEFAULT = NcclCosts()
+"""NCCL's default pieces, without seconds of calls."""
+
+MESSAGES_AHEAD = 2
+"""Most messages that travel with the message before them: one in the sender's buffers, one in the receiver's."""
+
+
+def bytes_ahead(network: object) -> float:
+    """Return the bytes that NCCL's buffers hold between two workers: ``2 k b``, for k channels at both ends.
+
+    Returns:
+        Bytes; 0.0 if the network or topology carries no costs of NCCL.
+
+    >>> bytes_ahead(None)
+    0.0
+    """
+    costs: NcclCosts | None = getattr(network, "nccl", None)
+    return 0.0 if costs is None else 2 * costs.channels * costs.buffer_bytes
+
+
+def messages_ahead(network: object, nbytes: float) -> int:
+    """Return the number of messages of n bytes that travel with the message before them on a line that is always busy.
+
+    NCCL sends a message over several connections, and takes the next message as soon as its buffers have room. On a
+    busy line the messages then share the line, and a message is complete with its slowest connection. So a message
+    arrives once the following messages that fit into the buffers have left, at most ``MESSAGES_AHEAD``, or once no
+    message is queued behind. Throughput stays the same, and a pipeline takes longer to fill.
+
+    Source: fitted to published times of GPipe with 8 stages, 32 to 108 micro-batches and messages of 8 MiB on lines of
+    1 to 5 Gbit/s (DT-FM's repository, 2022). With 2 messages the median error falls from 10 % to 3 %; 1 and 3 messages
+    leave about 7 and 5 %. The cause is our explanation, not a measurement.
+    """
+    ahead_bytes = bytes_ahead(network)
+    if not nbytes:
+        return MESSAGES_AHEAD if ahead_bytes else 0
+    return min(int(ahead_bytes // nbytes), MESSAGES_AHEAD)
+
+
+class Switches(NamedTuple):
+    """NVLink switches that reduce (NVLS).
+
+    Attributes:
+        rate_part: n bytes per second of an all-reduce of n bytes, as a part of a GPU's NVLink rate.
+        fewest_gpus: smallest number of GPUs for which NCCL uses the switches.
+    """
+
+    rate_part: float
+    fewest_gpus: int
+
+
+SWITCHES: dict[int, Switches] = {4: Switches(0.61, 5), 5: Switches(0.5, 6)}
+"""Switches that reduce, by generation of NVLink."""
+
+GENERATIONS = {3: 300e9, 4: 450e9, 5: 900e9}
+"""Bytes per second of a GPU in one direction, by generation of NVLink through switches (data sheets of A100, H100,
+B200). Most nodes of V100 have no switches: pairs of GPUs have one link, two or none."""
+
+
+def generation_of(bytes_per_s: float) -> int | None:
+    """Return the newest generation of NVLink whose rate per GPU and direction is at most a rate, or None.
+
+    >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
+    [None, 3, 3, 4, 5]
+    """
+    return max((generation for generation, rate in GENERATIONS.items() if rate <= bytes_per_s), default=None)
+
+
+@dataclass(frozen=True)
+class NvlinkCosts:
+    """The constants of `syncline.costmodel.collectives.nccl`, see there for the formulas and the sources.
+
+    Args:
+        generation: generation of NVLink.
+        switches: switches that reduce; None if there are none.
+        factor: factor of all seconds; 1 unless the network is slowed down.
+        call_s: seconds of a call inside a node.
+        network_call_s: additional seconds of a call between nodes.
+        lap_s: seconds that a lap of a ring of large tensors takes on top of its steps.
+        ring_step_s: seconds of a ring's step inside a node.
+        network_step_s: seconds of a ring's step between nodes.
+        switch_gpu_s: seconds per GPU of an all-reduce of large tensors by switches.
+        tree_level_s: seconds of each level beyond the first of a tree between nodes, up and down.
+        half_bytes: size at which half of the seconds for large tensors count.
+        ring_part: part of NVLink's rate that rings reach.
+        card_part: part of the rate of a node's network cards that rings reach.
+        tree_part: n bytes per second of a tree's all-reduce of n bytes, as a part of the slower of NVLink and the
+            cards.
+    """
+
+    generation: int
+    switches: Switches | None = None
+    factor: float = 1.0
+    call_s: float = 43e-6
+    network_call_s: float = 64e-6
+    lap_s: float = 87.5e-6
+    ring_step_s: float = 3.4e-6
+    network_step_s: float = 14e-6
+    switch_gpu_s: float = 9.7e-6
+    tree_level_s: float = 17e-6
+    half_bytes: float = 17.4e6
+    ring_part: float = 0.80
+    card_part: float = 0.93
+    tree_part: float = 0.40
+
+
+def nvlink_costs(generation: int | None) -> NvlinkCosts | None:
+    """Return NCCL's constants for a generation of NVLink, or None without NVLink."""
+    return None if generation is None else NvlinkCosts(generation, SWITCHES.get(generation))
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """NCCL's measured all-reduces among the GPUs of a node, see `syncline.costmodel.collectives.nccl`.
+
+    Args:
+        gpu: GPU of the node, ``a100`` or ``v100``.
+        factor: factor of the measured times; 1 unless the network is slowed down.
+    """
+
+    gpu: str
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class HivemindCosts:
+    """The seconds of an averaging by hivemind on top of its messages.
+
+    The defaults are fitted to averagings of 560 and 198 million parameters in half precision among 2 to 8 machines with
+    a T4 in one zone (see docs/wide_area.md); they contain the wait for the group to form.
+
+    Args:
+        call_s: seconds of each averaging, for the group to form and the parts to be prepared.
+        peer_s: seconds for each peer beyond the first.
+        byte_s: seconds for each byte of a part; positive.
+
+    Raises:
+        SpecError: a field out of range.
+
+    Source: GitHub cirquit/hivemind-multi-cloud 654cc02 (A. Erben, R. Mayer, H.-A. Jacobsen, PVLDB 17, 2024), MIT.
+    """
+
+    call_s: float = 2.55
+    peer_s: float = 0.95
+    byte_s: float = 10.9e-9
+
+    def __post_init__(self) -> None:
+        for name in ("call_s", "peer_s"):
+            seconds = getattr(self, name)
+            require(np.isfinite(seconds) & (seconds >= 0), f"hivemind.{name}", seconds, "seconds, at least 0")
+        require(np.isfinite(self.byte_s) & (self.byte_s > 0), "hivemind.byte_s", self.byte_s, "seconds, positive")
+
+    def slowed(self, factor: float) -> HivemindCosts:
+        """Return costs of ``factor`` times the seconds."""
+        return HivemindCosts(factor * self.call_s, factor * self.peer_s, factor * self.byte_s)
+
+    @property
+    def connection_bytes_per_s(self) -> float:
+        """Return the bytes per second that the software handles of one peer."""
+        return 1 / self.byte_s
+
+    def before_s(self, workers: int, nbytes: float) -> float:
+        """Return the seconds of an averaging of n bytes among P workers, without the messages on its slowest line."""
+        others = max(workers - 2, 0)
+        return (self.call_s + others * (self.peer_s + self.byte_s * nbytes / workers)) if workers > 1 else 0.0

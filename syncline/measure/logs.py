@@ -1,0 +1,453 @@
+"""A measurement in a log: the shape that every format returns.
+
+GPUs by the word in a driver's name: the preset of the network of their machines, and their NVLink.
+
+Lines between places: JSON of iperf3, output of ping, and tables of regions.
+
+iperf3 and ping name addresses, not places. A file's name tells the places of both ends: ``us_to_eu.json``,
+``us-to-eu.80.json`` or ``us--eu.txt``; without such a name the hosts in the file are the places.
+
+A table of regions is a CSV file with one of the pairs of columns `ENDS` and the rate or the round trip in one of the
+columns `RATES` and `ROUND_TRIPS`.
+
+Output of nccl-tests: ``all_reduce_perf`` and its siblings, with whatever else a job has printed between its lines.
+
+    # Collective test starting: all_reduce_perf
+    #  Rank  0 Group  0 Pid   1234 on     node1 device  0 [0000:04:00] NVIDIA H100 80GB HBM3
+    #       size         count      type   redop    root     time   algbw   busbw  #wrong     time ...
+        8388608       2097152     float     sum      -1    75.41  111.24  208.58       0    74.90 ...
+
+Older versions do not name the collective; the bus bandwidth over the algorithm's then tells, or the file's name. Times
+are those out of place.
+
+Output of the communication benchmarks of DeepSpeed (``ds_bench``, with ``--dist torch`` those of PyTorch).
+
+    ---- Performance of all_reduce on 16 devices ---------------------------------------------------------
+    Size (Bytes)         Description               Duration             Throughput (Gbps)    BusBW (Gbps)
+    ----------------------------------------------------------------------------------------------------
+    1.0 MB               262144x4                  112.123 us           149.634              140.282
+
+The description has the elements and their bytes, which are exact where the size is rounded. Sizes and durations have no
+unit with ``--raw``: bytes and microseconds.
+
+The formats of logs: which one a file has, and its measurements.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import (
+    Callable,
+    Iterator,
+    Mapping,
+)
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from syncline.errors import SpecError, SynclineError
+
+Quantity = Literal["collective", "rate", "round trip"]
+
+
+class Logged(NamedTuple):
+    """A measurement, in the shape that all formats of logs return.
+
+    | quantity     | value                           | setting                                                        |
+    |--------------|---------------------------------|----------------------------------------------------------------|
+    | `collective` | seconds                         | ``kind``, ``workers``, ``nodes``, ``nbytes``, ``gpu``          |
+    | `rate`       | bytes per second of all streams | ``source``, ``target``, ``streams``, ``rtt_s`` (None: unknown) |
+    | `round trip` | seconds                         | ``source``, ``target``                                         |
+
+    Attributes:
+        quantity: what was measured.
+        value: the measured value, in SI units.
+        setting: what it was measured on; bytes of a collective as the closed forms count them.
+        file: the file.
+        line: number of the line, from 1; 0 for a file without lines.
+    """
+
+    quantity: Quantity
+    value: float
+    setting: Mapping[str, Any]
+    file: Path
+    line: int
+
+
+def log_error(file: Path, line: int, problem: str) -> SynclineError:
+    """Return the error of a line of a log."""
+    where = f"{file}, line {line}" if line else str(file)
+    return SynclineError(f"measurements: {where}: {problem}")
+
+
+def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
+    """Return a finite number of at least ``minimum`` from its text.
+
+    Raises:
+        SpecError: it is none.
+    """
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= minimum):
+        raise SpecError(name, text, f"a number, at least {minimum:g}" if minimum in (0.0, 1.0) else "a positive number")
+    return value
+
+
+def number_of(text: str, name: str, file: Path, line: int) -> float:
+    """Return a positive number.
+
+    Raises:
+        SynclineError: it is none; the error names file and line.
+    """
+    try:
+        return positive_number(text, name)
+    except SpecError as error:
+        raise log_error(file, line, str(error)) from None
+
+
+def payload_bytes(kind: str, whole_bytes: float, workers: int) -> float:
+    """Return the bytes that closed forms count, from those of a benchmark: of gathers, each worker's part.
+
+    Source: NVIDIA nccl-tests, doc/PERFORMANCE.md, whose sizes of gathers are those of the result.
+    """
+    return whole_bytes / workers if kind in ("all_gather", "gather") else whole_bytes
+
+
+class Gpu(NamedTuple):
+    """The network and the NVLink of a GPU's machines.
+
+    Attributes:
+        network: preset of the network between such GPUs; None if there is none.
+        nvlink: generation of NVLink whose costs are measured; None if they are not.
+    """
+
+    network: str | None
+    nvlink: int | None
+
+
+GPUS = {
+    "V100": Gpu("p3.2xlarge", None), "A100": Gpu("dgx-a100", 3), "H100": Gpu("dgx-h100", 4), "H200": Gpu("dgx-h200", 4),
+    "H20": Gpu(None, 4), "H800": Gpu(None, 4), "B200": Gpu("dgx-b200", 5), "B300": Gpu(None, 5),
+    "GB200": Gpu("gb200-nvl72", 5), "GB300": Gpu(None, 5),
+}  # fmt: skip
+"""The GPUs by the word in a driver's name. Source: NVIDIA's data sheets."""
+
+MACHINES = {word.lower(): gpu.network for word, gpu in GPUS.items() if gpu.network} | {"a100-40gb": "dgx-a100"}
+"""Presets of networks by the preset of the hardware, for tables and logs that name no network."""
+
+
+def gpus_in(names: str) -> list[Gpu]:
+    """Return the GPUs whose words a driver's name has.
+
+    >>> gpus_in("NVIDIA A100-SXM4-80GB")
+    [Gpu(network='dgx-a100', nvlink=3)]
+    """
+    words = names.replace("-", " ").split()
+    return [gpu for word, gpu in GPUS.items() if word in words]
+
+
+PLACES = re.compile(r"^(.+?)(?:[-_]to[-_]|--|->)([^.]+)")
+ROUND_TRIP = re.compile(r"(?:rtt|round-trip) min/avg/max/(?:mdev|stddev) = [\d.]+/([\d.]+)/[\d.]+/[\d.]+ ms")
+PINGED = re.compile(r"^PING (\S+)")
+
+ENDS = (("from", "to"), ("source", "target"), ("sender", "receiver"))
+"""Pairs of columns with the places of a line."""
+
+RATES = {"gbit_s": 125e6, "mbit_s": 125e3, "bandwidth_gbit_s": 125e6, "bandwidth_mbit_s": 125e3, "nccl_mbit_s": 125e3}
+"""Columns of rates, each with its unit in bytes per second."""
+
+ROUND_TRIPS = {"rtt_ms": 1e-3, "ping_ms": 1e-3, "latency_ms": 2e-3}
+"""Columns of round trips, each with its unit in seconds; a latency is one way."""
+
+
+def is_iperf(text: str) -> bool:
+    """Return whether a text is the JSON of iperf3."""
+    return text.lstrip().startswith("{") and '"start"' in text and '"end"' in text
+
+
+def iperf_log(text: str, file: Path) -> Iterator[Logged]:
+    """Yield the rate of all streams of a run of iperf3, with the round trip that the sender's kernel saw.
+
+    Raises:
+        SynclineError: the JSON cannot be read, or iperf3 reports an error.
+    """
+    try:
+        run = json.loads(text)
+    except ValueError as error:
+        raise log_error(file, getattr(error, "lineno", 0), f"expected JSON of iperf3 -J ({error})") from None
+    if run.get("error"):
+        raise log_error(file, 0, f"iperf3 failed: {run['error']}")
+    try:
+        start, end = run["start"], run["end"]
+        total = end.get("sum_received") or end["sum"]
+        streams = int(start["test_start"]["num_streams"])
+        reverse = bool(start["test_start"].get("reverse"))
+        ends = start["connected"][0]["local_host"], start["connecting_to"]["host"]
+        rate = number_of(str(total["bits_per_second"]), "bits_per_second", file, 0) / 8
+        round_trips = [stream["sender"].get("mean_rtt") for stream in end.get("streams", ())]
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise log_error(file, 0, f"expected JSON of iperf3 -J, which has {error}") from None
+    known_s = [1e-6 * float(rtt) for rtt in round_trips if rtt]
+    source, target = _ends(file, *(ends[::-1] if reverse else ends))
+    setting = {
+        "source": source, "target": target, "streams": streams,
+        "rtt_s": sum(known_s) / len(known_s) if known_s else None,
+    }  # fmt: skip
+    yield Logged("rate", rate, setting, file, 0)
+
+
+def is_ping(text: str) -> bool:
+    """Return whether a text is the output of ping."""
+    return any(PINGED.match(line) for line in text.splitlines())
+
+
+def ping_log(text: str, file: Path) -> Iterator[Logged]:
+    """Yield the mean round trip of each ping in a text.
+
+    Raises:
+        SynclineError: a ping has no line of round trips, because nothing came back.
+    """
+    host, begin = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if pinged := PINGED.match(line):
+            if host:
+                raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
+            host, begin = pinged[1], number
+        elif (match := ROUND_TRIP.search(line)) and host:
+            source, target = _ends(file, "here", host)
+            rtt_s = 1e-3 * number_of(match[1], "rtt", file, number)
+            yield Logged("round trip", rtt_s, {"source": source, "target": target}, file, number)
+            host = ""
+    if host:
+        raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
+
+
+def is_region_table(header: set[str]) -> bool:
+    """Return whether these are the columns of a table of regions."""
+    has_ends = any(header.issuperset(pair) for pair in ENDS)
+    return has_ends and not header.isdisjoint({*RATES, *ROUND_TRIPS})
+
+
+def region_table(text: str, file: Path) -> Iterator[Logged]:
+    """Yield the rates and round trips of a table of regions.
+
+    Raises:
+        SynclineError: a number cannot be read, or a place is missing.
+    """
+    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+        source, target = next((row[a], row[b]) for a, b in ENDS if a in row and b in row)
+        if not source or not target:
+            raise log_error(file, number, "expected the places of both ends")
+        rtt_s = _first(row, ROUND_TRIPS, file, number)
+        rate = _first(row, RATES, file, number)
+        ends: dict[str, Any] = {"source": source, "target": target}
+        if rtt_s is not None:
+            yield Logged("round trip", rtt_s, ends, file, number)
+        if rate is not None:
+            streams = int(number_of(row["streams"], "streams", file, number)) if row.get("streams") else 1
+            yield Logged("rate", rate, ends | {"streams": streams, "rtt_s": rtt_s}, file, number)
+
+
+def _first(row: Mapping[str, str], units: Mapping[str, float], file: Path, line: int) -> float | None:
+    """Return the value of the first of the columns that a row fills, in SI units."""
+    name = next((name for name in units if row.get(name)), None)
+    return None if name is None else units[name] * number_of(row[name], name, file, line)
+
+
+def _ends(file: Path, source: str, target: str) -> tuple[str, str]:
+    """Return the places of both ends: those in the file's name, else the hosts in the file."""
+    named = PLACES.match(file.stem)
+    return (named[1], named[2]) if named else (source, target)
+
+
+NCCL_TESTS_KINDS = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "sendrecv": "", "scatter": "", "hypercube": "",
+}  # fmt: skip
+"""Collective of each program ``NAME_perf``; empty if no closed form has it."""
+
+RANK = re.compile(r"#\s*Rank\s+\d+\s.*\son\s+(\S+)\s+device\s+\d+\s*(?:\[[^\]]*\])?\s*(.*?)\s*$")
+PROGRAM = re.compile(rf"({'|'.join(sorted(NCCL_TESTS_KINDS, key=len, reverse=True))})_perf")
+HEADER = re.compile(r"#\s+size\s+count\s.*\btime\b")
+NCCL_TESTS_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
+SAME = 0.02
+"""Relative difference of two bandwidths that are rounded to two digits."""
+
+
+def is_nccl_tests(text: str) -> bool:
+    """Return whether a text is the output of nccl-tests."""
+    return any(HEADER.search(line) for line in text.splitlines())
+
+
+def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
+    """Yield the timed collectives of a log.
+
+    Raises:
+        SynclineError: there are no ranks, a row cannot be read, or no program's name tells the collective.
+    """
+    hosts: list[str] = []
+    kind, gpu, columns = _kind_in(file.name), "", dict[str, int]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if rank := RANK.search(line):
+            hosts, gpu = [*hosts, rank[1]], rank[2]
+        elif (program := PROGRAM.search(line)) and not NCCL_TESTS_ROW.match(line):
+            kind = NCCL_TESTS_KINDS[program[1]]
+        elif header := HEADER.search(line):
+            names = header[0].lstrip("# ").split()
+            columns = {name: names.index(name) for name in ("size", "time")}
+        elif columns and NCCL_TESTS_ROW.match(line):
+            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, (file, number))
+
+
+def _nccl_tests_row(
+    cells: list[str], columns: dict[str, int], kind: str | None, hosts: list[str], gpu: str, place: tuple[Path, int]
+) -> Logged:
+    """Return the measurement of a row."""
+    if not hosts:
+        raise log_error(*place, "no lines '# Rank ... on HOST device ...' before it, which tell the number of GPUs")
+    if len(cells) < columns["time"] + 3:
+        raise log_error(*place, f"{len(cells)} columns where the header has a time and two bandwidths")
+    workers = len(hosts)
+    first = columns["time"]
+    size, time_us, algbw, busbw = (
+        number_of(cells[number], name, *place)
+        for name, number in (("size", columns["size"]), ("time", first), ("algbw", first + 1), ("busbw", first + 2))
+    )
+    kind = _kind_by_bandwidth(busbw / algbw, workers) if kind is None else kind
+    if not kind:
+        raise log_error(*place, "nothing tells a collective that has a closed form: name the file all_reduce_perf.log")
+    nbytes = payload_bytes(kind, size, workers)
+    setting = {"kind": kind, "workers": workers, "nodes": len(set(hosts)), "nbytes": nbytes, "gpu": gpu}
+    return Logged("collective", 1e-6 * time_us, setting, *place)
+
+
+def _kind_in(name: str) -> str | None:
+    """Return the collective of a program's name in a file's name; None if there is none."""
+    program = PROGRAM.search(name) or re.search("(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)", name)
+    return None if program is None else NCCL_TESTS_KINDS[program[1]]
+
+
+def _kind_by_bandwidth(ratio: float, workers: int) -> str:
+    """Return ``all_reduce`` if the bus bandwidth over the algorithm's is that of an all-reduce alone; else nothing."""
+    return "all_reduce" if workers > 2 and abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME else ""
+
+
+TITLE = re.compile(r"Performance of (\w+) on (\d+) devices", re.IGNORECASE)
+DS_BENCH_KINDS = {
+    "all_reduce": "all_reduce", "allreduce": "all_reduce", "all_gather": "all_gather", "allgather": "all_gather",
+    "all_to_all": "all_to_all", "alltoall": "all_to_all", "broadcast": "broadcast", "reduce_scatter": "reduce_scatter",
+    "reducescatter": "reduce_scatter",
+}  # fmt: skip
+"""Collectives by the names in titles; others, such as pt2pt, have no closed form of a collective."""
+
+DS_BENCH_ROW = re.compile(r"\s*[\d.]+\s*[KMGT]?i?B?\s+(\d+)x(\d+)\s+([\d.]+)\s*(us|ms|s)?\s")
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def is_torch_comms(text: str) -> bool:
+    """Return whether a text is the output of these benchmarks."""
+    return any(TITLE.search(line) for line in text.splitlines())
+
+
+def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
+    """Yield the timed collectives of a log; messages between pairs are left out.
+
+    Raises:
+        SynclineError: a row cannot be read.
+    """
+    kind, workers = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if title := TITLE.search(line):
+            kind, workers = DS_BENCH_KINDS.get(title[1].lower(), ""), int(title[2])
+            if workers < 2:
+                raise log_error(file, number, f"{workers} device, where a collective has two at least")
+        elif kind and re.match(r"\s*[\d.]+\s*[KMGT]?i?B?\s+\S*x", line):
+            row = DS_BENCH_ROW.match(line)
+            if row is None:
+                raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")
+            seconds = UNITS[row[4] or "us"] * number_of(row[3], "duration", file, number)
+            nbytes = number_of(row[1], "elements", file, number) * int(row[2])
+            # The input of a gather is each worker's part, so that its bytes are those of the closed form.
+            setting = {"kind": kind, "workers": workers, "nodes": None, "nbytes": nbytes, "gpu": ""}
+            yield Logged("collective", seconds, setting, file, number)
+
+
+class Format(NamedTuple):
+    """A format of logs.
+
+    Attributes:
+        name: name for people.
+        matches: function that returns whether a text has this format.
+        read: function that yields the measurements of a text.
+        of_lines: whether these are rates and round trips of lines, to which several files belong together.
+    """
+
+    name: str
+    matches: Callable[[str], bool]
+    read: Callable[[str, Path], Iterator[Logged]]
+    of_lines: bool = False
+
+
+def header_of(text: str) -> set[str]:
+    """Return the columns that the first line of a CSV file names."""
+    return set(next(csv.reader(io.StringIO(text)), ()))
+
+
+FORMATS = (
+    Format("JSON of iperf3 -J", is_iperf, iperf_log, True),
+    Format("output of nccl-tests", is_nccl_tests, nccl_tests_log),
+    Format("output of DeepSpeed's communication benchmarks", is_torch_comms, torch_comms_log),
+    Format("output of ping", is_ping, ping_log, True),
+    Format(
+        "a table of regions (from, to, gbit_s, rtt_ms)",
+        lambda text: is_region_table(header_of(text)),
+        region_table,
+        True,
+    ),
+)
+"""The formats, in the order in which a file is compared with them."""
+
+
+def read_text(file: Path, path: str = "measurements") -> str:
+    """Return the text of a log.
+
+    Raises:
+        SpecError: the file does not exist, or is no text.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise SpecError(path, str(file), f"a file that can be read ({reason})") from None
+
+
+def format_of(text: str) -> Format | None:
+    """Return the format of a text; None if it has none of them."""
+    return next((log_format for log_format in FORMATS if log_format.matches(text)), None)
+
+
+def read_log(file: Path, path: str = "measurements") -> list[Logged]:
+    """Return the measurements of a log.
+
+    Args:
+        file: the file.
+        path: the field's name, for the error line.
+
+    Raises:
+        SpecError: the file cannot be read, has none of the formats, or no measurement.
+        SynclineError: a line cannot be read; the error names file and line.
+    """
+    text = read_text(file, path)
+    log_format = format_of(text)
+    if log_format is None:
+        raise SpecError(path, str(file), " or ".join(log_format.name for log_format in FORMATS))
+    logged = list(log_format.read(text, file))
+    if not logged:
+        raise SpecError(path, str(file), f"{log_format.name} with a measurement")
+    return logged

@@ -1,0 +1,203 @@
+"""Bytes that a record sends over each link of a network, and the utilisation of the busiest links.
+
+A collective's messages are those of its algorithm, each over all the links of its path. If there are too many ranks to
+simulate messages, collectives are timed by levels instead, and the bytes are still those of the algorithm.
+
+Sensitivities of a record's step time on a network: to links, to computing, to lines of the script, and to ranks.
+
+For links and computing it is the elasticity of a mean step, by central differences of the replay,
+
+    d log T / d log x = (log T(x (1 + h)) - log T(x / (1 + h))) / (2 log(1 + h)),   h = 0.01:
+
+-1 if this alone decides the step time, 0 if it does not matter. For a line it is the step time without the data that
+the line sends, for a rank the time that the others wait for this rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Network
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.hierarchical import inner_sizes
+from syncline.costmodel.collectives.policies import algorithm_or_auto
+from syncline.costmodel.collectives.table import ALGORITHMS, TIMED_AS_A_WHOLE, default_algorithm, is_nccl, nccl_on
+from syncline.costmodel.collectives.volumes import channel_bytes, channel_links
+from syncline.costmodel.network.link import among, topology
+from syncline.costmodel.network.link_groups import LinkGroup, link_groups
+from syncline.costmodel.network.network_links import scaled
+from syncline.costmodel.network.paths import Floats
+from syncline.measure.recording.record import MessageSent, Started
+from syncline.measure.replaying.clocks import TimedReplay, TraceRecord, Window, replay_timed
+from syncline.measure.replaying.replay import algorithms_on
+from syncline.measure.replaying.scenario import ReplayedOn, without_site
+from syncline.sim import Timeline
+from syncline.sim.program.rounds import rounds
+
+
+def links_of_record(record: TraceRecord, on: Network, step_s: float, question: ReplayedOn) -> list[dict[str, Any]]:
+    """Return the traffic of a record on the links of a network, one row for all links of one name.
+
+    Args:
+        on: the network without changes.
+        step_s: seconds of a mean step on it.
+        question: the algorithm of collectives, and the changes.
+
+    Returns:
+        Rows with ``channels``, the number of directions of such links that carry anything, ``bytes``, the bytes that
+        one of them carries in a mean step of `Window`, ``most_bytes``, the same for the busiest, and ``busy``, the part
+        of a step that the busiest needs for its bytes at its full rate.
+    """
+    changed, _ = question.network_and_hardware(on)
+    paths, window = topology(changed, len(record.ranks)), Window.for_steps(record.steps)
+    carried = carried_in(record, window, changed, question.algorithm) / window.steps
+    names = channel_links(topology(on, len(record.ranks)))
+    rows = []
+    for name in dict.fromkeys(names):
+        channels = np.flatnonzero([link_name == name for link_name in names])
+        used = channels[carried[channels] > 0]
+        if len(used):
+            busy_s = carried[used] / paths.bandwidth_bytes_per_s[used]
+            rows.append({
+                "method": record.name,
+                "network": on.name,
+                "link": name,
+                "channels": len(used),
+                "bytes": float(carried[used].mean()),
+                "most_bytes": float(carried[used].max()),
+                "busy": float(busy_s.max() / step_s) if step_s else None,
+            })  # fmt: skip
+    return rows
+
+
+def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str | None) -> Floats:
+    """Return the bytes that each channel of a network carries in a window of steps, ``(C,)``."""
+    workers = len(record.ranks)
+    paths = topology(on, workers)
+    algorithm_of = algorithms_on(on, workers, algorithm_or_auto(algorithm, on))
+    calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
+    sent: Counter[tuple[int, int]] = Counter()
+    seen: set[tuple[str, int]] = set()
+    for sender, rank in enumerate(record.ranks):
+        for step, event in rank.by_step():
+            if window.first and not window.first <= step < window.last:
+                continue
+            if isinstance(event, MessageSent):
+                sent[sender, event.to] += event.payload_bytes
+            elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
+                seen.add(event.key)
+                algorithm_name = algorithm_of(event) or default_algorithm(event.kind, on)
+                if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are a ring's
+                    algorithm_name = ALGORITHMS[event.kind][0]
+                calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
+    total = np.zeros(len(paths.bandwidth_bytes_per_s))
+    for (kind, algorithm_name, nbytes, ranks), times in calls.items():
+        sizes = inner_sizes(among(paths, ranks), len(ranks))
+        nccl = nccl_on(on) if is_nccl(kind, algorithm_name) else None
+        total += times * channel_bytes(rounds(kind, len(ranks), nbytes, algorithm_name, sizes, nccl), ranks, paths)
+    if sent:
+        senders, receivers = np.array(list(sent)).T
+        sizes_of = np.array(list(sent.values()), dtype=np.float64)
+        total += channel_bytes([Round(senders, receivers, sizes_of)], range(workers), paths)
+    return total
+
+
+CHANGE = 0.01
+"""The relative change h of the central differences."""
+
+MOST_LINES = 8
+"""Number of lines of a script that are removed one at a time: the lines with the longest waits."""
+
+LEAST_WAIT = 1e-3
+"""Smallest wait for a line, as a part of a step, at which the line is removed."""
+
+
+def sensitivities(timed: TimedReplay, question: ReplayedOn, sites: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sensitivities of a record's step time on a network.
+
+    Args:
+        sites: the lines of the script, the longest waits first.
+
+    Returns:
+        A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several groups of links the first two
+        for each group; rows for lines (``site``) and ranks (``rank``).
+    """
+    groups = link_groups(timed.on)
+    rows = [_row(timed, "compute", "hardware", elasticity=_elasticity(timed, question, "compute"))]
+    for only in [None, *(groups if len(groups) > 1 else ())]:
+        name = "all links" if only is None else only.name
+        for field in ("bandwidth", "latency"):
+            rows.append(_row(timed, field, name, elasticity=_elasticity(timed, question, field, only)))
+    step_s = timed.clock.step_time_s
+    waiting_lines = [site["site"] for site in sites if site["exposed_communication_s"] > LEAST_WAIT * step_s]
+    for line in waiting_lines[:MOST_LINES]:
+        without_line = timed.record._replace(ranks=without_site(timed.record.ranks, line))
+        without_s = replay_timed(without_line, timed.on, question)[1].step_time_s
+        share = 1 - without_s / step_s
+        rows.append(_row(timed, "site", line, step_time_s=without_s, share=share))
+    waited_s = waited_for_s(timed.replayed.timeline, Window.for_steps(timed.record.steps))
+    all_s = timed.clock.exposed_communication_s
+    for rank, seconds in enumerate(waited_s.tolist()):
+        share = seconds / all_s if all_s else 0.0
+        rows.append(_row(timed, "rank", str(rank), waited_for_s=seconds, share=share))
+    return rows
+
+
+def _row(replayed: TimedReplay, kind: str, name: str, **values: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"method": replayed.record.name, "network": replayed.on.name, "by": kind, "name": name}
+    return row | {key: values.get(key) for key in ("elasticity", "step_time_s", "waited_for_s", "share")}
+
+
+def _elasticity(replayed: TimedReplay, question: ReplayedOn, field: str, only: LinkGroup | None = None) -> float:
+    """Return the elasticity of the step with respect to computing, or to a field of links."""
+
+    def step_s(factor: float) -> float:
+        if field == "compute":
+            changes = replace(question.changes, compute=question.changes.compute * factor)
+            return replay_timed(replayed.record, replayed.on, replace(question, changes=changes))[1].step_time_s
+        network: Network = scaled(replayed.on, **{field: factor}, selected=None if only is None else only.links)
+        return replay_timed(replayed.record, network, question)[1].step_time_s
+
+    return elasticity(step_s(1 + CHANGE), step_s(1 / (1 + CHANGE)))
+
+
+def elasticity(more_s: float, less_s: float) -> float:
+    """Return ``d log T / d log x`` from the times with more of x and with less."""
+    return math.log(more_s / less_s) / (2 * math.log1p(CHANGE)) if more_s > 0 and less_s > 0 else 0.0
+
+
+def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
+    """Return the seconds that the workers wait for each rank as the last to join a collective, ``(P,)``.
+
+    The values are per step and worker, so that their sum is a part of the mean exposed communication.
+    """
+    on_network = ~timeline.on_compute & (timeline.what != "send")
+    collectives = timeline[on_network]
+    # The spans of a collective have the same number among their worker's spans of that stream and label.
+    counts: Counter[tuple[int, str, str]] = Counter()
+    spans_of_call: dict[tuple[str, str, int], list[int]] = {}
+    spans = zip(collectives.worker.tolist(), collectives.stream.tolist(), collectives.label.tolist(), strict=True)
+    for row, (worker, stream, label) in enumerate(spans):
+        spans_of_call.setdefault((stream, label, counts[worker, stream, label]), []).append(row)
+        counts[worker, stream, label] += 1
+    last = {}  # (worker, end of its call): the rank that came last, and its time
+    for rows in spans_of_call.values():
+        arrival_s = collectives.start_s[rows]
+        latest = rows[int(np.argmax(arrival_s))]
+        latest_worker, latest_s = int(collectives.worker[latest]), float(arrival_s.max())
+        for row in rows:
+            last[int(collectives.worker[row]), float(collectives.end_s[row])] = latest_worker, latest_s
+    out = np.zeros(timeline.workers)
+    waited = window.of_timeline(timeline[timeline.what == "wait"])
+    waits = zip(waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True)
+    for worker, start_s, end_s in waits:
+        latest, came_s = last.get((worker, end_s), (worker, start_s))
+        if latest != worker:
+            out[latest] += max(0.0, min(came_s, end_s) - start_s)
+    return out / (timeline.workers * window.steps)

@@ -1,0 +1,240 @@
+"""The validations of a question, one after another.
+
+The command ``syncline validate``: predict, compare with measurements, and write the folder.
+
+The command ``syncline validate clusters``: measurements against bundled constants, by source and regime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from syncline.costmodel.network.presets import P3
+from syncline.errors import SpecError
+from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, DEFAULT, KNOWN, predicted_files, read_table
+from syncline.measure.validation.measured_steps import (
+    GROUPS,
+    error_of,
+    errors_by_group,
+    validate_step_times,
+)
+from syncline.measure.validation.residuals import (
+    collectives_left_out,
+    covered_by_others,
+    nvlink_left_out,
+    with_uncertainty,
+)
+from syncline.questions.processes import Validate
+from syncline.runs.folders.folder import RunFolder, environment
+from syncline.specs import VALIDATIONS, ClustersSpec, CompareSpec, Override, RunSpec, ValidationSpec, kind_of, load_spec
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+
+def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tuple[dict[str, Any], list[Group]]]:
+    """Yield the result and the tables of each published validation, then those of all trainings together.
+
+    Args:
+        question: the question.
+        say: function that prints a line of progress, or a warning.
+
+    Raises:
+        SpecError: a spec is wrong, or ``out`` names one folder for several validations.
+    """
+    loaded = []
+    for name in question.specs:
+        changes: dict[str, Any] = {"measurements": list(question.measurements or ()) or None}
+        if kind_of(name) not in ("run", "compare"):
+            changes["data"] = question.data and str(question.data)
+        if kind_of(name) == "clusters":
+            changes["network"] = question.cluster and str(question.cluster)
+        options = [Override.option(f"--{field}", field, value) for field, value in changes.items() if value is not None]
+        loaded.append(load_spec(name, [*(question.fields or ()), *options], *VALIDATIONS, RunSpec, CompareSpec))
+    trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
+    published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
+    exact = question.out is not None
+    if exact and len(published) + bool(trainings) > 1:
+        expected = "one spec, as this names the folder of one; without it each has its own"
+        raise SpecError("--out", str(question.out), expected)
+    # Torch is imported once the specs are read.
+    from syncline.measure.validation.processes import validate_local
+    from syncline.measure.validation.tables import validate_tables, validation_tables
+
+    for spec in published:
+        result = validate_published(spec, Path(question.out or f"runs/{spec.name}"), exact=exact)
+        yield result, validate_tables(result, spec)
+    if trainings:
+        for training in trainings:
+            for line in training.warnings():
+                say(f"warning: {line}")
+        target = Path(question.out or f"runs/{'-'.join(spec.name for spec in trainings)}")
+        result = validate_local(
+            trainings, question.workers, question.cluster, question.repeats, target, exact=exact, on_progress=say
+        )
+        yield result, validation_tables(result)
+
+
+def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) -> dict[str, Any]:
+    """Validate published measurements, and write the folder: spec, ``points.parquet``, ``run.json``, figure.
+
+    Args:
+        out: the folder to write; see ``RunFolder`` for ``exact``.
+
+    Returns:
+        ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of them), ``constants``,
+        ``folder``; for clusters ``cross_validation`` too.
+
+    Raises:
+        SynclineError: measurements do not exist or cannot be read.
+    """
+    from syncline.analysis import save
+    from syncline.analysis.validation import predicted_against_measured
+
+    if isinstance(spec, ClustersSpec):
+        result = validate_clusters(spec)
+        rows = result["rows"]
+        columns: Iterable[str] = POINT_COLUMNS
+        points, groups, title, measured = measured_and_predicted_s(rows), panels(rows), "errors", "times"
+    else:
+        result = validate_step_times(spec)
+        rows = result["rows"]
+        columns, points = rows[0], _kinds(rows)
+        alone = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
+        groups = {NAMES[name]: errors_by_group(alone, name) for name in GROUPS}
+        title, measured = "errors on one node, no tensor parallelism", "step time"
+    with RunFolder(out, exact) as folder:
+        folder.spec(spec)
+        folder.table("points", {name: [row[name] for row in rows] for name in columns})
+        folder.json("run", environment() | result)
+        if points:
+            figure = predicted_against_measured(points, groups, title=title, measured=measured)
+            save(figure, folder.figure("validation"))
+    return {"spec": spec.name, **result, "folder": str(folder.path)}
+
+
+POINT_COLUMNS = ("file", "regime", "predicted_ms", "low_ms", "high_ms", "basis", "error")
+"""Columns that all files of measurements on clusters have."""
+
+KINDS = (
+    ("single node", 1, "one node, no tensor parallelism"),
+    ("single node", 2, "one node, tensor parallelism"),
+    ("several nodes", 1, "several nodes, no tensor parallelism"),
+    ("several nodes", 2, "several nodes, tensor parallelism"),
+)
+"""Parts of the points, least tensor parallelism, and their names."""
+
+NAMES = {
+    "micro_batch": "micro-batch (sequences)",
+    "width": "hidden size",
+    "stages": "pipeline stages",
+    "data": "replicas",
+    "layers": "layers",
+    "microbatches": "micro-batches per step",
+}
+
+
+def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the measured and predicted seconds of each group that has its own marker."""
+    out = {}
+    for part, tensor, name in KINDS:
+        group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
+        if group:
+            out[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
+    return out
+
+
+_Rows = Sequence[dict[str, Any]]
+
+
+def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
+    """Predict every row of every file, and return the errors.
+
+    Args:
+        spec: the files, or none for those that come with the package.
+
+    Returns:
+        ``rows``, with the bounds between which nine of ten measured times are expected, and their ``basis``;
+        ``summary``, one per file and regime and one per file: errors, ``coverage``, the part of the measured times that
+        is between the bounds (for bundled measurements, between the bounds from all others), and ``half_width``, the
+        median half width of the bounds; ``constants``; ``cross_validation``, errors of rows that constants were fitted
+        without, for the bundled collectives only.
+
+    Raises:
+        SynclineError: a file does not exist or cannot be predicted.
+    """
+    files = [Path(name) for name in spec.measurements] or list(BUNDLED)
+    rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]
+    if not spec.measurements:
+        within = covered_by_others(rows)
+    else:
+        within = []
+        for row in rows:
+            error = row["error"]
+            took_ms = None if error is None else row["predicted_ms"] / (1 + error)
+            is_known = took_ms is not None and row["low_ms"] is not None
+            within.append(bool(row["low_ms"] <= took_ms <= row["high_ms"]) if is_known else None)
+    fits = []
+    if spec.cross_validation and not spec.measurements:
+        fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
+    return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "cross_validation": fits}
+
+
+def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dict[str, Any]]:
+    """Return errors and coverage by file and regime; rows without a measurement are left out.
+
+    Args:
+        within: for each row, whether the measurement is between its bounds, if that is known.
+    """
+    summary = []
+    covered = dict(zip(map(id, rows), within, strict=False))
+    for name in dict.fromkeys(row["file"] for row in rows):
+        file_rows = [row for row in rows if row["file"] == name and row["error"] is not None]
+        regimes = [*sorted({row["regime"] for row in file_rows}), "all"]
+        for regime in regimes if file_rows else []:
+            group = [row for row in file_rows if regime in ("all", row["regime"])]
+            hits = [hit for row in group if (hit := covered.get(id(row))) is not None]
+            widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in group if row.get("low_ms")]
+            summary.append(
+                {"file": name, "regime": regime}
+                | error_of([row["error"] for row in group])
+                | {"coverage": float(np.mean(hits)) if hits else None}
+                | {"half_width": float(np.median(widths)) if widths else None}
+            )
+    return summary
+
+
+def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the measured and the predicted seconds of each file."""
+    seconds: dict[str, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        if _has_out_of_sample_error(row):
+            predicted_s = row["predicted_ms"] / 1e3
+            measured, predicted = seconds.setdefault(row["file"].removesuffix(".csv"), ([], []))
+            measured.append(predicted_s / (1 + row["error"]))
+            predicted.append(predicted_s)
+    return seconds
+
+
+def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
+    """Return the errors grouped by nodes and delays of collectives, and by GPUs."""
+    errors: dict[str, dict[str, list[float]]] = {}
+    for column, name in (("nodes", "nodes"), ("delay_ms", "delay (ms)"), ("gpus", "GPUs of a node")):
+        column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]
+        if column_rows:
+            errors[name] = errors_by_group(
+                column_rows, column, lambda group: "own" if group == DEFAULT else group,
+                lambda group: math.inf if group == DEFAULT else float(group),
+            )  # fmt: skip
+    return errors
+
+
+def _has_out_of_sample_error(row: dict[str, Any]) -> bool:
+    """Return whether a row was measured, and is not predicted from itself."""
+    return row["error"] is not None and KNOWN not in row["regime"]

@@ -1,0 +1,147 @@
+"""Outer optimizers as specs.
+
+The spec of streaming a model in fragments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    Iterable,
+    Sequence,
+)
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from syncline import optim
+from syncline.costmodel import (
+    Exchange,
+    TensorShape,
+    model_fragments,
+)
+from syncline.fields import (
+    Positive,
+    Rate,
+    Spec,
+    from_name,
+    refusal,
+    tag,
+)
+from syncline.methods.parts.method_spec import elements, or_object
+
+
+class NesterovOuter(Spec):
+    """Nesterov momentum on the averaged pseudo-gradient.
+
+    Args:
+        lr: outer learning rate.
+        momentum: momentum coefficient.
+    """
+
+    kind: Literal["nesterov"] = "nesterov"
+    lr: Positive = 0.7
+    momentum: Rate = 0.9
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Return the number of elements of the parameters at the start of the period and of the momentum."""
+        return 2 * elements(tensors)
+
+    def build(self) -> optim.OuterOptimizer:
+        """Build the outer optimizer."""
+
+        return optim.Nesterov(self.lr, self.momentum)
+
+
+class FedAdamOuter(Spec):
+    """Adam on the averaged pseudo-gradient.
+
+    Args:
+        lr: outer learning rate.
+        beta1: decay rate of the first moment.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+    """
+
+    kind: Literal["fedadam"] = "fedadam"
+    lr: Positive = 0.01
+    beta1: Rate = 0.9
+    beta2: Rate = 0.99
+    eps: Positive = 1e-3
+
+    def state_elements(self, tensors: Sequence[TensorShape]) -> int:
+        """Return the number of elements of the parameters at the start of the period and of both moments."""
+        return 3 * elements(tensors)
+
+    def build(self) -> optim.OuterOptimizer:
+        """Build the outer optimizer."""
+
+        return optim.FedAdam(self.lr, self.beta1, self.beta2, self.eps)
+
+
+def _with_kind(value: Any) -> Any:
+    value = from_name(value)
+    return {"kind": "nesterov", **value} if isinstance(value, dict) else value
+
+
+OuterSpec = Annotated[
+    Annotated[NesterovOuter, Tag("kind:nesterov")] | Annotated[FedAdamOuter, Tag("kind:fedadam")],
+    Discriminator(tag),
+    BeforeValidator(_with_kind),
+    or_object("syncline.optim:OuterOptimizer"),
+]
+
+
+Sent = Callable[[str, Sequence[TensorShape]], Exchange | None]
+"""Function from a state and a fragment's tensors to the exchange that sends them; None if there is nothing to send."""
+
+
+class StreamSpec(Spec):
+    """Streaming of a model: fragments of each state are averaged in turn while the workers train on.
+
+    Args:
+        fragments: number of fragments into which each state is cut.
+        strides: number of runs of neighbouring parameters in a fragment. With 1, a fragment is contiguous; with more,
+            its runs are spread evenly over the depth of the model, ``fragments`` runs apart.
+        tau: number of steps between the start of a fragment's average and its merge into the workers' state.
+        alpha: weight of the workers' own values when they merge the average, as in `streaming`.
+        in_backward: whether each part of a fragment is sent as soon as its last local step is done, during the backward
+            pass of the layers below; by default, the fragment is sent after the step.
+    """
+
+    fragments: int = Field(default=4, ge=1)
+    strides: int = Field(default=1, ge=1)
+    tau: int = Field(default=1, ge=0)
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    in_backward: bool = False
+
+    def check(self, periods: Iterable[int], clip_norm: float | None) -> None:
+        """Refuse a delay that is as long as a period, and a clipped gradient that is sent before it is complete."""
+        if self.tau >= min(periods):
+            raise refusal("stream.tau", self.tau, f"less than every period, at most {min(periods) - 1}")
+        if self.in_backward and clip_norm is not None:
+            expected = "none with stream.in_backward: every layer steps before the gradients below it are there"
+            raise refusal("clip_norm", clip_norm, expected)
+
+    def exchanges(self, tensors: Sequence[TensorShape], periods: dict[str, int], sent: Sent) -> list[Exchange]:
+        """Return one exchange per state and fragment.
+
+        Each exchange has its own offset within the period and its own call, and may take ``tau`` steps.
+        """
+        fragments = model_fragments([tensor.elements for tensor in tensors], self.fragments, self.strides)
+        return [
+            replace(
+                exchange,
+                period=period,
+                label=f"{state} {f + 1}/{self.fragments}",
+                offset=f * period // self.fragments,
+                joins=False,
+                wait_steps=self.tau,
+                in_backward=self.in_backward,
+                spans=fragment.spans if self.in_backward else (),
+            )
+            for state, period in periods.items()
+            for f, fragment in enumerate(fragments)
+            if (exchange := sent(state, [tensors[i] for i in fragment.tensors]))
+        ]

@@ -1,0 +1,300 @@
+"""Outer optimizers: what is done with the average of the workers' parameters.
+
+Streaming: fragments of the model are averaged in turn, in the background of further steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import (
+    Any,
+    NamedTuple,
+)
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from syncline.comm import E3M0, Details, Handle, first_rows, flat, for_all
+from syncline.comm.base import fp32_bytes
+from syncline.costmodel import model_fragments
+from syncline.costmodel.traffic.call import Spans
+from syncline.errors import SpecError
+from syncline.optim.base import Hyperparameters, OuterOptimizer, Row, UpdateRule
+from syncline.optim.method import Method
+from syncline.optim.scalings import check_unit
+from syncline.optim.sync import Periodic
+
+ANCHOR, OUTER_MOMENTUM = "anchor", "outer_momentum"
+
+
+OUTER_SECOND_MOMENT = "outer_second_moment"
+
+
+@dataclass(frozen=True)
+class FedAdam:
+    """Adam on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
+
+        m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2
+        x <- x_start - lr m / (sqrt(v) + eps)
+
+    Raises:
+        SpecError: for a rate out of range.
+
+    Source: Reddi et al. (2021), Algorithm 2; no bias correction, and an eps that matters (tau there).
+    """
+
+    lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    eps: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise SpecError("outer_lr", self.lr, "a number > 0")
+        check_unit("outer_beta1", self.beta1)
+        check_unit("outer_beta2", self.beta2)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the values of ``outer_lr``, ``outer_beta1`` and ``outer_beta2``."""
+        return {"outer_lr": self.lr, "outer_beta1": self.beta1, "outer_beta2": self.beta2}
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the parameters at the start of the period, and zero moments of pseudo-gradients."""
+        zeros = x.new_zeros(x.shape)
+        return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
+
+    def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """Return the pseudo-gradient: the parameters at the period's start minus those at its end."""
+        return state[ANCHOR] - x
+
+    def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
+        """Take one Adam step from the start of the period."""
+        m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
+        v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
+        state[ANCHOR].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
+        x.copy_(state[ANCHOR])
+
+
+@dataclass(frozen=True)
+class Nesterov:
+    """Nesterov momentum on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
+
+        b <- mu b + delta
+        x <- x_start - lr (delta + mu b)
+
+    ``outer_lr = 1, outer_momentum = 0`` is parameter averaging.
+
+    Raises:
+        SpecError: for a rate out of range.
+
+    Source: DiLoCo (Douillard et al., 2023), with its defaults 0.7 and 0.9.
+    """
+
+    lr: float = 0.7
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise SpecError("outer_lr", self.lr, "a number > 0")
+        check_unit("outer_momentum", self.momentum)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Return the values of ``outer_lr`` and ``outer_momentum``."""
+        return {"outer_lr": self.lr, "outer_momentum": self.momentum}
+
+    def init(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the parameters at the start of the period, and a zero momentum of pseudo-gradients."""
+        return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
+
+    def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """Return the pseudo-gradient: the parameters at the period's start minus those at its end."""
+        return state[ANCHOR] - x
+
+    def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
+        """Take one Nesterov step from the start of the period; the next period starts where it ends."""
+        momentum = h["outer_momentum"]
+        b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
+        anchor = state[ANCHOR]
+        anchor.sub_(average, alpha=h["outer_lr"]).sub_(b, alpha=h["outer_lr"] * momentum)
+        x.copy_(anchor)
+
+
+PENDING = "pending_"
+
+
+class TensorsInFlight(NamedTuple):
+    """Tensors in transit, and the rows that they belong to."""
+
+    rows: list[Row]
+    handle: Handle
+
+
+class Slot(NamedTuple):
+    """One state of one fragment, the unit of averaging."""
+
+    state: str
+    fragment: int
+
+
+class Streaming(Method):
+    """Each state of each fragment is sent on its own schedule, and merged ``tau`` steps later.
+
+    Parameters are cut, in their order, into ``fragments x strides`` runs of about equal size; fragment f of F consists
+    of the runs f, f + F, f + 2 F and so on. Fragment f of a state with period K is sent after step t when
+    ``(t + 1 - t_f) % K == 0`` with ``t_f = floor(f K / F)``, so the traffic is spread evenly. What arrives is merged
+    after step ``t + tau``: with Z~ what the outer optimizer (or adoption) makes of the average,
+
+        Z <- alpha Z + (1 - alpha) Z~
+
+    One fragment, ``tau = 0`` and ``alpha = 0`` is the method that averages everything at the end of its period. The
+    bytes of a period are the same; what changes is that they are spread, and that computing goes on meanwhile.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        rule: the update rule.
+        periods: K of each averaged state, number of steps between two averages of a fragment.
+        fragments: F, number of fragments.
+        strides: number of runs of neighbouring parameters in each fragment.
+        tau: number of steps between sending and merging a fragment, less than every K.
+        alpha: weight of a worker's own value in a merge, from 0 to 1.
+        in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
+        outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
+        four_bits: whether outer gradients travel as ``E3M0``: each worker gathers those of all workers in four bits and
+            averages them in its own precision.
+        **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
+
+    Raises:
+        SpecError: for a value out of range.
+
+    Source: Streaming DiLoCo (Douillard et al., 2025); MT-DAO, Algorithm 5.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        rule: UpdateRule,
+        periods: Mapping[str, int],
+        *,
+        fragments: int = 1,
+        strides: int = 1,
+        tau: int = 0,
+        alpha: float = 0.0,
+        in_backward: bool = False,
+        outer_optimizer: OuterOptimizer | None = None,
+        four_bits: bool = False,
+        **options: Any,
+    ) -> None:
+        if fragments < 1:
+            raise SpecError("fragments", fragments, "an integer >= 1")
+        if strides < 1:
+            raise SpecError("strides", strides, "an integer >= 1")
+        if four_bits and outer_optimizer is None:
+            raise SpecError("four_bits", four_bits, "false without an outer optimizer: whole parameters travel")
+        sync = Periodic(dict(periods))
+        if not 0 <= tau < min(periods.values()):
+            raise SpecError("tau", tau, f"from 0 to {min(periods.values()) - 1}, less than every period")
+        if not 0 <= alpha <= 1:
+            raise SpecError("alpha", alpha, "a number from 0 to 1")
+        if options.get("compressor") is not None:
+            expected = "none: what is merged late would be a difference from a reference that has moved on"
+            raise SpecError("compressor", options["compressor"], expected)
+        self.fragments, self.strides, self.tau, self.alpha = fragments, strides, tau, alpha
+        self.in_backward = in_backward
+        self._code = E3M0() if four_bits else None
+        self._in_flight: dict[Slot, TensorsInFlight] = {}
+        super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
+
+    def _slots(self, t: int) -> list[Slot]:
+        """Return the slots to send after step ``t``."""
+        assert isinstance(self.sync, Periodic)
+        return [
+            Slot(state, f)
+            for state, period in self.sync.periods.items()
+            for f in range(self.fragments)
+            if (t + 1 - f * period // self.fragments) % period == 0
+        ]
+
+    def _members(self, slot: Slot) -> tuple[list[Row], Spans]:
+        """Return the fragment's rows that have this state, with or without a gradient now, and the fragment's spans."""
+        rows = self.rows(without_gradient=True)
+        sizes = [row.x[0].numel() for row in rows]
+        fragment = model_fragments(sizes, self.fragments, self.strides)[slot.fragment]
+        members = [rows[i] for i in fragment.tensors]
+        with_state = [row for row in members if slot.state == "params" or slot.state in row.rule.states]
+        return with_state, fragment.spans if self.in_backward else ()
+
+    @override
+    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Send what is due after this step, then merge what was sent ``tau`` steps ago."""
+        t = self.steps_done
+        for slot in self._slots(t):
+            members, spans = self._members(slot)
+            if members:
+                sent = [self._payload(row, slot.state) for row in members]
+                label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
+                details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
+                self._in_flight[slot] = TensorsInFlight(members, self._start(sent, label, details))
+        for slot in self._slots(t - self.tau):
+            arrived = self._in_flight.pop(slot, None)
+            if arrived is not None:
+                for row, average in zip(arrived.rows, arrived.handle.wait(), strict=True):
+                    self._merge(row, slot.state, average)
+
+    def _start(self, sent: list[Tensor], label: str, details: Details) -> Handle:
+        """Start the average of a fragment's tensors ``(R, *s)``."""
+        code = self._code
+        if code is None:
+            return self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
+        encoded = [code.encode(flat(x)) for x in sent]
+        details = details._replace(encoded_bytes=fp32_bytes(*sent))
+        gathered = self.comm.start_all_gather(torch.cat(encoded, 1), label=label, details=details)
+        shapes, dtypes = [x.shape for x in sent], [x.dtype for x in sent]
+
+        def averages() -> list[Tensor]:
+            parts = first_rows(gathered.wait()[0], self.comm).split([part.shape[1] for part in encoded], -1)
+            return [
+                for_all(code.decode(part, shape[1:].numel(), dtype).mean(1), shape[0]).reshape(shape)
+                for part, shape, dtype in zip(parts, shapes, dtypes, strict=True)
+            ]
+
+        return Handle(averages)
+
+    def _payload(self, row: Row, state: str) -> Tensor:
+        if state != "params":
+            return row.state[state]
+        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
+
+    def _merge(self, row: Row, state: str, average: Tensor) -> None:
+        row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
+        target = row.x if state == "params" else row.state[state]
+        before = target.clone() if self.alpha else target
+        if state == "params" and self.outer_optimizer:
+            self.outer_optimizer.absorb(row.x, average, row.state, row.group)
+        else:
+            target.copy_(average)
+        if self.alpha:
+            target.lerp_(before, self.alpha)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """Return torch's state with the fragments in transit, which a resumed run merges when they are due."""
+        for slot, (rows, handle) in self._in_flight.items():
+            for row, tensor in zip(rows, handle.wait(), strict=True):
+                row.state[PENDING + slot.state] = tensor.clone()
+        return super().state_dict()
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load torch's state, and the fragments that were in transit."""
+        super().load_state_dict(state_dict)
+        self._in_flight = {}
+        assert isinstance(self.sync, Periodic)
+        for slot in (Slot(state, f) for state in self.sync.periods for f in range(self.fragments)):
+            rows = [row for row in self._members(slot)[0] if PENDING + slot.state in row.state]
+            if rows:
+                pending = [row.state.pop(PENDING + slot.state) for row in rows]
+                self._in_flight[slot] = TensorsInFlight(rows, Handle(lambda pending=pending: pending))  # type: ignore[misc]

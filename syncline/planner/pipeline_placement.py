@@ -1,0 +1,341 @@
+"""A clock of placements of replicated pipelines: exact for flushes on unshared lines, approximate for averaging.
+
+The flushes of each replica follow `syncline.costmodel.layouts.pipelines.gpipe_ends_s`; all replicas that send over a
+line in the same direction share its channels. Then the D replicas of a stage average n bytes, over routes of bandwidth R:
+
+| averaging          | seconds                                                                           |
+|--------------------|-----------------------------------------------------------------------------------|
+| `reduce+broadcast` | 2 (n / R + sum of latencies), R of the slowest link of the chain of replicas       |
+| `direct`           | 2 max over messages (latency + n / (D R)), all D (D - 1) of a stage at once        |
+| others             | 2 (D - 1) max over neighbours of a ring (latency + n / (D R))                      |
+
+The averaging of all stages shares channels, but not with the last gradients of the flush, as in the event simulation.
+So this clock ranks placements, and users of a search time the best placement in another clock.
+
+The slowest replica decides, so that most swaps of two ranks change nothing. A search therefore minimises a *score*: the
+seconds, plus ``MEAN_WEIGHT`` times the seconds if the mean replica and the mean stage decided.
+
+A local search for a fast placement of replicated pipelines.
+
+DT-FM's scheduler (B. Yuan et al., "Decentralized Training of Foundation Models in Heterogeneous Environments", NeurIPS
+2022) minimises two levels: the averaging inside balanced groups, and a path over the groups; its steps move machines
+between groups. In this search a step swaps the positions of two ranks, or of a rank and a position without a rank, and
+both levels are one clock. From each start the search times all swaps in a random
+order, ``BATCH_SWAPS`` at a time. It makes the best swap of a batch if the score gets lower, and ends when a whole round
+of swaps finds no lower score, or after ``MAX_SWAPS`` timed swaps.
+
+The placement of a pipeline's ranks on a network that its spec names; of several candidates the fastest.
+
+The event simulation of the schedule itself times the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import (
+    dataclass,
+    field,
+)
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syncline.costmodel.collectives.placed import DIRECT
+from syncline.costmodel.layouts.layout import (
+    GIVEN,
+    REPLICAS_INSIDE,
+    STAGES_INSIDE,
+    by_place,
+    position_count,
+    ruled_positions,
+)
+from syncline.costmodel.layouts.pipelines import CENTRAL, gpipe_ends_s
+from syncline.costmodel.network.link import (
+    Link,
+    Network,
+    Topology,
+    among,
+    topology,
+)
+from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.paths import Floats, Ints
+from syncline.costmodel.network.software_costs import messages_ahead
+from syncline.seeds import generator
+from syncline.sim.pipelines.pipeline import NetworkLike
+from syncline.sim.pipelines.run import run_pipeline
+from syncline.sim.program.timeline import Timeline
+from syncline.specs import PipelineSpec
+
+MEAN_WEIGHT = 0.1
+"""Weight of the means in a score, which distinguish placements whose slowest replicas are equal."""
+
+
+@dataclass(frozen=True)
+class PipelineWork:
+    """The work of replicated pipelines between two updates.
+
+    Args:
+        stages: K, number of stages.
+        replicas: D, number of replicas.
+        microbatches: number of micro-batches in a flush.
+        flushes: number of flushes before an update.
+        forward_s: seconds of a micro-batch's forward at each stage, ``(K,)``.
+        backward_s: seconds of a micro-batch's backward at each stage, ``(K,)``.
+        message_bytes: bytes of an activation, and of its gradient back.
+        gradient_bytes: bytes that the replicas of each stage average, ``(K,)``.
+        averaging: name of the collectives that average, see `syncline.costmodel.layouts.pipelines`.
+        update_s: seconds of each stage's update, ``(K,)``.
+    """
+
+    stages: int
+    replicas: int
+    microbatches: int
+    flushes: int
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    message_bytes: float
+    gradient_bytes: tuple[float, ...]
+    averaging: str
+    update_s: tuple[float, ...]
+
+
+class _Lines(NamedTuple):
+    """Seconds per byte and latencies of messages that are sent at the same time; arrays have the senders' shape."""
+
+    byte_s: Floats
+    latency_s: Floats
+
+
+class PlacementTimes(NamedTuple):
+    """Times of S placements, both ``(S,)``: the seconds, and the score that a search minimises."""
+
+    seconds: Floats
+    score: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementClock:
+    """The clock of placements of pipelines; the workers of the topology are the positions."""
+
+    work: PipelineWork
+    topology: Topology
+
+    @cached_property
+    def _paths(self) -> tuple[Ints, Floats]:
+        """Return the channels, ``(N, N, C)``, and the seconds of latency, ``(N, N)``, from each of N positions to each.
+
+        A route of fewer than C channels ends in the index after the last channel, which stands for none.
+        """
+        count = self.topology.workers
+        senders, receivers = np.divmod(np.arange(count * count), count)
+        different = senders != receivers
+        paths = self.topology.paths(senders[different], receivers[different])
+        channels = np.full((count * count, paths.channels.shape[1]), -1)
+        channels[different] = paths.channels
+        latency_s = np.zeros(count * count)
+        latency_s[different] = paths.latency_s + paths.overhead_s
+        channels[channels < 0] = len(self.topology.bandwidth_bytes_per_s)
+        return channels.reshape(count, count, -1), latency_s.reshape(count, count)
+
+    @cached_property
+    def _channel_byte_s(self) -> Floats:
+        """Return the seconds per byte of each channel, and 0 for the index that stands for none."""
+        return np.append(1 / np.asarray(self.topology.bandwidth_bytes_per_s, dtype=np.float64), 0.0)
+
+    def _lines(self, senders: Ints, receivers: Ints) -> _Lines:
+        """Return the lines of simultaneous messages of S placements, ``(S, ...)``.
+
+        All messages of a placement share its channels equally.
+        """
+        channels, latency_s = self._paths
+        used, count = channels[senders, receivers], len(self._channel_byte_s)
+        index = used + count * np.arange(len(used)).reshape(-1, *(1,) * (used.ndim - 1))  # of placement and channel
+        load = np.bincount(index.ravel(), minlength=count * len(used))
+        return _Lines((self._channel_byte_s[used] * load[index]).max(axis=-1), latency_s[senders, receivers])
+
+    def times(self, positions: Ints) -> PlacementTimes:
+        """Return the times of S placements: all flushes, averaging and updates.
+
+        Args:
+            positions: position of each rank in each placement, ``(S, D K)``.
+        """
+        work = self.work
+        grid = np.asarray(positions).reshape(-1, work.replicas, work.stages)
+        forward = self._lines(grid[..., :-1], grid[..., 1:])
+        backward = self._lines(grid[..., 1:], grid[..., :-1])
+        ends_s = gpipe_ends_s(
+            work.forward_s, work.backward_s,
+            np.stack([forward.byte_s, backward.byte_s], axis=-2) * work.message_bytes,
+            np.stack([forward.latency_s, backward.latency_s], axis=-2),
+            work.microbatches, messages_ahead(self.topology, work.message_bytes), work.flushes,
+        )  # fmt: skip
+        after_s = self._averaging_s(grid) + np.array(work.update_s)
+        seconds = (ends_s.max(axis=1) + after_s).max(axis=1)
+        return PlacementTimes(seconds, seconds + MEAN_WEIGHT * (ends_s[..., 0].mean(axis=1) + after_s.mean(axis=1)))
+
+    def _averaging_s(self, grid: Ints) -> Floats:
+        """Return the seconds in which each stage averages, ``(S, K)``; ``grid`` has the positions, ``(S, D, K)``."""
+        work, count, nbytes = self.work, self.work.replicas, np.array(self.work.gradient_bytes)
+        if count == 1 or not nbytes.any():
+            return np.zeros((len(grid), work.stages))
+        if work.averaging == CENTRAL:  # up the chain of replicas to the first, and down again
+            up, down = self._lines(grid[:, 1:], grid[:, :-1]), self._lines(grid[:, :-1], grid[:, 1:])
+            passes_s = [nbytes * line.byte_s.max(axis=1) + line.latency_s.sum(axis=1) for line in (up, down)]
+            return passes_s[0] + passes_s[1]
+        if work.averaging == DIRECT:
+            senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
+            lines = self._lines(grid[:, senders], grid[:, receivers])
+            return 2 * (lines.latency_s + nbytes / count * lines.byte_s).max(axis=1)
+        ring = self._lines(grid, np.roll(grid, -1, axis=1))
+        return 2 * (count - 1) * (ring.latency_s + nbytes / count * ring.byte_s).max(axis=1)
+
+
+BATCH_SWAPS = 64
+"""Number of swaps that are timed at once, of which the search makes the best."""
+
+MAX_SWAPS = 40_000
+"""Limit on the swaps that are timed from each start; some seconds for 64 ranks."""
+
+IMPROVEMENT = 1 - 1e-9
+"""Factor on the score below which a swap counts as better."""
+
+
+class FoundPlacement(NamedTuple):
+    """The result of a search.
+
+    Attributes:
+        positions: position of each rank, ``(P,)``.
+        seconds: seconds by the clock that the search used.
+        start: name of the start.
+        swaps: number of swaps that were timed, from all starts.
+    """
+
+    positions: Ints
+    seconds: float
+    start: str
+    swaps: int
+
+
+def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes: Ints) -> FoundPlacement:
+    """Return the placement with the lowest score that the search finds.
+
+    Args:
+        clock: the clock of pipelines on a topology of N positions.
+        starts: placements by name: the position of each rank, ``(P,)``.
+        classes: class of each position, ``(N,)``; the search leaves out swaps inside a class, which change nothing.
+    """
+    results: list[tuple[float, FoundPlacement]] = []
+    for name, start in starts.items():
+        positions = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])  # ranks first
+        ranks = len(start)
+        pairs = np.stack(np.triu_indices(len(positions), 1), axis=1)
+        pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
+        score, swaps, since_better, first = float(clock.times(start[None]).score[0]), 0, 0, 0
+        while since_better < len(pairs) and swaps < MAX_SWAPS:
+            batch = pairs[first : first + BATCH_SWAPS]
+            first = (first + len(batch)) % len(pairs)
+            since_better += len(batch)
+            batch = batch[classes[positions[batch[:, 0]]] != classes[positions[batch[:, 1]]]]
+            if not len(batch):
+                continue
+            swapped = np.tile(positions, (len(batch), 1))
+            row = np.arange(len(batch))[:, None]
+            swapped[row, batch] = swapped[row, batch[:, ::-1]]
+            scores = clock.times(swapped[:, :ranks]).score
+            swaps += len(batch)
+            best = int(np.argmin(scores))
+            if scores[best] < score * IMPROVEMENT:
+                positions, score, since_better = swapped[best], float(scores[best]), 0
+        seconds = float(clock.times(positions[None, :ranks]).seconds[0])
+        results.append((score, FoundPlacement(positions[:ranks], seconds, name, swaps)))
+    swaps = sum(placement.swaps for _, placement in results)
+    _, best_placement = min(results, key=lambda result: result[0])
+    return best_placement._replace(swaps=swaps)
+
+
+NAMED, SEARCHED = "by rank", "searched"
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedPipeline:
+    """A simulated pipeline whose ranks each have a position on a network.
+
+    Attributes:
+        placement: name of the placement: ``given``, a rule, ``by rank`` or ``searched``.
+        ranks: place of each rank, by name on a matrix, else by position; empty if the network has the placement.
+        network: the network or topology of the simulation.
+        timeline: timeline of the simulation.
+        candidates: makespan of each simulated placement in seconds, by name.
+    """
+
+    placement: str
+    ranks: list[Any]
+    network: NetworkLike
+    timeline: Timeline
+    candidates: dict[str, float] = field(default_factory=dict)
+
+
+def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPipeline:
+    """Return a simulation of a schedule of a spec on a network, in the fastest placement that the spec allows.
+
+    Raises:
+        SynclineError: a schedule that cannot finish.
+    """
+    pipeline = spec.pipeline(schedule)
+    if spec.placement == GIVEN or isinstance(network, Link):
+        timeline = run_pipeline(pipeline, network)
+        return PlacedPipeline(GIVEN, [], network, timeline, {GIVEN: timeline.makespan_s})
+    best: PlacedPipeline | None = None
+    candidates: dict[str, float] = {}
+    for name, positions in _positions(spec, schedule, network).items():
+        placed = _placed_topology(network, positions)
+        timeline = run_pipeline(pipeline, placed)
+        candidates[name] = timeline.makespan_s
+        if best is None or timeline.makespan_s < best.timeline.makespan_s:
+            best = PlacedPipeline(name, _places(network, positions), placed, timeline, candidates)
+    assert best is not None, "a placement has a candidate at least"
+    return best
+
+
+def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str, Ints]:
+    """Return the positions of all ranks, ``(ranks,)``, in each candidate, by name."""
+    ranks = spec.stages * spec.replicas
+    if not isinstance(spec.placement, str):
+        return {NAMED: np.array(spec.positions(network))}
+    ordered = by_place(network, ranks, spec.message_bytes())
+    by_rule = {
+        rule: ruled_positions(rule, ordered, spec.stages, spec.replicas) for rule in (STAGES_INSIDE, REPLICAS_INSIDE)
+    }
+    if spec.placement in by_rule:
+        return {spec.placement: by_rule[spec.placement]}
+    starts = {GIVEN: np.arange(ranks)} | by_rule
+    joined = topology(network, position_count(network, ranks))
+    classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(joined.workers)
+    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), joined), starts, classes)
+    return starts | {SEARCHED: searched.positions}
+
+
+def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
+    """Return the work of a spec's pipelines between two updates; a split backward pass counts as a whole."""
+    forward, backward, weight = spec.stage_seconds(schedule)
+    pipeline = spec.pipeline(schedule)
+    return PipelineWork(
+        spec.stages, spec.replicas, spec.microbatches, spec.flushes, tuple(forward),
+        tuple(input_s + weight_s for input_s, weight_s in zip(backward, weight, strict=True)),
+        pipeline.activation_bytes,
+        tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, spec.averaging, tuple(pipeline.updates_s()),
+    )  # fmt: skip
+
+
+def _placed_topology(network: Network, positions: Ints) -> NetworkLike:
+    """Return the topology of ranks at these positions of a network."""
+    joined: Topology = topology(network, max(position_count(network, len(positions)), int(positions.max()) + 1))
+    return among(joined, positions)
+
+
+def _places(network: Network, positions: Ints) -> list[Any]:
+    """Return the name of each rank's place on a matrix, or the position on other networks."""
+    if isinstance(network, Matrix):
+        return [network.places[network.ranks[position]] for position in positions.tolist()]
+    return [int(position) for position in positions]

@@ -1,0 +1,390 @@
+"""Losses of a folder as lines: against steps, against bytes, and against the clock of each network.
+
+Charts of a folder's timelines (a round of each method, or schedules of a pipeline) and of its ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from syncline.analysis.axes import thinned
+from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
+from syncline.analysis.loss import LOG_TIME_RATIO, loss_limits, spans_differ
+from syncline.runs.folders.result_files import (
+    FINALS,
+    LEDGER,
+    NETWORKS,
+    SWEEP_METRICS,
+    TEXT,
+    TIMELINE,
+    read_parquet,
+)
+from syncline.runs.report.reported import Reported
+from syncline.runs.sweep.ranking import ranked
+from syncline.runs.training.figures import STRIP_WORKERS, strip_of
+from syncline.runs.training.results import FileCurves, read_curves
+from syncline.sim.program.timeline import WAITING, Timeline, is_computing
+
+MOST_CONFIGURATIONS = 12
+"""Largest number of lines of a sweep."""
+
+OWN_NETWORK = "the network of the finals"
+
+BY_MEANS = "Times and bytes are steps times those of the mean step."
+"""Note for folders that do not store the clock of every step."""
+
+MOST_POINTS = 500
+"""Largest number of points of a line; of more points some are left out, none is averaged."""
+
+DIGITS = 5
+"""Number of significant digits on the page, more than a reader can see."""
+
+
+def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
+    """Return the medians over the seeds and their range, at the evaluations.
+
+    Args:
+        read: a folder's curves.
+        styles: the page's methods, in the order of their colours.
+
+    Returns:
+        ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
+        numbers once; series refer to them by index), ``label``, ``limits`` of the loss, ``target``.
+    """
+    columns = _Columns()
+    networks = [name for name in read.networks if any(name in curve.clock_s for curve in read.curves)]
+    series = []
+    for curve in read.curves:
+        middle, low, high = median_and_range(curve.loss)
+        shown = np.flatnonzero(curve.shown)
+        points = shown[thinned(shown.size, MOST_POINTS)]
+        series.append({
+            "name": curve.label,
+            "style": styles.index(curve.label),
+            "seeds": len(curve.loss),
+            "lost": lost_seeds(curve.loss),
+            "diverged": curve.diverged_at,
+            "y": columns.place(middle[points]),
+            **({"low": columns.place(low[points]), "high": columns.place(high[points])} if len(curve.loss) > 1 else {}),
+            "x": {
+                "steps": columns.place(curve.step[points]),
+                **({"bytes": columns.place(read.sent[curve.label][points])} if curve.label in read.sent else {}),
+                **{f"on {name}": columns.place(clock[points]) for name, clock in curve.clock_s.items()},
+            },
+        })  # fmt: skip
+    far = any(spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks)
+    panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
+    totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
+    if totals:
+        is_log = max(totals) > LOG_TIME_RATIO * min(totals)
+        panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
+    for name in networks:
+        description = "" if read.networks[name] == name else read.networks[name]
+        panel = {"x": f"on {name}", "title": f"Time on {name}", "told": description, "kind": "seconds", "log": far}
+        panels.append(panel)
+    limits = loss_limits(read.curves)
+    return {
+        "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
+        "limits": [shortened(value) for value in limits], "target": read.target,
+    }  # fmt: skip
+
+
+def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+    """Return the losses of a result as lines, and a note about which they are; None if it has no losses."""
+    curves = result.file("curves.parquet")
+    if curves is not None and (read := read_curves(curves)).curves:
+        return lines_chart(read, styles), ""
+    if result.command == "sweep" and result.folder is not None:
+        read, note = sweep_curves(result)
+        return (lines_chart(read, styles), note) if read.curves else (None, "")
+    finals = result.file("finals.parquet") if result.command == "replicate" else None
+    if finals is not None:
+        read = final_curves(finals, result.file("networks.parquet"))
+        return lines_chart(read, styles), f"Of the finals, on fresh seeds. {BY_MEANS}"
+    return None, ""
+
+
+def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
+    """Return the losses of a replication's finals; ``elsewhere`` has the step time of each method on other networks."""
+    frame = read_parquet(path, FINALS).to_pandas()
+    step_time_s: dict[str, dict[str, float]] = {}
+    if elsewhere is not None:
+        for row in read_parquet(elsewhere, NETWORKS).to_pylist():
+            if row["setting"] == "finals":
+                step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
+    curves, sent = [], {}
+    for method, group in frame.groupby("method", sort=False):
+        by_step = group.pivot(index="seed", columns="step", values="loss")
+        network_step_s = step_time_s.get(str(method)) or {OWN_NETWORK: group["step_time_s"].median()}
+        step = by_step.columns.to_numpy()
+        curves.append(Curve(str(method), step, by_step.to_numpy(), _clocks(step, network_step_s)))
+        sent[str(method)] = step * group["bytes_per_worker"].median()
+    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
+    return FileCurves(curves, sent, {name: name for name in networks}, "evaluation loss", None)
+
+
+def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
+    """Return the seconds at the steps by network, from the mean step time if it is known."""
+    return {name: step * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
+
+
+def named_lines(result: Reported) -> list[str]:
+    """Return all names that have a colour on the page."""
+    if result.command == "sweep":
+        return [name for name, _ in best_configurations(result)]
+    names = result.methods
+    for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
+        path = result.file(file)
+        if path is not None:
+            names += read_parquet(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
+    return list(dict.fromkeys(names))
+
+
+def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the drawn configurations of a sweep, best first as in their ranking: a name, and their rows."""
+    finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
+    if not finished:
+        return []
+    paths = result.paths
+    return [
+        (_configuration(record, paths), [row for row in finished if row["configuration"] == record["configuration"]])
+        for record in ranked(finished)[:MOST_CONFIGURATIONS]
+    ]
+
+
+def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
+    values = ", ".join(f"{path.removeprefix('method.')} {record[path]}" for path in paths if path in record)
+    return f"{record['configuration']}: {values or record['method']}"
+
+
+def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
+    """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note."""
+    assert result.folder is not None
+    curves, sent, label = [], {}, "evaluation loss"
+    chosen = best_configurations(result)
+    for name, rows in chosen:
+        paths = [result.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
+        tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in paths if path.is_file()]
+        seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
+        if not seeds:
+            continue
+        shortest = min(seeds, key=len)["step"].to_numpy()  # a diverged seed ends early
+        losses = np.stack([seed["eval_loss"].to_numpy()[: len(shortest)] for seed in seeds])
+        means = {key: _median(row.get(key) for row in rows) for key in ("step_time_s", "bytes_per_worker")}
+        curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
+        if means["bytes_per_worker"] is not None:
+            sent[name] = shortest * means["bytes_per_worker"]
+    several = len({row["configuration"] for row in result.rows})
+    note = f"The best {len(chosen)} of {several:,} configurations. " if several > len(chosen) else ""
+    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
+    return FileCurves(curves, sent, {name: name for name in networks}, label, None), note + BY_MEANS
+
+
+def _median(values: Iterable[Any]) -> float | None:
+    """Return the median over the seeds that have a value; None without any."""
+    present = [value for value in values if value is not None]
+    return float(np.median(present)) if present else None
+
+
+def shortened(value: float) -> float:
+    """Return a number with the digits that a page keeps."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+class _Columns:
+    """Lists of numbers; equal lists are stored once."""
+
+    def __init__(self) -> None:
+        self.kept: list[list[float | int]] = []
+        self._places: dict[bytes, int] = {}
+
+    def place(self, values: FloatArray) -> int:
+        key = np.asarray(values, dtype=float).tobytes()
+        if key not in self._places:
+            self._places[key] = len(self.kept)
+            near = [shortened(float(value)) for value in values]
+            self.kept.append([int(value) if value.is_integer() and abs(value) < 1e15 else value for value in near])
+        return self._places[key]
+
+
+MOST_SPANS = 1500
+"""Largest number of spans of one timeline: further workers are left out first, then the latest spans."""
+
+MOST_OF_A_PAGE = 9000
+"""Number of spans of all timelines of a result after which further timelines are left out."""
+
+MOST_STACKED = 8
+"""Largest number of a pipeline's schedules that are drawn one below the other; of more the reader chooses one."""
+
+TICKS = 1_000_000
+"""Length of a timeline in ticks: a tick is less than a pixel at any zoom."""
+
+OF_A_STAGE = ("forward", "backward", "weight")
+
+
+LEAST_STEPS, MOST_STEPS = 32, 256
+"""Limits of the number of steps shown, which are otherwise two rounds of the method that sends least often."""
+
+MOST_NAMED = 4
+"""Largest number of kinds of calls of a step that are named."""
+
+
+def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
+    """Return the timelines of a folder.
+
+    Args:
+        path: a ``timeline.parquet``.
+        key: name of a lane: ``worker``, or ``stage``.
+
+    Returns:
+        ``choices``: each with its ``lanes``, ``kinds``, and columns of ``spans``; None if there is nothing to draw.
+    """
+    choices, drawn, num_skipped = [], 0, 0
+    for method, network, timeline in _timelines(path):
+        if drawn >= MOST_OF_A_PAGE:
+            num_skipped += 1
+            continue
+        strip = _of_a_pipeline(timeline) if key == "stage" else _of_a_training(timeline)
+        if strip is not None:
+            shown, title = strip
+            choices.append({"name": f"{method} on {network}", "told": title, **_columns(shown, key)})
+            drawn += len(shown)
+    if not choices:
+        return None
+    longest = max(range(len(choices)), key=lambda n: (choices[n].pop("steps"), n))  # a round of many steps shows most
+    stacked = key == "stage" and len(choices) <= MOST_STACKED
+    return {"kind": "spans", "choices": choices, "left": num_skipped, "first": longest, "stacked": stacked}
+
+
+def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
+    """Yield the method, the network and the timeline of each training or schedule."""
+    table = read_parquet(path, TIMELINE)
+    named = table.select(["method", "network"]).group_by(["method", "network"], use_threads=False).aggregate([])
+    names = ("worker", "stream", "what", "label", "start_s", "end_s", "nbytes", "step")
+    for method, network in (tuple(pair.values()) for pair in named.to_pylist()):
+        part = table.filter(pc.and_(pc.equal(table["method"], method), pc.equal(table["network"], network)))
+        columns = {name: part[name].to_numpy(zero_copy_only=False) for name in names}
+        yield method, network, Timeline.from_columns(columns, int(columns["worker"].max()) + 1)
+
+
+def _of_a_training(timeline: Timeline) -> tuple[Timeline, str] | None:
+    """Return the spans of the first collectives, of as many workers as can be drawn, and a title."""
+    strip = strip_of(timeline)
+    if strip is None:
+        return None
+    few, title = strip
+    for workers in range(STRIP_WORKERS, 0, -1):
+        few = strip[0][strip[0].worker < workers]
+        if len(few) <= MOST_SPANS:
+            break
+    return _first(few, title)
+
+
+def _of_a_pipeline(timeline: Timeline) -> tuple[Timeline, str]:
+    """Return the first tasks of a pipeline's stages, and a title."""
+    tasks = timeline[np.array([kind.split(".")[0] in OF_A_STAGE for kind in timeline.what.tolist()], dtype=bool)]
+    return _first(tasks, f"{timeline.workers} stages")
+
+
+def _first(shown: Timeline, title: str) -> tuple[Timeline, str]:
+    """Return the first spans, up to the number that is drawn, and the title."""
+    if len(shown) <= MOST_SPANS:
+        return shown, title
+    until_s = np.partition(shown.start_s, MOST_SPANS)[MOST_SPANS]
+    return shown[shown.start_s < until_s], f"{title}, the first {MOST_SPANS:,} spans"
+
+
+def _columns(shown: Timeline, key: str) -> dict[str, Any]:
+    """Return the spans as columns, with times in ticks and each distinct text once."""
+    start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
+    tick_s = (end_s - start_s) / TICKS or 1.0
+    kind_names, streams, labels = shown.what.tolist(), shown.stream.tolist(), shown.label.tolist()
+    steps = shown.step.tolist()
+    kinds = [_kind(stream, kind_name) for stream, kind_name in zip(streams, kind_names, strict=True)]
+    texts = []
+    for kind_name, label, step in zip(kind_names, labels, steps, strict=True):
+        named = f", {label}" if label and label != kind_name else ""
+        texts.append(f"{kind_name}, micro-batch {step + 1}" if key == "stage" else f"{kind_name}{named}, step {step}")
+    lanes = np.unique(shown.worker)
+    kinds_there = list(dict.fromkeys(kinds))
+    place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    begin = np.round((shown.start_s - start_s) / tick_s)
+    return {
+        "steps": len(np.unique(shown.step)),
+        "tick": tick_s,
+        "from": start_s,
+        "lanes": [f"{key} {lane + 1 if key == 'stage' else lane}" for lane in lanes.tolist()],
+        "kinds": kinds_there,
+        "words": list(place_of),
+        "numbers": [str(step + 1) for step in steps] if key == "stage" else [],
+        "lane": np.searchsorted(lanes, shown.worker).tolist(),
+        "kind": [kinds_there.index(kind) for kind in kinds],
+        "word": [place_of[text] for text in texts],
+        "start": begin.astype(int).tolist(),
+        "length": np.maximum(np.round((shown.end_s - start_s) / tick_s) - begin, 0).astype(int).tolist(),
+    }
+
+
+def _kind(stream: str, activity: str) -> str:
+    """Return the kind of a span, which decides its colour."""
+    if not is_computing(stream):
+        return "network"
+    if activity in WAITING:
+        return "wait"
+    first, _, chunk = activity.partition(".")
+    if first in OF_A_STAGE:
+        return f"{first} later" if chunk and int(chunk) % 2 else first
+    return activity if activity in ("encode", "trigger", "optimizer") else "compute"
+
+
+def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
+    """Return for each method the collectives of its first steps, with the bytes that a worker sends in each.
+
+    Args:
+        path: a ``ledger.parquet``.
+        styles: the page's methods, in the order of their colours.
+    """
+    table = read_parquet(path, LEDGER, LEDGER)
+    if not len(table):
+        return None
+    last = int(pc.max(table["step"]).as_py()) + 1
+    gaps = []
+    methods = table["method"].unique().to_pylist()
+    for method in methods:
+        steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
+        gaps.append(int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1)
+    count = min(last, max(LEAST_STEPS, min(2 * max(gaps) + 1, MOST_STEPS)))
+    shown = table.filter(pc.less(table["step"], count))
+    words: dict[str, int] = {}
+    lanes = []
+    for method in methods:
+        by_step: dict[int, dict[str, list[float]]] = {}
+        for row in shown.filter(pc.equal(shown["method"], method)).to_pylist():
+            sizes = by_step.setdefault(row["step"], {}).setdefault(f"{row['collective']} of {row['label']}", [])
+            sizes.append(row["payload_bytes"])
+        lanes.append({
+            "name": method,
+            "style": styles.index(method),
+            "steps": list(by_step),
+            "bytes": [round(sum(map(sum, calls.values()))) for calls in by_step.values()],
+            "words": [words.setdefault(_calls_text(calls), len(words)) for calls in by_step.values()],
+        })  # fmt: skip
+    return {"kind": "placement", "steps": count, "all": last, "lanes": lanes, "words": list(words)}
+
+
+def _calls_text(calls: dict[str, list[float]]) -> str:
+    """Return the collectives of a step as text, with the number of each."""
+    named = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
+    more = len(named) - MOST_NAMED
+    return "; ".join([*named[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])

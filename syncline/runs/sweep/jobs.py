@@ -1,0 +1,342 @@
+"""Runs: trained, timed, and each written to a separate folder, which exists only when it is complete.
+
+Trainings of a sweep in this process or in several of this machine, and the limit on how many start.
+
+Results are on disk before any listener receives them.
+
+Jobs on a cluster of dask.distributed: its workers train and return results, and this process writes the folders.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import (
+    Callable,
+    Iterator,
+    Sequence,
+)
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from joblib import cpu_count
+
+from syncline.errors import SpecError, SynclineError
+from syncline.runs.folders.result_files import json_text, write_manifest
+from syncline.runs.processes.shared_progress import SharedProgress, stoppable_results
+from syncline.runs.sweep.folder import SweptRun, read_run
+from syncline.runs.sweep.identity import code_version
+from syncline.runs.training import train_and_time
+from syncline.runs.training.results import run_records
+from syncline.runs.training.tables import metrics_tables, watched_columns
+
+OF_TORCH = "can't allocate memory"
+"""Text of torch's error where NumPy raises a MemoryError; torch's error type has no special name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run.
+
+    Args:
+        name: name of the run's folder.
+        files: files of the folder; empty if a later sweep should repeat the run.
+        error: one line that says why there is no result.
+    """
+
+    name: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    error: str | None = None
+
+
+def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = None) -> list[Outcome] | None:
+    """Train once and time every run; return None if it was interrupted.
+
+    Args:
+        runs: runs that share one training.
+        on_step: function that is sometimes called with the number of completed steps; it may raise
+            ``KeyboardInterrupt``.
+    """
+    first = runs[0].spec
+    try:
+        trained = train_and_time.train_method(first, first.method, on_step)
+    except Exception as error:
+        if len(runs) > 1 and isinstance(error, SpecError) and error.path.startswith("compute"):
+            results: list[Outcome] = []
+            for run in runs:  # fields of the clock are also checked before a training: each run trains by itself
+                alone = outcomes([run], on_step)
+                if alone is None:
+                    return None
+                results += alone
+            return results
+        return [_failure(run, error) for run in runs]
+    if trained.history.interrupted:
+        return None
+    tables = {"metrics.parquet": pa.concat_tables(metrics_tables([trained]))}
+    if watched := watched_columns([trained]):
+        tables["watched.parquet"] = pa.table(watched)
+    files = {}
+    for name, table in tables.items():
+        target = BytesIO()
+        pq.write_table(table, target)
+        files[name] = target.getvalue()
+    results = []
+    for run in runs:
+        try:
+            timed = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
+        except Exception as error:
+            results.append(_failure(run, error))
+            continue
+        (record,) = run_records(trained, timed and timed.clock, run.spec.network, run.spec.workers)
+        record |= timed.bounds() if timed else {}
+        content = {
+            "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record, "error": None,
+        }  # fmt: skip
+        results.append(Outcome(run.name, _described(run, content) | files))
+    return results
+
+
+def _failure(run: SweptRun, error: Exception) -> Outcome:
+    """Return a failed run as finished, unless the machine caused the failure: a later sweep repeats such a run."""
+    line = " ".join(str(error).split())
+    if not isinstance(error, SynclineError):
+        line = f"{type(error).__name__}: {line}".removesuffix(": ")
+    if isinstance(error, MemoryError | OSError) or OF_TORCH in line:
+        return Outcome(run.name, error=line)
+    content: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
+    if not isinstance(error, SynclineError):
+        content["traceback"] = "".join(traceback.format_exception(error))
+    return Outcome(run.name, _described(run, content), line)
+
+
+def _described(run: SweptRun, content: dict[str, Any]) -> dict[str, bytes]:
+    """Return ``spec.yaml`` and ``run.json``; PyYAML's C dumper is four times as fast as its Python dumper."""
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    fields = run.spec.model_dump(mode="json")
+    spec = str(yaml.dump(fields, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+    return {"spec.yaml": spec.encode(), "run.json": json_text(content).encode()}
+
+
+def begin_run(runs: Path, name: str) -> Path:
+    """Make a working folder for a run; its name has the id of the writing process."""
+    working = runs / f".{name}.partial-{os.getpid()}"
+    working.mkdir(exist_ok=True)
+    return working
+
+
+def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
+    """Write a run's folder, if the outcome has files."""
+    if outcome.files:
+        working = working or begin_run(runs, outcome.name)
+        for name, content in outcome.files.items():
+            (working / name).write_bytes(content)
+        write_manifest(working)
+        if read_run(runs, outcome.name) is None:
+            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a user has deleted files in it
+            working.rename(runs / outcome.name)
+            return
+    if working is not None:
+        shutil.rmtree(working, ignore_errors=True)
+
+
+DIED = "its process was ended from outside, as a system does that is out of memory; with fewer --jobs less is needed"
+
+
+Job = tuple[SweptRun, ...]
+"""Runs that share one training and differ only in fields of the clock."""
+
+Done = tuple[int, dict[str, str]]
+"""The number of a finished job, and by name the errors of its runs that a later sweep should repeat."""
+
+
+def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
+    """Yield jobs as they finish, each written to ``folder``; jobs that were not started before a stop are left out.
+
+    If a process is killed from outside, all running jobs end with it. These jobs are then repeated one by one, each in
+    a separate process, so that a job that kills its process is identified and reported as failed.
+    """
+    remaining = dict(enumerate(jobs))
+    while remaining and not progress.stopped:
+        calls = [partial(_carry_out, number, job, folder, progress) for number, job in remaining.items()]
+        problems = [job[0].spec.problem for job in remaining.values()]
+        try:
+            for done in stoppable_results(calls, min(processes or cpu_count(), len(calls)), progress, problems):
+                del remaining[done[0]]
+                yield done
+            return
+        except BrokenProcessPool:
+            suspects = [number for number, job in remaining.items() if _was_begun(folder, job)]
+        for number in suspects:
+            if progress.stopped:
+                return
+            try:
+                call = partial(_carry_out, number, remaining[number], folder, progress)
+                yield from stoppable_results([call], 2, progress)
+            except BrokenProcessPool:
+                _was_begun(folder, remaining[number])
+                yield number, {run.name: DIED for run in remaining[number]}
+            del remaining[number]
+
+
+def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) -> Done | None:
+    """Train, time and write a job. If this process dies, the first run's working folder shows that it ran."""
+    working = begin_run(folder, job[0].name)
+    try:
+        results = outcomes(job, progress.reporter(number))
+        for outcome in results or ():
+            write_run(folder, outcome, working if outcome is results[0] else None)  # type: ignore[index]
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+    return None if results is None else (number, errors_of(results))
+
+
+def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
+    """Return the errors of the results without a folder."""
+    return {outcome.name: outcome.error for outcome in results if outcome.error and not outcome.files}
+
+
+def _was_begun(folder: Path, job: Job) -> bool:
+    """Return whether a dead process was running the job, and remove the files that it left."""
+    own_name = f".{job[0].name}.partial-{os.getpid()}"
+    leftovers = [path for path in folder.glob(f".{job[0].name}.partial-*") if path.name != own_name]
+    for path in leftovers:
+        shutil.rmtree(path, ignore_errors=True)
+    return bool(leftovers)
+
+
+class Allowance:
+    """A limit on the trainings that may still start; without a limit all may.
+
+    A training that has started is finished. Under a time limit no training starts that would end after the limit if it
+    took as long as the longest so far; the first one always starts.
+
+    Args:
+        max_trainings: number of trainings.
+        time_s: seconds of this process, from now on.
+        now: function that gives the seconds of a monotonic clock.
+
+    Attributes:
+        spent: whether a request was refused.
+
+    Raises:
+        SpecError: the limit allows no training.
+    """
+
+    def __init__(
+        self, max_trainings: int | None = None, time_s: float | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        if max_trainings is not None and max_trainings < 1:
+            raise SpecError("--most", max_trainings, "at least 1 training")
+        if time_s is not None and not time_s > 0:
+            raise SpecError("--for", time_s, "a time above 0, as in 10min")
+        self._left, self._now, self._end_s = max_trainings, now, None if time_s is None else now() + time_s
+        self._begun_s: float | None = None
+        self._longest_s = 0.0
+        self.spent = False
+
+    def grant(self, requested: int, side_by_side: int) -> int:
+        """Return how many of the requested trainings may start now; call it again when they are done."""
+        number = requested if self._left is None else min(requested, self._left)
+        if self._end_s is not None:
+            now_s = self._now()
+            if self._begun_s is not None:
+                self._longest_s = max(self._longest_s, now_s - self._begun_s)
+            fits = self._begun_s is None or now_s + self._longest_s <= self._end_s
+            number, self._begun_s = min(number, side_by_side) if fits else 0, now_s
+        if self._left is not None:
+            self._left -= number
+        self.spent = self.spent or (requested > 0 and number == 0)
+        return number
+
+
+POLL_S = 0.2
+"""Seconds between checks for a stop."""
+
+PATIENCE_S = 30.0
+"""Seconds to wait for a scheduler's answer."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Lock that lets a dask worker of several threads train in one of them.
+
+Torch's threads, on which the bits of a result depend, belong to the whole process.
+"""
+
+
+def client_of(address: str) -> Any:
+    """Return a client of the scheduler at an address such as ``tcp://10.0.0.1:8786``.
+
+    Raises:
+        SynclineError: dask.distributed is not installed, or no scheduler answers at the address.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise SynclineError("--dask needs dask.distributed: pip install 'syncline[dask]'") from None
+    try:
+        return Client(address, timeout=PATIENCE_S, set_as_default=False)
+    except (OSError, ValueError, TimeoutError, AssertionError) as error:  # AssertionError: its thread started too late
+        message = " ".join(str(error).split()) or "no answer"
+        raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({message})") from None
+
+
+def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[Done]:
+    """Yield jobs as they finish. If a job's worker dies, dask starts the job on another one.
+
+    Raises:
+        SynclineError: a worker has another version of the code.
+    """
+    from distributed import wait
+
+    sweep_id = uuid.uuid4().hex  # so that the same job of another sweep is a different task
+    futures = {
+        client.submit(_train, job, pure=False, key=f"syncline-{job[0].name}-{sweep_id}"): number
+        for number, job in enumerate(jobs)
+    }
+    try:
+        while futures and not progress.stopped:
+            try:
+                with client.as_current():
+                    finished = wait(list(futures), timeout=POLL_S, return_when="FIRST_COMPLETED").done
+            except TimeoutError:
+                continue
+            for future in finished:
+                number = futures.pop(future)
+                yield number, _written(future, jobs[number], folder)
+    finally:
+        client.cancel(list(futures), force=True)
+
+
+def _train(job: Job) -> list[Outcome]:
+    """Train the runs of a job on a dask worker."""
+    code = code_version()
+    if code != job[0].code:
+        raise SynclineError(f"a dask worker has another version of the code: {code}; here it is {job[0].code}")
+    with _ONE_AT_A_TIME:
+        results = outcomes(job)
+    assert results is not None  # no user interrupts it
+    return results
+
+
+def _written(future: Any, job: Job, folder: Path) -> dict[str, str]:
+    """Write the results of a job, and return the errors of runs without a result."""
+    error = future.exception()
+    if isinstance(error, SynclineError):
+        raise error
+    if error is not None:
+        message = DIED if type(error).__name__ == "KilledWorker" else f"dask: {' '.join(str(error).split())}"
+        return {run.name: message for run in job}
+    results = future.result()
+    for outcome in results:
+        write_run(folder, outcome)
+    return errors_of(results)

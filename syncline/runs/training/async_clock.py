@@ -1,0 +1,229 @@
+"""The clock of workers at their own pace: the durations of their steps, and the order in which updates arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel import Network, TensorShape
+from syncline.costmodel.network.link import Floats, topology
+from syncline.costmodel.network.slowdown import slow_down
+from syncline.methods.parts.asynchronous import asynchronous_of
+from syncline.methods.parts.method_spec import FP32_BYTES
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.sim import Clock
+from syncline.sim.failures.outages import Absences
+from syncline.sim.online.async_workers import simulate_async_workers
+from syncline.sim.online.server_interface import (
+    AsyncResult,
+    EventObserver,
+    ServerSettings,
+    ServerTopology,
+    UpperServer,
+    places_of_lanes,
+    with_server,
+)
+from syncline.specs import MethodBase, Training
+
+
+class SampledPace:
+    """Seconds of a worker's steps; the first T are drawn as for synchronous workers.
+
+    Args:
+        spec: specification of the training.
+        base_s: seconds of an undisturbed step.
+        work: duration of each worker's step relative to ``base_s``; 1 by default.
+    """
+
+    def __init__(self, spec: Training, base_s: float, work: Sequence[float] | None = None) -> None:
+        self._spec, self._base_s, self._work = spec, base_s, work
+        self._sample(spec.steps)
+
+    def _sample(self, steps: int) -> None:
+        times = self._spec.step_times(self._base_s, steps, self._work)
+        self._steps, self._times = steps, times
+        self._same: list[float] | None = times[0].tolist() if len(times) and not times.strides[0] else None
+
+    def any_alike(self) -> bool:
+        """Return whether two workers take equally long for each of their first T steps."""
+        return len(np.unique(self._times[: self._spec.steps], axis=1).T) < self._spec.workers
+
+    def __call__(self, worker: int, number: int) -> float:
+        """Return the seconds of a worker's step ``number``, counted from 0."""
+        if self._same is not None:
+            return self._same[worker]
+        if number >= self._steps:
+            self._sample(max(2 * self._steps, number + 1))  # a longer sample begins with the same steps
+        return float(self._times[number, worker])
+
+
+@dataclass(frozen=True)
+class AsyncPlan:
+    """A training of workers at their own pace, ready for its events to be simulated.
+
+    Args:
+        spec: specification of the training.
+        served: protocol between workers and server.
+        base_s: seconds of an undisturbed step.
+        network: network that joins the workers.
+        work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
+    """
+
+    spec: Training
+    served: ServerSettings
+    base_s: float
+    network: Network
+    work: tuple[float, ...] | None = None
+
+    def play(self, watching: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
+        """Simulate the training, with computing and communication times multiplied by factors."""
+        spec, failures, workers = self.spec, self.spec.failures, self.spec.workers
+        network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
+        served_network, place = with_server(network, workers)
+        links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
+        absences = None
+        if failures is not None:  # as the first seed draws them
+            absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
+        return simulate_async_workers(
+            self.served,
+            self.pace(factors),
+            ServerTopology(links, workers, places_of_lanes(workers, place, self.served.groups)),
+            watching,
+            starts_s=spec.compute.start_offsets or None,
+            delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
+            keep_steps=spec.timeline_steps,
+            absences=absences,
+        )
+
+    def pace(self, factors: Factors = AS_PREDICTED) -> SampledPace:
+        """Return the durations of each worker's steps, with computing multiplied by a factor."""
+        return SampledPace(self.spec, self.base_s * float(factors.computing), self.work)
+
+
+def async_plan(
+    spec: Training,
+    method: MethodBase,
+    tensors: Sequence[TensorShape],
+    base_s: float,
+    network: Network,
+    work: tuple[float, ...] | None = None,
+) -> AsyncPlan:
+    """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
+
+    Args:
+        spec: specification of the training.
+        method: an asynchronous method.
+        tensors: parameter shapes of the model.
+        base_s: seconds of an undisturbed step.
+        network: network that joins the workers.
+        work: duration of each worker's step relative to ``base_s``, if batches differ.
+    """
+    asynchronous = asynchronous_of(method)
+    assert asynchronous is not None
+    period, above = getattr(method, "period", 1), asynchronous.hierarchy
+    speeds = spec.relative_speeds or (1.0,) * spec.workers
+    update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
+    served = ServerSettings(
+        spec.workers,
+        spec.steps * spec.workers,
+        asynchronous.local_steps(period, speeds),
+        buffer_size=asynchronous.of_a_version,
+        synchronous=asynchronous.synchronous,
+        grace_period_s=asynchronous.grace_period,
+        participants=asynchronous.participants,
+        seed=spec.seeds[0],
+        hierarchy=UpperServer(above.groups_of(spec.workers), above.merge_period) if above else None,
+        update_bytes=update_bytes,
+        model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
+    )
+    return AsyncPlan(spec, served, base_s, network, work)
+
+
+@dataclass(frozen=True)
+class AsyncTrained:
+    """The simulated order of events in a training, in the order in which the math has seen them.
+
+    Args:
+        plan: the plan that was simulated.
+        result: result of the simulation.
+        steps: number of completed steps of the training.
+    """
+
+    plan: AsyncPlan
+    result: AsyncResult
+    steps: int
+
+    def time(self, network: Network, factors: Factors) -> Clock | None:
+        """Return the clock on the training's network, None on another; other factors simulate a new order of events."""
+        if network.name != self.plan.network.name:
+            return None
+        served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # completed steps
+        result = self.result if factors == AS_PREDICTED else replace(self.plan, served=served).play(factors=factors)
+        return async_training_clock(result, served, self.steps)
+
+    def record(self) -> dict[str, Any]:
+        """Return fields of a row: model versions, ages of updates, and the steps and waiting time of each worker."""
+        columns, workers = self.result.columns(), self.plan.served.workers
+        ages = columns["age"]
+        return {
+            "versions": self.result.versions,
+            "age_mean": float(ages.mean()) if len(ages) else 0.0,
+            "age_max": int(ages.max(initial=0)),
+            "ages": self.result.ages().tolist(),
+            "ages_above": np.bincount(np.array([merge.age for merge in self.result.merges], dtype=np.int64)).tolist(),
+            "contributions": np.bincount(columns["worker"].astype(np.int64), minlength=workers).tolist(),
+            "steps_by_worker": self.result.steps_of(workers).tolist(),
+            "waited_s": self.result.wait_s.tolist(),
+            "waited_for_s": self.waited_for_s().sum(0).tolist(),
+        }
+
+    def waited_for_s(self) -> Floats:
+        """Return the seconds that each worker waited for each other, see `AsyncResult.waited_for_s`."""
+        return self.result.waited_for_s(self.plan.served.workers, self.plan.served.groups)
+
+    def bytes_sent(self) -> Floats:
+        """Return the bytes of updates sent by the end of each step, local servers' included, divided by P: ``(T,)``."""
+        served = self.plan.served
+        clock = async_training_clock(self.result, served, self.steps)
+        updates = np.sort(self.result.columns()["sent_s"])
+        merges = np.sort(np.array([merge.sent_s for merge in self.result.merges]))
+        sent_bytes: Floats = np.zeros(len(clock.step_end_s))
+        for sent_s, nbytes in ((updates, served.update_bytes), (merges, served.model_bytes)):
+            sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
+            sent_bytes += sent.astype(np.float64) * (nbytes / served.workers)
+        return sent_bytes
+
+
+def async_training_clock(result: AsyncResult, served: ServerSettings, steps: int) -> Clock:
+    """Return the clock of a training, in which every P local steps end one step; means are per step and worker.
+
+    The last step of a complete training ends when its last update has arrived. A worker waits for all of its
+    communication.
+    """
+    workers = served.workers
+    ends_s = result.step_end_s[workers - 1 :: workers][:steps].copy()
+    if len(result.step_end_s) == served.steps:
+        ends_s[-1] = result.end_s
+    wall_s, worker_steps = float(ends_s[-1]), steps * workers
+    sent_bytes = len(result.contributions) * served.update_bytes + len(result.merges) * served.model_bytes
+    last_s = np.zeros(workers)
+    np.maximum.at(last_s, result.step_worker, result.step_end_s)
+    return Clock(
+        step_end_s=ends_s,
+        end_s=last_s,
+        step_time_s=wall_s / steps,
+        compute_s=float(result.compute_s.sum()) / worker_steps,
+        encode_s=0.0,
+        trigger_s=0.0,
+        optimizer_s=0.0,
+        communication_s=float(result.wait_s.sum()) / worker_steps,
+        exposed_communication_s=float(result.wait_s.sum()) / worker_steps,
+        bytes_per_worker=sent_bytes / worker_steps,
+        wall_s=wall_s,
+        evaluator="events",
+        timeline=result.timeline,
+        failed=result.failed,
+    )

@@ -1,0 +1,366 @@
+"""The math of one worker at its own pace: its learning rate, its local steps, and the update that they make.
+
+Workers that step at the same instants, so that their steps form one batch over the worker axis.
+
+The math of parameter servers for workers at their own pace: one server, several, and a global one above them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
+from syncline.errors import SpecError
+from syncline.methods.ddp import DDPSpec
+from syncline.methods.local import DiLoCoSpec
+from syncline.methods.parts.asynchronous import (
+    AsynchronousSpec,
+    HierarchySpec,
+    asynchronous_of,
+)
+from syncline.optim import (
+    Method,
+    Nesterov,
+)
+from syncline.optim.asynchronous import DelayedNesterov, GradientServer, OuterServer, ServerRule
+from syncline.problems import Task
+from syncline.specs import MethodBase, Training
+from syncline.training import parameter_groups
+
+if TYPE_CHECKING:
+    from syncline.runs.training.async_clock import AsyncPlan
+
+
+INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
+"""Fields of a method that a worker's inner optimizer takes over."""
+
+
+def inner_of(method: DiLoCoSpec) -> DDPSpec:
+    """Return a worker's inner optimizer, as a method that sends nothing."""
+    knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
+    return DDPSpec(**knobs)
+
+
+class Rates:
+    """The learning rates of an optimizer, following the schedule.
+
+    Args:
+        optimizer: the optimizer, with its initial learning rates.
+        factors: learning-rate factor of each step, see `lr_factors`.
+        spec: specification of the training.
+    """
+
+    def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
+        self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
+        self.whole = [group["lr"] for group in optimizer.param_groups]
+
+    def set(self, count: int) -> None:
+        """Set the rate of the training's step that contains number ``count`` of all workers' steps, counted from 0."""
+        if self.factors is not None:
+            factor = self.factors[min(count // self.workers, self.steps - 1)]
+            for group, lr in zip(self.optimizer.param_groups, self.whole, strict=True):
+                group["lr"] = lr * factor
+
+
+def lr_factors(spec: Training) -> list[float] | None:
+    """Return the factor of the learning rate in each step, or None if it is 1 in all steps."""
+    probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = spec.schedule.build(probe, spec.steps)
+    if schedule is None:
+        return None
+    factors = []
+    for _ in range(spec.steps):
+        factors.append(float(probe.param_groups[0]["lr"]))
+        probe.step()
+        schedule.step()
+    return factors
+
+
+class LocalWorker:
+    """A worker's task and, in local methods, its optimizer, which keeps its state across models.
+
+    Args:
+        spec: specification of the training.
+        method: an asynchronous method.
+        task: task on this worker's rows.
+        factors: learning-rate factor of each step of the training.
+    """
+
+    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        asynchronous = asynchronous_of(method)
+        assert asynchronous is not None
+        self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
+        self.wire = WIRE_FORMATS[method.travels_as]
+        self.comm = SimulatedCommunicator(1, len(spec.seeds))
+        self.params: list[Tensor] = list(task.params.values())
+        self.since = 0  # local steps since its last update
+        self.inner: DDPSpec | None = None
+        self.begin: list[Tensor] = []
+        if isinstance(method, DiLoCoSpec):
+            self.inner = inner_of(method)
+            self.begin = [p.detach().clone() for p in self.params]
+        self._new_optimizer()
+
+    def _new_optimizer(self) -> None:
+        self.optimizer: Method | None = None
+        if self.inner is not None:
+            self.optimizer = self.inner.build(parameter_groups(self.task), self.comm)
+            self.rates = Rates(self.optimizer, self.factors, self.spec)
+
+    def gradients(self, number: int) -> Tensor:
+        """Compute the gradients of step ``number`` and return its loss, ``(S,)``."""
+        return self.task.step_gradients(number)
+
+    def step(self, count: int) -> None:
+        """Make an optimizer step in local methods, as number ``count`` of all workers' steps."""
+        if self.optimizer is not None:
+            self.rates.set(count)
+            self.optimizer.step()
+        self.since += 1
+
+    @torch.no_grad()
+    def update(self) -> list[Tensor]:
+        """Return the update of the local steps: start minus end, or gradients.
+
+        With ``start="server"``, return only the end, because the server takes the difference from its current model.
+        """
+        if self.optimizer is None:
+            return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+        if self.asynchronous.reference == "server":
+            return [p.detach() for p in self.params]
+        return [begin - p for begin, p in zip(self.begin, self.params, strict=True)]
+
+    @torch.no_grad()
+    def take(self, model: Sequence[Tensor]) -> None:
+        """Start again from a server's model."""
+        for p, x in zip(self.params, model, strict=True):
+            p.copy_(x)
+        for begin, x in zip(self.begin, model, strict=False):
+            begin.copy_(x)
+
+    def fail(self) -> None:
+        """Reset the optimizer, which the machine loses when it fails; the next model replaces the parameters."""
+        self.since = 0
+        self._new_optimizer()
+
+
+Teams = tuple[tuple[int, ...], ...]
+"""The workers of each team; every worker is in exactly one."""
+
+
+class Team:
+    """Workers that share a task, whose rows are theirs, replica by replica.
+
+    Args:
+        workers: indices of the W workers, in order.
+        task: task of these workers and S seeds.
+        seeds: S, the number of seeds.
+    """
+
+    def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
+        self.workers, self.task, self.seeds = workers, task, seeds
+        self.params: list[Tensor] = list(task.params.values())
+        self._place = {worker: place for place, worker in enumerate(workers)}
+        self._comm = SimulatedCommunicator(len(workers), seeds)
+        self._losses: Tensor | None = None
+        self._pending: set[int] = set()
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows of the task, S x W."""
+        return self.seeds * len(self.workers)
+
+    def steps(self, worker: int, number: int) -> bool:
+        """Make one step of a worker; return True if this call computes the gradients of the whole team.
+
+        The members of a team step at the same simulated times. The first member that steps at such a time computes the
+        gradients of all members in one batch. The other members use the gradients of that batch.
+
+        Args:
+            worker: index of the worker.
+            number: number of the step.
+        """
+        first = worker not in self._pending
+        if first:
+            self._losses, self._pending = self.task.step_gradients(number), set(self.workers)
+        self._pending.discard(worker)
+        return first
+
+    def loss_of(self, worker: int) -> Tensor:
+        """Return a worker's loss in the last step, ``(S,)``."""
+        assert self._losses is not None
+        return self.worker_rows(self._losses, worker)
+
+    def worker_rows(self, x: Tensor, worker: int) -> Tensor:
+        """Return a worker's part of ``(R, *s)``, which is ``(S, *s)``."""
+        if len(self.workers) == 1:
+            return x
+        return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._place[worker]]
+
+    def mean(self, begins: list[Tensor] | None) -> list[Tensor]:
+        """Return the mean of the workers' updates, ``(S, *s)``, bit for bit as a collective among them would.
+
+        Args:
+            begins: the model that all workers began with; None: an update is a gradient.
+        """
+        count = len(self.workers)
+        if begins is None:
+            updates = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.params]
+        else:
+            updates = [b.repeat_interleave(count, 0).sub_(p.detach()) for b, p in zip(begins, self.params, strict=True)]
+        return [x[::count].clone() for x in self._comm.all_reduce_coalesced(updates)]
+
+
+def alone(workers: int) -> Teams:
+    """Return teams of one worker each."""
+    return tuple((worker,) for worker in range(workers))
+
+
+def teams_of(plan: AsyncPlan) -> Teams:
+    """Return the teams of workers that always step at the same instant, to the bit; one batch has the same effect.
+
+    The order of events does not depend on the math, so a first simulation runs without it if workers of equal pace may
+    be in step. A team's steps belong to one instant, and nothing happens between them; its members have their models by
+    then.
+    """
+    spec, workers = plan.spec, plan.served.workers
+    if spec.failures is not None or plan.work is not None or not plan.pace().any_alike():
+        return alone(workers)  # a failed worker falls out of step, and a team needs equal batches
+    played = plan.play()
+    server = [s for s, size in enumerate(plan.served.groups or (workers,)) for _ in range(size)]
+    teams: dict[tuple[int, bytes], list[int]] = {}
+    for worker in range(workers):
+        ends_s = played.step_end_s[played.step_worker == worker]
+        if len(ends_s) and not (np.diff(ends_s) > 0).all():
+            return alone(workers)
+        teams.setdefault((server[worker], ends_s.tobytes()), []).append(worker)
+    return tuple(tuple(members) for members in teams.values())
+
+
+def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator) -> Method:
+    """Return the optimizer of a server that receives gradients, alone in its group."""
+    return method.model_copy(update={"asynchronous": None}).build(parameter_groups(task), comm)
+
+
+def outer_rules(
+    method: DiLoCoSpec, async_spec: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
+) -> list[DelayedNesterov] | list[OuterServer]:
+    """Return the rule that updates each server's model by pseudo-gradients."""
+    lr, momentum = method.outer_lr, method.outer_momentum
+    if async_spec.momentum == "delayed":
+        return [
+            DelayedNesterov(model, lr, momentum, async_spec.buffer_size, async_spec.momentum_activation)
+            for model in models
+        ]
+    return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
+
+
+class SingleServer:
+    """A single server's model and update rule, as a separate process holds them.
+
+    Args:
+        spec: specification of the training.
+        method: an asynchronous method without a global server above the server.
+        task: task whose parameters are the model.
+        factors: learning-rate factor of each step of the training.
+
+    Raises:
+        SpecError: a module with buffers.
+    """
+
+    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        asynchronous = asynchronous_of(method)
+        assert asynchronous is not None
+        self.asynchronous, self.task = asynchronous, task
+        if getattr(task, "buffers", {}):
+            expected = "a module without buffers, of which a server would have to make one"
+            raise SpecError("problem", spec.problem.name, expected)
+        self.wire = WIRE_FORMATS[method.travels_as]
+        self.params: list[Tensor] = list(task.params.values())
+        self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
+        self.rates: Rates | None = None
+        self.num_updates = 0
+        self.rule: ServerRule
+        if isinstance(method, DiLoCoSpec):
+            self.rule = outer_rules(method, asynchronous, [self.params])[0]
+        else:
+            optimizer = server_optimizer(method, task, SimulatedCommunicator(1, len(spec.seeds)))
+            self.rates = Rates(optimizer, factors, spec)
+            self.rule = GradientServer(optimizer)
+
+    @torch.no_grad()
+    def take(self, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
+        """Pass a worker's update to the rule, as decoded from its wire format.
+
+        Args:
+            sent: the update, see `syncline.runs.training.async_workers.LocalWorker.update`.
+            age: number of model versions since the worker's model.
+            steps: number of local steps in the update.
+            tokens: tokens or samples of each step.
+        """
+        if self.from_server:
+            sent = [x - p for x, p in zip(self.params, sent, strict=True)]
+        self.rule.take(sent, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
+
+    def version(self, count: int) -> None:
+        """Make a new version of the model from the last ``count`` updates."""
+        if self.rates is not None:
+            self.rates.set(self.num_updates)
+        self.rule.version()
+        self.num_updates += count
+
+    def evaluate(self) -> dict[str, Tensor]:
+        """Return the metrics of the model, each ``(S,)``."""
+        with torch.no_grad():
+            metrics = self.task.evaluate({name: p.detach() for name, p in self.task.params.items()})
+        return {name: value.cpu() for name, value in metrics.items()}
+
+
+class GlobalServer:
+    """Updates from local models to the global model, and merges of the global model into the local ones.
+
+        up:    d = y - x, of the local model x and what it was after its last merge, y
+        above: z <- delayed Nesterov(z, d)
+        merge: x <- (1 - alpha) x + alpha z;  y <- x
+
+    Args:
+        spec: learning rate, momentum, buffer and alpha of the global server.
+        params: z, the global model.
+        models: x of each local server; at first equal to z.
+
+    Source: HALoS (Kim et al., 2025), Algorithm 1. The progress that a local model makes between sending and merging
+    stays in that model alone, as in the public code of HALoS.
+    """
+
+    def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
+        self.alpha, self.params, self.models = spec.merge_weight, list(params), models
+        self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
+        self.merged = [[x.clone() for x in model] for model in models]
+        self.sent: list[list[Tensor]] = [[] for _ in models]
+        self.received: list[list[Tensor]] = [[] for _ in models]
+
+    def send_up(self, server: int) -> None:
+        """Store the update that a local server sends, because its model changes during the transfer."""
+        self.sent[server] = [y - x for y, x in zip(self.merged[server], self.models[server], strict=True)]
+
+    def arrive_up(self, server: int) -> None:
+        """Apply a local server's update to the global model."""
+        self.rule.take(self.sent[server], 1.0)
+        self.rule.version()
+
+    @torch.no_grad()
+    def reply_up(self, server: int) -> None:
+        """Store the global model that goes to a local server, because it changes during the transfer."""
+        self.received[server] = [p.detach().clone() for p in self.params]
+
+    @torch.no_grad()
+    def merge(self, server: int) -> None:
+        """Merge the received global model into the local model."""
+        for x, y, z in zip(self.models[server], self.merged[server], self.received[server], strict=True):
+            x.mul_(1 - self.alpha).add_(z, alpha=self.alpha)
+            y.copy_(x)

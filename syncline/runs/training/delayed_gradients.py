@@ -1,0 +1,317 @@
+"""Trainings with late gradients, and the delay line for stages that stash their weights: all seeds side by side.
+
+Trainings of a model that is cut into stages: their math in the order of the events, and the work of their stages.
+
+The events decide the math where backward passes do not use the forward's weights; otherwise a delay line does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import (
+    Tensor,
+    nn,
+)
+from torch.nn import functional as F
+
+from syncline.comm import Communicator, SimulatedCommunicator
+from syncline.comm.devices import training_device
+from syncline.costmodel.layouts.partition import stage_flops
+from syncline.costmodel.layouts.pipelines import stage_delays
+from syncline.errors import SpecError
+from syncline.methods.parts.asynchronous import BackwardWeights, RemedySpec, remedy_of
+from syncline.optim import DelayCompensation, Method, discounted, look_ahead, wsd_factor
+from syncline.problems import (
+    DelayedTask,
+    Problem,
+    Rows,
+    Task,
+    TextGPT,
+    coordinate_delays,
+    cut,
+    parameter_stages,
+)
+from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s, stage_work
+from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
+from syncline.seeds import seed64
+from syncline.sim import Durations, Pipeline, run_pipeline, schedule
+from syncline.sim.pipelines.gradients import PipelineMath
+from syncline.specs import MethodBase, RunSpec, Training
+from syncline.specs.experiment import ScheduleSpec
+from syncline.specs.pipeline import FREE
+from syncline.specs.stages import TimedModelSpec, gpt_shape
+from syncline.training import History, Recorder, StepLog
+
+
+@dataclass(frozen=True)
+class DelayedTraining:
+    """A training whose stage k of K gets gradients ``K - 1 - k`` updates late.
+
+    Args:
+        problem: the problem to optimise.
+        method: the method of all stages.
+        stages: K, the number of stages.
+        steps: number of updates of each stage.
+        remedy: correction for late gradients, in addition to the method's own.
+        backward_weights: weights that backward passes use.
+        delay: ``per-stage``, or ``uniform``: K - 1 for all.
+        schedule: schedule of the learning rate.
+        eval_every: steps between evaluations; 0: only before and after.
+        device: device that computes.
+    """
+
+    problem: Problem
+    method: MethodBase
+    stages: int
+    steps: int
+    remedy: RemedySpec | None = None
+    backward_weights: BackwardWeights = "stashed"
+    delay: str = "per-stage"
+    schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
+    eval_every: int = 0
+    device: torch.device | str = "cpu"
+
+    def rates(self, optimizer: Any) -> Any:
+        """Return torch's scheduler of the learning rate over the steps, discounted by delay if that is the remedy."""
+        warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps
+        anneal = self.remedy.anneal_steps if self.remedy and self.remedy.kind == "discount" else 0
+        delays = [group["delay"] for group in optimizer.param_groups]
+        return discounted(optimizer, delays, anneal or 0, lambda t: wsd_factor(t, self.steps, warmup, cooldown))
+
+
+class DelayedParts(NamedTuple):
+    """The inputs of the training loop: the task with late gradients, its optimizer, and torch's scheduler."""
+
+    task: DelayedTask
+    optimizer: Method
+    schedule: Any
+
+
+def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
+    """Return the delay of each parameter's gradient, in updates; on a landscape, each coordinate's.
+
+    Raises:
+        SpecError: more stages than the model has blocks or coordinates.
+    """
+    names = list(task.params)
+    if kind == "uniform" or stages == 1:
+        return dict.fromkeys(names, stages - 1)
+    per_stage = stage_delays(stages).tolist()
+    if names == ["x"]:
+        count = task.params["x"][0].numel()
+        if stages > count:
+            raise SpecError("stages", stages, f"at most {count}, as many as there are coordinates")
+        return {"x": coordinate_delays(count, stages, per_stage).to(task.params["x"].device)}
+    return {name: per_stage[stage] for name, stage in parameter_stages(names, stages).items()}
+
+
+def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return torch's parameter groups: runs of parameters of one delay that are matrices, or are not."""
+
+    def key(item: tuple[str, Any]) -> tuple[int, bool]:
+        delay = delays[item[0]]
+        return (delay if isinstance(delay, int) else int(delay.max())), item[0] in task.matrices
+
+    runs = groupby(task.params.items(), key=key)
+    return [{"params": list(run), "matrix": matrix, "delay": delay} for (delay, matrix), run in runs]
+
+
+def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> DelayedParts:
+    """Return a task with late gradients, its optimizer and its scheduler.
+
+    Raises:
+        SpecError: more stages than the model has blocks or coordinates.
+    """
+    delays = delays_of(task, training.stages, training.delay)
+    optimizer = training.method.build(delay_groups(task, delays), comm)
+    remedy, prediction = training.remedy, None
+    if remedy and remedy.kind == "look-ahead":
+
+        def prediction(name: str, _: Tensor) -> Tensor:
+            return look_ahead(optimizer, task.params[name], delays[name])
+
+    delayed = DelayedTask(task, delays, prediction)
+    if remedy and remedy.kind == "compensation":
+        names = [name for group in optimizer.param_groups for name in group["param_names"]]
+        assert remedy.strength is not None
+        optimizer.reducer = DelayCompensation(
+            lambda number: delayed.stale[names[number]], remedy.strength, optimizer.reducer
+        )
+    return DelayedParts(delayed, optimizer, training.rates(optimizer))
+
+
+FP32_BYTES, OTHER_BYTES = 4, 2
+"""Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
+
+
+def train_by_events(
+    training: DelayedTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None
+) -> History:
+    """Train seed by seed, each stage with its own optimizer, and return the history.
+
+    Raises:
+        SpecError: the problem is not a model that can be cut into stages.
+    """
+    if not isinstance(training.problem, TextGPT):
+        expected = "'text-gpt' where weights are not stashed: a model of stages"
+        raise SpecError("problem.kind", training.problem.name, expected)
+    return histories_in_turn(partial(_train_seed, training), seeds, training.steps, on_step)
+
+
+def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
+    """Train one seed; a stage makes its updates at other times than its neighbours, in the order of the events."""
+    stages, problem = training.stages, training.problem
+    assert isinstance(problem, TextGPT)
+    task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
+    parts = cut(problem.weighted(seed).to(training.device), stages)
+    delays = stage_delays(stages).tolist()
+    optimizers = [
+        stage_optimizer(training.method, task, list(part.named_parameters()), stage, delays, seed)
+        for stage, part in enumerate(parts)
+    ]
+    rates = [training.rates(optimizer) for optimizer in optimizers]
+    pipeline_schedule = schedule("async-1f1b", stages, training.steps)
+    targets: dict[int, Tensor] = {}
+    weights: dict[int, dict[str, Tensor]] = {}  # of the stages, by number of updates, until an evaluation
+    recorder, num_updates = Recorder(), 0
+
+    def evaluate_at(stage: int, done: int) -> None:
+        """Store a stage's weights if they are to be evaluated; stage 0 is the last to have ``done`` updates."""
+        if done in (0, training.steps) or (training.eval_every and done % training.eval_every == 0):
+            named = {name: p.detach().clone()[None] for name, p in parts[stage].named_parameters()}
+            weights.setdefault(done, {}).update(named)
+            if stage == 0:
+                recorder.eval_step.append(done)
+                for name, value in task.evaluate(weights.pop(done)).items():
+                    recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
+
+    def inputs(i: int) -> Tensor:
+        x, y = task.batch(i)
+        targets[i] = y[0]
+        return x[0]
+
+    def loss(logits: Tensor, i: int) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, -2), targets.pop(i).flatten())
+
+    def after_update(stage: int, done: int) -> None:
+        nonlocal num_updates
+        rates[stage].step()
+        if stage == 0:
+            num_updates = done
+        evaluate_at(stage, done)
+        if stage == 0 and on_step and done < training.steps:
+            on_step(done)
+
+    for stage in reversed(range(stages)):
+        evaluate_at(stage, 0)
+    math = PipelineMath(
+        pipeline_schedule, parts, inputs, loss, optimizers, training.backward_weights, after_update=after_update
+    )
+    interrupted = False
+    try:
+        if on_step:
+            on_step(0)
+        # The order of an asynchronous schedule, and so its math, is the same on every network.
+        run_pipeline(Pipeline(pipeline_schedule, stages, Durations(), effects=math.effect), FREE)
+        if on_step:
+            on_step(training.steps)
+    except KeyboardInterrupt:
+        interrupted = num_updates < training.steps
+    for i in range(num_updates):
+        recorder.losses.append(math.losses[i][None])
+    return recorder.history((seed,), interrupted)
+
+
+def stage_optimizer(
+    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
+) -> Method:
+    """Return the optimizer of a stage, with its matrices and its other parameters in separate groups."""
+    groups = [
+        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
+        | {"delay": delays[stage], "delays": tuple(delays)}
+        for matrix in (True, False)
+    ]
+    built = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+    built.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
+    return built
+
+
+def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
+    """Return the late-gradient configuration of a run; in a synchronous pipeline no gradient is late."""
+    assert spec.pipeline is not None
+    return DelayedTraining(
+        spec.problem,
+        method,
+        spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1,
+        spec.steps,
+        remedy_of(method),
+        spec.pipeline.backward_weights,
+        schedule=spec.schedule,
+        eval_every=spec.eval_every,
+        device=training_device(spec.device),
+    )
+
+
+def goes_by_events(spec: Training) -> bool:
+    """Return whether a training runs stage by stage, because the delay line only supports stashed weights."""
+    return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
+
+
+def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None) -> Trained:
+    """Train stage by stage in the order of the events, seed by seed.
+
+    Raises:
+        SpecError: the problem is not a model that can be cut into stages.
+    """
+    start_s = time.perf_counter()
+    device = training_device(spec.device)
+    task = build_task(spec.problem, Rows.whole_group(1, spec.seeds[:1]), device)
+    base_s(spec, task.flops_per_step)  # raises an error now rather than after the training
+    report = throttled(spec.steps, on_step) if on_step else None
+    history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)
+    wall_s = time.perf_counter() - start_s
+    shapes = tuple(task_tensors(task))
+    staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
+    return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, shapes, stages=staged)
+
+
+def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:
+    """Return the stages of a run, with a batch's seconds divided in proportion to FLOPs, a third of them forward.
+
+    Raises:
+        SpecError: nothing gives the seconds of a batch.
+    """
+    pipeline, problem = spec.pipeline, spec.problem
+    assert pipeline is not None
+    model, machine = gpt_shape(problem), spec.compute.machine
+    if spec.compute.mfu is not None:
+        machine = replace(machine, mfu=spec.compute.mfu)
+    of_stages = np.array(stage_flops(model, pipeline.stages))
+    forward_s = base_s(spec, flops) / 3 * of_stages / of_stages.sum()
+    width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
+    activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
+    update_s = added_s(method, model, machine, pipeline.stages)
+    return _in_steps(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
+
+
+def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
+    """Return the stages of a run in all of its steps, with the work of the timed model if there is one."""
+    assert spec.pipeline is not None
+    clock = timed or TimedModelSpec(hardware=spec.compute.machine)
+    work = stage_work(method, *clock.model_and_tokens(spec.problem), clock.hardware, spec.pipeline.stages)
+    return _in_steps(spec, work, spec.steps)
+
+
+def _in_steps(spec: Training, work: StageWork, steps: int) -> TrainedStages:
+    """Return the stages with the work of some steps, which a synchronous pipeline splits into micro-batches."""
+    assert spec.pipeline is not None
+    microbatches = None if spec.pipeline.has_delayed_gradients else spec.pipeline.microbatches
+    return TrainedStages(work, steps, spec.timeline_steps, microbatches)

@@ -1,0 +1,359 @@
+"""Results as flat records: the rows of ``--json``, whose names are kept stable.
+
+Losses on the clock, as files (``curves.parquet`` over the steps, ``summary.parquet`` at the end), and drawn again.
+
+Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. The metadata of
+each field has the unit of its column.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+)
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from matplotlib.figure import Figure
+
+from syncline.analysis import (
+    Curve,
+    loss_against_clock,
+    median_and_range,
+    time_to_target_s,
+)
+from syncline.analysis.curves import FloatArray
+from syncline.costmodel import Network
+from syncline.runs.folders.folder import RunFolder
+from syncline.runs.folders.result_files import CURVES, read_parquet
+from syncline.runs.folders.streams import trace_columns
+from syncline.sim import Clock
+from syncline.sim.failures.costs import FailureCosts
+from syncline.specs import Training
+from syncline.units import unit_of_column
+
+if TYPE_CHECKING:
+    from syncline.runs.training.trained import Trained
+    from syncline.training import History
+
+
+def clock_record(clock: Clock) -> dict[str, float]:
+    """Return the parts of the time of a mean step; seconds and bytes, means per worker and step.
+
+    ``bytes_per_worker`` is payload: the bytes that a worker sends to collectives, whatever algorithm carries them.
+    """
+    parts = ("step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "communication_s")
+    record = {name: getattr(clock, name) for name in parts}
+    record["communication_share"] = clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0
+    record |= {name: getattr(clock, name) for name in ("exposed_communication_s", "bytes_per_worker")}
+    failures = {} if clock.failed is None else failure_record(clock.failed)
+    return record | {"wall_clock_s": clock.wall_s} | failures
+
+
+def failure_record(failed: FailureCosts) -> dict[str, Any]:
+    """Return the costs of failures: shares of the time of all workers, which add up to 1 with the goodput."""
+    record = {name: getattr(failed, name) for name in ("goodput", "interruptions", "lost_steps")}
+    record |= {f"{part}_share": failed.share(f"{part}_s") for part in ("lost", "checkpoint", "restart", "down")}
+    return record | {"stuck": failed.stuck}
+
+
+def final_loss(trained: Trained) -> tuple[float, float, float]:
+    """Return the median, lowest and highest final loss over the seeds; infinite if most seeds diverged."""
+    losses = trained.history.last_evaluation().get("loss")
+    if losses is None:
+        return math.inf, math.inf, math.inf
+    lost = np.array([step is not None for step in trained.history.diverged_at])
+    last = np.where(lost, np.nan, losses)
+    middle, low, high = median_and_range(last[:, None])
+    return float(middle[0]), float(low[0]), float(high[0])
+
+
+def reachable_target(trained: list[Trained]) -> float | None:
+    """Return the highest final loss of the methods that learned something: the lowest loss that each of them reached.
+
+    A method whose loss is not below its start, finite or not, sets no target for the others.
+    """
+    learned = []
+    for training in trained:
+        if training.history.steps:
+            final, start = final_loss(training)[0], median_and_range(training.history.evaluation["loss"].T)[0][0]
+            learned += [final] if final < start else []
+    return max(learned, default=None)
+
+
+def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
+    """Return the seconds at which each evaluation's step was done, ``(E,)``."""
+    return np.concatenate([[0.0], clock.step_end_s])[trained.history.eval_step]
+
+
+def time_to_target(trained: Trained, clock: Clock, target: float | None) -> float:
+    """Return the seconds until the median evaluation loss over the seeds reached the target; infinite if never."""
+    if target is None:
+        return math.inf
+    median, _, _ = median_and_range(trained.history.evaluation["loss"].T)
+    return time_to_target_s(eval_clock_s(trained, clock), median, target)
+
+
+def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
+    """Return one record per seed: the final metrics, and the clock that all seeds share."""
+    shared = {"method": trained.method, "network": network.name, "workers": workers}
+    timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
+    if trained.asynchronous is not None:
+        timed |= trained.asynchronous.record()
+    return [shared | row | timed for row in trained.history.final_records()]
+
+
+Clocks = Mapping[tuple[str, str], Clock]
+"""Clocks by (method, network)."""
+
+Bounds = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Further fields of a row, by (method, network): the bounds of its times."""
+
+MOST_ROWS = 5_000_000
+"""Largest number of rows of ``curves.parquet``: longer trainings have every n-th step and every evaluation.
+
+The file of metrics has all steps.
+"""
+
+ROWS_AT_A_TIME = 1 << 20
+"""Rows that are in memory while the file is written."""
+
+
+def write_curves(
+    folder: RunFolder,
+    spec: Training,
+    trained: Sequence[Trained],
+    clocks: Clocks,
+    networks: Mapping[str, Network | str],
+    target: float | None = None,
+    bounds: Bounds | None = None,
+) -> None:
+    """Write both files of the losses: curves and summary.
+
+    Args:
+        folder: the run folder.
+        spec: spec of the trainings.
+        trained: the methods; the first is the baseline of speedups.
+        clocks: clock of each method on each network.
+        networks: networks by name; or their labels in a figure.
+        target: the loss whose time is reported.
+        bounds: bounds of each method's times on each network, if they are known.
+    """
+    metadata = {
+        "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
+        "networks": {name: link if isinstance(link, str) else link.describe() for name, link in networks.items()},
+        "target_loss": target,
+    }
+    every = every_steps(trained, len(networks))
+    parts = _curves(trained, clocks, list(networks), every)
+    folder.long_table("curves", (with_units(part, metadata | {"every_steps": every}) for part in parts))
+    rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
+    folder.long_table("summary", [with_units(summary_table(rows), metadata)] if rows else [])
+
+
+def every_steps(trained: Iterable[Trained], networks: int) -> int:
+    """Return n, if the file has every n-th step."""
+    steps = sum(training.history.steps * len(training.history.seeds) for training in trained)
+    return max(1, math.ceil(steps * networks / MOST_ROWS))
+
+
+def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
+    """Yield parts of the table: networks before methods before seeds, as in the rows of a comparison."""
+    metrics = list(dict.fromkeys(name for training in trained for name in _metric_names(training.history)))
+    for network, training in product(networks, trained):
+        if (training.method, network) not in clocks:
+            continue
+        history, steps = training.history, kept_steps(training.history, every)
+        seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
+        nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
+        together = max(1, ROWS_AT_A_TIME // len(steps))
+        for first in range(0, len(history.seeds), together):
+            seeds = np.arange(len(history.seeds))[first : first + together]
+            count, names = len(seeds), np.zeros(len(seeds) * len(steps), dtype=np.int32)
+            columns: dict[str, pa.Array] = {
+                "method": pa.DictionaryArray.from_arrays(names, [training.method]),
+                "network": pa.DictionaryArray.from_arrays(names, [network]),
+                "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
+                "step": pa.array(np.tile(steps, count)),
+                "seconds": pa.array(np.tile(seconds, count)),
+                "bytes": pa.array(np.tile(nbytes, count)),
+                "loss": _evaluated(history, "loss", steps, seeds),
+                "train_loss": _traced(history.loss, steps, seeds),
+            }
+            yield pa.table(columns | {metric: _metric(history, metric, steps, seeds) for metric in metrics})
+
+
+def kept_steps(history: History, every: int) -> np.ndarray:
+    """Return the completed steps that the file has: every n-th, the last, and those of evaluations."""
+    last = [history.steps]
+    return np.unique(np.concatenate([np.arange(0, history.steps, every), history.eval_step, last])).astype(np.int64)
+
+
+def bytes_sent(trained: Trained) -> np.ndarray:
+    """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
+    if trained.asynchronous is not None:
+        return trained.asynchronous.bytes_sent()
+    calls = trained.calls()
+    steps = np.array([call.step for call in calls], dtype=np.int64)
+    payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
+    if len({call.group for call in calls}) > 1:  # groups of workers, or some workers are absent
+        present: dict[int, set[int]] = {}
+        for call in calls:
+            present.setdefault(call.step, set()).update(call.group or ())
+        payloads *= [len(call.group or ()) / max(len(present[call.step]), 1) or 1.0 for call in calls]
+    return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
+
+
+def _metric_names(history: History) -> list[str]:
+    """Return the names of further numbers per step or evaluation: evaluations, then the components of traces."""
+    names = [name for name in history.evaluation if name != "loss"]
+    for name, values in history.trace.items():
+        names += trace_columns(name, values)
+    return names
+
+
+def _metric(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
+    """Return a trace, with the evaluation before the first step if both measure the same; or an evaluation."""
+    base, _, number = name.rpartition("_")
+    values = history.trace.get(name)
+    if values is None and base in history.trace and number.isdecimal():
+        values = history.trace[base].reshape(history.steps, len(history.seeds), -1)[:, :, int(number)]
+    if values is None:
+        return _evaluated(history, name, steps, seeds)
+    return _traced(values, steps, seeds, history.evaluation.get(name))
+
+
+def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None) -> pa.Array:
+    """Return a quantity of each step, ``(T, S)``; row 0, before the first step, has the evaluation's value, if any."""
+    before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
+    chosen = np.concatenate([before, values])[np.ix_(steps, seeds)].astype(np.float64)
+    missing = np.zeros(chosen.shape, dtype=bool)
+    missing[0] = evaluation is None and steps[0] == 0
+    return pa.array(chosen.T.ravel(), mask=missing.T.ravel())
+
+
+def _evaluated(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
+    """Return the values of evaluations, ``(E, S)``, and null at other steps."""
+    shape = len(steps), len(seeds)
+    out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
+    values = history.evaluation.get(name)
+    if values is not None:
+        index = np.searchsorted(steps, history.eval_step[: len(values)])
+        out[index], missing[index] = values[:, seeds], False
+    return pa.array(out.T.ravel(), mask=missing.T.ravel())
+
+
+def summary_rows(
+    trained: Sequence[Trained],
+    clocks: Clocks,
+    networks: Sequence[str],
+    workers: int,
+    target: float | None = None,
+    bounds: Bounds | None = None,
+) -> list[dict[str, Any]]:
+    """Return a row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
+    rows = []
+    for network, training in product(networks, trained):
+        clock, baseline = clocks.get((training.method, network)), clocks.get((trained[0].method, network))
+        if clock is None or baseline is None:
+            continue
+        shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
+        shared |= (bounds or {}).get((training.method, network), {})
+        at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
+        for s, final in enumerate(training.history.final_records()):
+            reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
+            labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
+            rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
+    return rows
+
+
+NAMES = ("method", "network", "basis", "stuck")
+"""Columns that hold text."""
+
+WHOLE = ("seed", "workers", "steps", "diverged_at")
+"""Columns of integers; all others but names are floats, so that files of several runs have one schema."""
+
+
+def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of a summary as a table whose columns have the same types in all folders."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        kind = pa.string() if name in NAMES else pa.int64() if name in WHOLE else pa.float64()
+        values = [row.get(name) for row in rows]
+        finite = name == "time_to_target_s"  # an unreached target is null
+        columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]
+    return pa.table(columns)
+
+
+def unit_of(column: str, loss_label: str) -> str:
+    """Return the unit of a column; an empty text for names and shares.
+
+    >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
+    ('s', 'B', 'validation loss (nats)')
+    """
+    if column in ("loss", "train_loss", "target_loss"):
+        return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
+    return "completed steps" if column in ("step", "steps") else unit_of_column(column)
+
+
+def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
+    """Return a table with the unit of each column, and with the fields of ``metadata`` in its metadata."""
+    fields = [
+        field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, metadata["loss_label"])) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(metadata)}))
+
+
+class FileCurves(NamedTuple):
+    """The evaluations in a folder's curves.
+
+    Attributes:
+        curves: one curve per method.
+        sent: payload bytes that a worker has sent at the steps of each method's curve, on its first network.
+        networks: label of each network in a figure, by name; only networks on which something was evaluated.
+        label: name of the loss, with its unit.
+        target: a loss whose time is reported; None without one.
+    """
+
+    curves: Sequence[Curve]
+    sent: Mapping[str, FloatArray]
+    networks: Mapping[str, str]
+    label: str
+    target: float | None
+
+
+def read_curves(path: Path) -> FileCurves:
+    """Return the evaluations in a ``curves.parquet``; no curves if nothing was evaluated."""
+    table = read_parquet(path, CURVES)
+    metadata: dict[str, Any] = json.loads(table.schema.metadata[b"syncline"])
+    evaluated = table.filter(pc.is_valid(table["loss"]))
+    evaluated_on = evaluated["network"].unique().to_pylist()
+    networks = {name: text for name, text in metadata["networks"].items() if name in evaluated_on}
+    curves, sent = [], {}
+    for method in evaluated["method"].unique().to_pylist():
+        rows = evaluated.filter(pc.equal(evaluated["method"], method))
+        parts = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
+        parts = {name: part for name, part in parts.items() if len(part)}  # an asynchronous training has one of them
+        first = next(iter(parts.values()))
+        shape = len(first["seed"].unique()), -1
+        step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
+        clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in parts.items()}
+        curves.append(Curve(method, step, first["loss"].to_numpy().reshape(shape), clock_s))
+        sent[method] = nbytes
+    return FileCurves(curves, sent, networks, metadata["loss_label"], metadata["target_loss"])
+
+
+def figure_of_file(folder: Path) -> Figure:
+    """Return the figure of loss against the seconds of each network, a line per method, with the file's labels."""
+    read = read_curves(folder / "curves.parquet")
+    return loss_against_clock(read.curves, read.networks, loss_label=read.label, target=read.target)

@@ -1,0 +1,183 @@
+"""Times of a pipeline's updates, and the clock of a training by them: asynchronous and synchronous 1F1B, by events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from syncline.costmodel import Hardware, ModelShape, Network, compute_s
+from syncline.costmodel.layouts.partition import stage_blocks, stage_flops
+from syncline.costmodel.layouts.pipelines import stage_delays
+from syncline.costmodel.network.slowdown import slow_down
+from syncline.planner.bounds import AS_PREDICTED, Factors
+from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
+from syncline.specs import MethodBase
+
+LENGTH = 4
+"""Micro-batches per stage of the shorter of two simulations that give the steady state; the longer has twice that."""
+
+
+@dataclass(frozen=True)
+class UpdateTimes:
+    """The times of a pipeline's updates: update t, from 1, ends after ``first_s + (t - 1) update_s``.
+
+    Args:
+        update_s: seconds between two updates in steady state.
+        first_s: seconds until the first update, extrapolated from later updates; the first few updates can be earlier.
+    """
+
+    update_s: float
+    first_s: float
+
+    def seconds_until(self, done: ArrayLike) -> np.ndarray:
+        """Return the seconds until ``done`` updates are done; 0 for none."""
+        count = np.asarray(done, dtype=float)
+        return np.where(count > 0, self.first_s + (count - 1) * self.update_s, 0.0)
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """The work and traffic of a batch in a pipeline.
+
+    Args:
+        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes twice that.
+        activation_bytes: bytes of a batch from one stage to the next, and of its gradient back.
+        update_s: seconds that a method adds to each stage's update, ``(K,)``.
+    """
+
+    forward_s: tuple[float, ...]
+    activation_bytes: float
+    update_s: tuple[float, ...]
+
+    def part(self, microbatches: int) -> StageWork:
+        """Return the work of one of a batch's micro-batches."""
+        forward_s = tuple(seconds / microbatches for seconds in self.forward_s)
+        return StageWork(forward_s, self.activation_bytes / microbatches, self.update_s)
+
+
+def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hardware, stages: int) -> StageWork:
+    """Return the work of a batch of ``tokens`` tokens, from the model's FLOPs on hardware.
+
+    Activations have as many bytes as the hardware's precision: 4 for fp32, else 2.
+    """
+    forward_s = tuple(float(compute_s(flops * tokens, machine)) for flops in stage_flops(model, stages))
+    width_bytes = 4 if machine.precision == "fp32" else 2
+    return StageWork(forward_s, float(width_bytes * tokens * model.width), added_s(method, model, machine, stages))
+
+
+def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
+    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only blocks count."""
+    block = [tensor for tensor in model.tensors if tensor.name.partition(".")[0] == "0"]
+    counts, delays = stage_blocks(model, stages), stage_delays(stages).tolist()
+    of_block = [method.added_update_s(block, machine, delay, stages) for delay in delays]
+    return tuple(count * seconds for count, seconds in zip(counts, of_block, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
+    """Return the update times of asynchronous 1F1B: each micro-batch is a batch, and each stage updates after each.
+
+    The steady state is the difference of two lengths of the simulation.
+    """
+    stages = len(work.forward_s)
+    short, long = LENGTH * stages, 2 * LENGTH * stages
+    ends_s = [max(_ends_s("async-1f1b", work, network, batches)) for batches in (short, long)]
+    update_s = (ends_s[1] - ends_s[0]) / (long - short)
+    return UpdateTimes(update_s, ends_s[1] - (long - 1) * update_s)
+
+
+@lru_cache(maxsize=1024)
+def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
+    """Return the update times of synchronous 1F1B: all stages update after the last micro-batch of a batch."""
+    ends_s = _ends_s("1f1b", work.part(microbatches), network, microbatches)
+    update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
+    return UpdateTimes(update_s, update_s)
+
+
+def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
+    """Return the update times of a synchronous pipeline with ``microbatches``, or of an asynchronous one without."""
+    return asynchronous(work, network) if microbatches is None else synchronous(work, network, microbatches)
+
+
+def timeline_of_stages(work: StageWork, network: Network, batches: int, microbatches: int | None = None) -> Timeline:
+    """Return the timeline of ``batches`` in an asynchronous pipeline, or of the first batch in a synchronous one."""
+    if microbatches is None:
+        return _simulated("async-1f1b", work, network, batches)
+    return _simulated("1f1b", work.part(microbatches), network, microbatches)
+
+
+def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
+    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``, without synchronous updates."""
+    timeline = _simulated(name, work, network, microbatches)
+    stages = range(len(work.forward_s))
+    return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in stages]
+
+
+def _simulated(name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
+    """Return the timeline of a schedule of this many micro-batches, each with the same work."""
+    stages = len(work.forward_s)
+    forward = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
+    backward = 2 * forward
+    if name == "async-1f1b":
+        for stage, added in enumerate(work.update_s):
+            # The update delays the next forward pass, but not the gradient, which the stage sends on at once.
+            forward[stage, stages - stage :] += added
+    durations = Durations(forward, backward)
+    return run_pipeline(
+        Pipeline(schedule(name, stages, microbatches), stages, durations, work.activation_bytes), network
+    )
+
+
+@dataclass(frozen=True)
+class TrainedStages:
+    """The work of each stage of a training in each batch, from which its clock follows.
+
+    Args:
+        work: work of a batch.
+        steps: number of completed steps.
+        kept_steps: number of steps that the timeline keeps.
+        microbatches: micro-batches of a synchronous batch; None: the pipeline is asynchronous.
+    """
+
+    work: StageWork
+    steps: int
+    kept_steps: int
+    microbatches: int | None
+
+    def time(self, network: Network, factors: Factors = AS_PREDICTED) -> Clock:
+        """Return the clock on a network, with computing and communication times multiplied by factors.
+
+        The time in which a stage does not compute counts as waiting, for the network or for a neighbour.
+        """
+        work, slower = self.work, float(factors.computing)
+        if factors != AS_PREDICTED:
+            network = slow_down(network, float(factors.communication))
+            work = replace(
+                work,
+                forward_s=tuple(slower * seconds for seconds in work.forward_s),
+                update_s=tuple(slower * seconds for seconds in work.update_s),
+            )
+        stages = len(work.forward_s)
+        ends_s = updates_of(work, network, self.microbatches).seconds_until(np.arange(1, self.steps + 1))
+        wall_s = float(ends_s[-1])
+        compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
+        waited_s = max(wall_s / self.steps - compute_s, 0.0)
+        shown_steps = min(self.steps, max(self.kept_steps, 1))
+        return Clock(
+            step_end_s=ends_s,
+            end_s=np.full(stages, wall_s),
+            step_time_s=wall_s / self.steps,
+            compute_s=compute_s,
+            encode_s=0.0,
+            trigger_s=0.0,
+            optimizer_s=0.0,
+            communication_s=waited_s,
+            exposed_communication_s=waited_s,
+            bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages,
+            wall_s=wall_s,
+            evaluator="events",
+            timeline=timeline_of_stages(work, network, shown_steps, self.microbatches),
+        )

@@ -1,0 +1,283 @@
+"""The clock of a training with changing workers: one clock per phase in which the group stays the same.
+
+The clock of synchronous training, whose workers wait for each other, on machines that fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from syncline.costmodel.network.link import Floats, Ints, Link, Network, Topology, among, topology
+from syncline.costmodel.traffic.call import Call
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
+from syncline.errors import SpecError, SynclineError
+from syncline.sim.clocks.overlap import optimizer_times, overlapped, trigger_times
+from syncline.sim.clocks.training import Clock, clock
+from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps, Stretch
+from syncline.sim.failures.outages import FailingGroup, Outage
+from syncline.sim.failures.trainings import RestartedTraining
+from syncline.sim.program.instructions import Delay, start_times
+from syncline.sim.program.timeline import (
+    Span,
+    Timeline,
+)
+
+Bools = NDArray[np.bool_]
+
+TOTALS = ("step_time_s", "bytes_per_worker", "wall_s")
+"""Fields of a `Clock` that are not means over steps and workers."""
+
+
+def phased_clock(
+    present: Bools,
+    calls: Iterable[Call],
+    compute_s: ArrayLike,
+    network: Network | Topology | Sequence[Link],
+    *,
+    starts_s: ArrayLike | None = None,
+    overlap: str = "none",
+    buckets: Sequence[Bucket] = WHOLE,
+    trigger_s: ArrayLike = 0.0,
+    optimizer_s: ArrayLike = 0.0,
+    keep_steps: int = 50,
+    delay: Delay | None = None,
+    **options: Any,
+) -> Clock:
+    """Return the clock of a training in which worker i takes part in step t if ``present[t, i]``.
+
+    Collectives are among the present workers. When the group changes, no call is under way: a call that would be
+    awaited later is awaited at the end of the step before. Workers that stay go on, each in its own time. Workers that
+    join begin when the last of the previous workers has ended the step before. Transfers to a joining worker are not
+    counted.
+
+    Args:
+        present: whether each worker takes part in each step, ``(T, P)``; at least one worker does.
+        calls: the collectives of the training.
+        compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
+        network: the network of the P workers.
+        starts_s: earliest beginning of each worker, ``(P,)`` seconds; 0 by default.
+        overlap: whether and how calls overlap with computing: ``none``, ``ddp`` or ``async``, see `clock`.
+        buckets: buckets of a gradient.
+        trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
+        optimizer_s: seconds of a worker's update in each step, one number for all workers or ``(P,)``.
+        keep_steps: number of steps to keep in the timeline.
+        delay: lateness of each message.
+        options: other options of `clock`.
+
+    Returns:
+        A clock whose means are per step and present worker.
+
+    Raises:
+        SpecError: a step without workers, or an argument that `clock` refuses.
+    """
+    present = np.asarray(present)
+    steps, workers = present.shape
+    empty_steps = np.flatnonzero(~present.any(axis=1))
+    if len(empty_steps):
+        raise SpecError("present", int(empty_steps[0]), "somebody present in every step")
+    compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
+    calls, full_network = list(calls), topology(network, workers)
+    triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
+    sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
+    end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
+    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first
+    for begin, end in itertools.pairwise([0, *changes.tolist(), steps]):
+        is_present = present[begin]
+        members, joining = np.flatnonzero(is_present), is_present & ~was_present
+        if joining.any():
+            end_s[joining] = np.maximum(end_s[joining], end_s[was_present].max())
+        phase_clock = clock(
+            _phase_calls(sent_calls, begin, end, steps, members),
+            compute_s[begin:end, members],
+            among(full_network, members),
+            len(members),
+            end - begin,
+            starts_s=end_s[members],
+            trigger_s=triggers_s[begin:end],
+            optimizer_s=optimizers_s[members],
+            keep_steps=max(keep_steps - begin, 0),
+            delay=delay and _delay_among(members, delay),
+            **options,
+        )
+        end_s[members], was_present = phase_clock.end_s, is_present
+        phases.append(_Phase(begin, members, phase_clock))
+    return _joined_clock(phases, present, sum(call.payload_bytes for call in calls), end_s)
+
+
+def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
+    """Return the calls of the phase from step ``begin`` to ``end - 1``, all awaited before the next phase.
+
+    Their steps count from the first step of the phase.
+
+    Raises:
+        SpecError: a call among other workers than the members of the phase.
+    """
+    calls = [call for call in calls if begin <= call.step < end]
+    everybody = set(members.tolist())
+    for group in dict.fromkeys(call.group for call in calls):
+        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
+            expected = f"those present in steps {begin} to {end - 1}, or none, which means them"
+            raise SpecError("calls.group", group, expected)
+    phase_calls = []
+    for call in calls:
+        wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
+        phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
+    return phase_calls
+
+
+def _delay_among(members: Ints, delay: Delay) -> Delay:
+    """Return the delay of messages between members, as a function of their numbers within the group."""
+    workers = members.tolist()
+    return lambda sender, receiver: delay(workers[sender], workers[receiver])
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """The clock of one phase, with the phase's first step and its workers in order."""
+
+    first_step: int
+    members: Ints
+    clock: Clock
+
+
+def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s: Floats) -> Clock:
+    """Return one clock of all phases; ``nbytes`` are a worker's payload bytes in all steps."""
+    steps, workers = present.shape
+    weight = np.array([len(phase.clock.step_end_s) * len(phase.members) for phase in phases]) / present.sum()
+
+    names = [field.name for field in dataclasses.fields(Clock) if field.type == "float" and field.name not in TOTALS]
+    means: dict[str, Any] = {name: float(weight @ [getattr(phase.clock, name) for phase in phases]) for name in names}
+    step_end_s = np.concatenate([phase.clock.step_end_s for phase in phases])
+    wall_s = float(step_end_s[-1])
+    return dataclasses.replace(
+        phases[0].clock,
+        step_end_s=step_end_s,
+        end_s=end_s,
+        step_time_s=wall_s / steps,
+        bytes_per_worker=nbytes / steps,
+        wall_s=wall_s,
+        evaluator="events" if any(phase.clock.evaluator == "events" for phase in phases) else "lockstep",
+        timeline=_joined_timeline(phases, workers),
+        **means,
+    )
+
+
+def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
+    """Return one timeline of all phases, with the numbers of workers and steps of the whole training."""
+    tables = []
+    for phase in phases:
+        columns = phase.clock.timeline.to_columns()
+        step = np.where(columns["step"] >= 0, columns["step"] + phase.first_step, columns["step"])
+        tables.append(columns | {"worker": phase.members[columns["worker"]], "step": step})
+    return Timeline.from_columns(
+        {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}, workers
+    )
+
+
+FAILURES = "failures"
+"""Name of a worker's stream that shows the effects of failures."""
+
+
+def failing_clock(
+    clock: Clock, group: FailingGroup, saving: CheckpointTimes, outages: Iterable[Outage], keep_steps: int
+) -> Clock:
+    """Return the clock of the same training on machines that fail: steps are lost and repeated.
+
+    Failures do not change the trained model: a step that is repeated from a checkpoint sees the same state and the same
+    data.
+
+    Args:
+        clock: clock without failures; each step takes as long as in this clock, from the end of the step before.
+        group: the workers, and the costs of a restart.
+        saving: settings of checkpoints.
+        outages: outages in the order of time.
+        keep_steps: number of steps to keep in the timeline.
+
+    Returns:
+        The clock with the final execution of each step, and with ``failed``. Means per step cover these executions
+        alone, except ``step_time_s`` and ``wall_s``, which include all costs of failures.
+
+    Raises:
+        SynclineError: no progress is possible; the message says since when.
+    """
+    ends_s = np.concatenate([[0.0], clock.step_end_s])
+    work = SavedSteps(len(clock.step_end_s), lambda step: float(ends_s[step]), saving)
+    costs = RestartedTraining(group, work, outages).simulate()
+    if costs.stuck is not None:
+        raise SynclineError(f"failures: {costs.stuck}")
+    return delayed_clock(clock, _final_step_ends(work, costs), costs, keep_steps)
+
+
+def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Clock:
+    """Return a clock whose steps are delayed to their final execution.
+
+    Args:
+        clock: clock without failures.
+        step_end_s: end of each step's final execution, ``(T,)`` seconds.
+        costs: costs of failures, and the stretches between steps.
+        keep_steps: number of steps to keep in the timeline.
+    """
+    wall_s = float(step_end_s[-1])
+    return replace(
+        clock,
+        step_end_s=step_end_s,
+        end_s=clock.end_s + (wall_s - clock.wall_s),
+        step_time_s=wall_s / len(step_end_s),
+        wall_s=wall_s,
+        timeline=_timeline(clock, step_end_s, costs, min(keep_steps, len(step_end_s))),
+        failed=costs,
+    )
+
+
+def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
+    """Return the final end of each step, ``(T,)`` seconds; an earlier end of a step that was lost does not count."""
+    ends_s = np.zeros(work.steps)
+    for stretch in costs.stretches:
+        if stretch.what == "steps":
+            for step in range(stretch.first + 1, stretch.first + stretch.steps + 1):
+                ends_s[step - 1] = stretch.start_s + work.end_s(step) - work.ready_s(stretch.first)
+    return ends_s
+
+
+def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Timeline:
+    """Return the spans of the final steps, with the stretches of failures and checkpoints between these steps."""
+    if not keep_steps:
+        return clock.timeline
+    step_delay_s = step_end_s - clock.step_end_s
+    timeline = clock.timeline
+    span_delay_s = step_delay_s[np.clip(timeline.step, 0, len(step_delay_s) - 1)]
+    columns = timeline.to_columns()
+    columns["start_s"], columns["end_s"] = timeline.start_s + span_delay_s, timeline.end_s + span_delay_s
+    last_step = keep_steps - 1
+    end_s = float(step_end_s[last_step])
+    stretches = [stretch for stretch in costs.stretches if stretch.what != "steps" and stretch.start_s < end_s]
+    stretches += _checkpoints(clock, step_end_s[:keep_steps], stretches)
+    stretches.sort(key=lambda stretch: stretch.start_s)
+    spans = []
+    for worker in range(timeline.workers):
+        for what, start_s, stop_s, step, *_ in stretches:
+            spans.append(Span(worker, FAILURES, what, what, start_s, stop_s, 0.0, min(step, last_step)))
+    failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
+    joined = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
+    order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
+    return Timeline.from_columns({name: column[order] for name, column in joined.items()}, timeline.workers)
+
+
+def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:
+    """Return a stretch for each checkpoint: from the end of a step to the next step, or to a stretch in ``others``."""
+    checkpoints = []
+    for step, (end_s, next_end_s) in enumerate(pairwise(step_end_s.tolist())):
+        next_start_s = next_end_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
+        other_starts_s = [stretch.start_s for stretch in others if end_s <= stretch.start_s < next_start_s]
+        resume_s = min([next_start_s, *other_starts_s])
+        if resume_s - end_s > 1e-9 * max(end_s, 1e-3):
+            checkpoints.append(Stretch("checkpoint", end_s, resume_s, step))
+    return checkpoints

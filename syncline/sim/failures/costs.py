@@ -1,0 +1,185 @@
+"""The outcome of a training on machines that fail.
+
+The times of steps and checkpoints of a training without failures: the work that failures interrupt.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from syncline.errors import SpecError
+from syncline.units import format_seconds
+
+
+class Stretch(NamedTuple):
+    """A period in which all workers of a training do the same thing.
+
+    Attributes:
+        what: ``steps``, ``checkpoint``, ``lost`` (steps that were repeated), ``down`` (until the failure is noticed and
+            a machine is available), ``restart``.
+        start_s: start of the period, in seconds from the beginning of the training.
+        end_s: end of the period, in seconds from the beginning of the training.
+        first: step with which the period begins.
+        steps: number of steps completed in the period.
+    """
+
+    what: str
+    start_s: float
+    end_s: float
+    first: int
+    steps: int = 0
+
+
+@dataclass
+class FailureCosts:
+    """The costs of failures: on what P workers spend their time. All worker seconds add up to ``wall_s`` times P.
+
+    Attributes:
+        workers: P, number of workers.
+        wall_s: time at which the last step is done and saved, or at which the simulation stopped.
+        steps: completed steps, as of all P workers.
+        useful_s: worker seconds in steps that count.
+        lost_s: worker seconds in lost steps, and in checkpoints to which no restart returned.
+        checkpoint_s: worker seconds in which a checkpoint stops the workers.
+        restart_s: worker seconds in restarts, loading of checkpoints, and re-forming of groups.
+        down_s: worker seconds until a failure is noticed, and while the worker's place, or another, has no machine.
+        interruptions: number of failures that required an action.
+        lost_steps: lost steps, as of all P workers.
+        stuck: reason why the training did not end; None if it did.
+        stretches: periods of workers that train together.
+    """
+
+    workers: int
+    wall_s: float = 0.0
+    steps: float = 0.0
+    useful_s: float = 0.0
+    lost_s: float = 0.0
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    down_s: float = 0.0
+    interruptions: int = 0
+    lost_steps: float = 0.0
+    stuck: str | None = None
+    stretches: list[Stretch] = field(default_factory=list)
+
+    @property
+    def goodput(self) -> float:
+        """Return the fraction of the workers' time that is in steps that count; 0 without progress."""
+        all_s = self.wall_s * self.workers
+        return self.useful_s / all_s if all_s and math.isfinite(all_s) else 0.0
+
+    def share(self, name: str) -> float:
+        """Return the fraction of the workers' time that goes into a field, by its name."""
+        all_s = self.wall_s * self.workers
+        return float(getattr(self, name)) / all_s if all_s else 0.0
+
+
+def no_progress(since_s: float, reason: str = "nobody comes back") -> str:
+    """Return the message about a training that makes no more progress since ``since_s`` seconds.
+
+    >>> no_progress(90)
+    'no progress possible since 1.5 min: nobody comes back'
+    """
+    return f"no progress possible since {format_seconds(since_s)}: {reason}"
+
+
+MAX_FAILURES_IN_A_ROW = 1000
+"""Number of interruptions in a row without a saved step, after which the simulation reports that there is no
+progress.
+"""
+
+
+@dataclass(frozen=True)
+class CheckpointTimes:
+    """Settings of a training's checkpoints.
+
+    Args:
+        every: number of steps between checkpoints; None: only the end is saved.
+        stop_s: seconds in which a checkpoint stops all workers.
+        lag_s: further seconds until a restart can return to the checkpoint.
+        load_s: seconds to load a checkpoint.
+        peers: whether a worker's checkpoint is in the memory of its peer, worker i + P / 2 of P; if both fail at once,
+            the checkpoint is lost.
+        rejoin_s: seconds in which a returning worker fetches its state over the network; None if no network is known.
+
+    Raises:
+        SpecError: a number of steps below 1, or a negative time.
+    """
+
+    every: int | None = None
+    stop_s: float = 0.0
+    lag_s: float = 0.0
+    load_s: float = 0.0
+    peers: bool = False
+    rejoin_s: float | None = None
+
+    @property
+    def join_s(self) -> float:
+        """Return the seconds in which a worker that joins others gets its state: from the others or a checkpoint."""
+        return self.load_s if self.rejoin_s is None else self.rejoin_s
+
+    @property
+    def reload_s(self) -> float:
+        """Return the seconds in which all workers load a checkpoint; new workers load over their link."""
+        return max(self.load_s, self.join_s)
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
+            raise SpecError("checkpoint.interval", self.every, "at least one step")
+        for name in ("stop_s", "lag_s", "load_s"):
+            if getattr(self, name) < 0:
+                raise SpecError(f"checkpoint.{name}", getattr(self, name), "a time, not negative")
+
+
+class SavedSteps:
+    """The times of steps and checkpoints of a training without failures, in seconds from its beginning.
+
+    Args:
+        steps: number of steps.
+        until_s: seconds of the first n steps without checkpoints, as an increasing function of n.
+        saving: settings of the checkpoints; the end is always saved.
+    """
+
+    def __init__(self, steps: int, until_s: Callable[[int], float], saving: CheckpointTimes) -> None:
+        self.steps, self.until_s, self.saving = steps, until_s, saving
+        self.every = steps if saving.every is None else min(saving.every, steps)
+
+    def ready_s(self, step: int) -> float:
+        """Return the time at which the next step can begin after ``step`` steps, with all checkpoints."""
+        checkpoints = step // self.every + (step == self.steps and step % self.every > 0)
+        return self.until_s(step) + self.saving.stop_s * checkpoints
+
+    def end_s(self, step: int) -> float:
+        """Return the time at which the first ``step`` steps end, before the checkpoint that may follow."""
+        checkpoints = max(step - 1, 0) // self.every
+        return self.until_s(step) + self.saving.stop_s * checkpoints
+
+    def saved_by(self, saved_step: int, elapsed_s: float) -> int:
+        """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``saved_step``."""
+        time_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
+        first = saved_step // self.every
+        numbers = range(first + 1, self.steps // self.every + 1)
+        number = first + bisect_right(numbers, time_s, key=lambda number: self.ready_s(number * self.every))
+        return max(saved_step, number * self.every)
+
+    def done_by(self, saved_step: int, elapsed_s: float) -> int:
+        """Return the number of steps that are completed ``elapsed_s`` seconds after ``saved_step``."""
+        time_s = elapsed_s + self.ready_s(saved_step)
+        return saved_step + bisect_right(range(saved_step + 1, self.steps + 1), time_s, key=self.end_s)
+
+
+def equal_step_ends(step_s: float) -> Callable[[int], float]:
+    """Return the function of n that returns the seconds of the first n steps, of ``step_s`` seconds each."""
+    return lambda step: step * step_s
+
+
+def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> int | None:
+    """Return the number of steps nearest to a checkpoint interval, at least as long as ``lag_s``; None if infinite."""
+    if math.isinf(interval_s):
+        return None
+    lag_steps = math.ceil(lag_s / step_s) if step_s else 1
+    return max(1, lag_steps, round(interval_s / step_s) if step_s else 1)

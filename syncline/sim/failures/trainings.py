@@ -1,0 +1,420 @@
+"""Failures of synchronous training: when a machine fails, all workers go back to the last checkpoint.
+
+Failures of a training that goes on with the present workers, which re-form their group.
+
+Failures of workers that train by themselves: a failed worker loses its unsent work, and the others do not notice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import (
+    Callable,
+    Iterable,
+)
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, FailureCosts, SavedSteps, Stretch, no_progress
+from syncline.sim.failures.outages import (
+    NEVER,
+    FailingGroup,
+    FilledPlaces,
+    Outage,
+    Roster,
+)
+
+
+@dataclass(eq=False)
+class RestartedTraining:
+    """A training that needs all its workers.
+
+    A failure loses the steps that are in no checkpoint. When the others have noticed the failure and all places have a
+    machine again, all workers start again and load; another failure before the end of the loading repeats this. The
+    others wait for a worker that is absent at the beginning.
+
+    Args:
+        group: the workers that train, and the costs of a restart.
+        work: the steps and checkpoints of the training.
+        outages: outages in the order of time.
+        until_s: time at which the simulation stops; all steps completed before count, saved or not.
+    """
+
+    group: FailingGroup
+    work: SavedSteps
+    outages: Iterable[Outage]
+    until_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        self._outages = iter(self.outages)
+        self._next = next(self._outages, NEVER)
+        self._restart_s = self.group.restart_s + self.work.saving.reload_s
+        self._places = FilledPlaces(self.group.workers, self.group.spares)
+        self._costs = FailureCosts(self.group.workers)
+        self._saved_step, self._saved_at_s = 0, 0.0  # of the last checkpoint
+        self._failures_in_a_row = 0  # without a saved step between them
+        self._failed_places: set[int] = set()  # since all workers last trained together
+
+    def simulate(self) -> FailureCosts:
+        """Simulate the training to the end and return its costs."""
+        now_s, costs = 0.0, self._costs
+        while True:
+            now_s = self._train(now_s)
+            if self._saved_step == self.work.steps or now_s >= self.until_s or costs.stuck:
+                costs.wall_s = now_s
+                return costs
+            now_s = self._restart(now_s)
+            if now_s >= self.until_s or costs.stuck:
+                costs.wall_s = min(now_s, self.until_s) if math.isfinite(now_s) else costs.wall_s
+                return costs
+
+    def _train(self, start_s: float) -> float:
+        """Train from the last checkpoint to the next failure or the end; return the time in seconds."""
+        work, first_step = self.work, self._saved_step
+        total_s = work.ready_s(work.steps) - work.ready_s(first_step)
+        end_s = min(start_s + total_s, self._next.at_s, self.until_s)
+        if end_s == start_s + total_s:
+            saved = done = work.steps
+        else:
+            saved, done = work.saved_by(first_step, end_s - start_s), work.done_by(first_step, end_s - start_s)
+            if end_s == self.until_s and end_s < self._next.at_s:
+                saved = done  # the end of the simulation loses nothing
+        self._add_costs(start_s, end_s, first_step, saved, done)
+        if saved > first_step:
+            self._saved_at_s, self._failures_in_a_row = end_s, 0
+        self._saved_step = saved
+        return end_s
+
+    def _add_costs(self, start_s: float, end_s: float, first_step: int, saved: int, done: int) -> None:
+        """Add the seconds of a period that made the steps up to ``done``; the steps after ``saved`` are lost."""
+        work, costs, workers = self.work, self._costs, self.group.workers
+        useful_s = work.until_s(saved) - work.until_s(first_step)
+        saved_s = min(work.ready_s(saved) - work.ready_s(first_step), end_s - start_s)  # with checkpoints
+        costs.useful_s += workers * useful_s
+        costs.checkpoint_s += workers * max(saved_s - useful_s, 0.0)
+        costs.lost_s += workers * (end_s - start_s - max(saved_s, useful_s))
+        costs.steps += saved - first_step
+        costs.lost_steps += done - saved
+        if saved > first_step:
+            costs.stretches.append(Stretch("steps", start_s, start_s + saved_s, first_step, saved - first_step))
+        if end_s > start_s + saved_s:
+            costs.stretches.append(Stretch("lost", start_s + saved_s, end_s, saved, done - saved))
+
+    def _restart(self, failed_s: float) -> float:
+        """Process the failure at ``failed_s``, and return the time at which all workers train again, in seconds."""
+        self._fail()
+        workers, noticed_s, down_s = self.group.workers, failed_s + self.group.timeout_s, failed_s
+        while True:
+            start_s = max(noticed_s, self._places.when_filled_s(workers))
+            if math.isinf(start_s):
+                reason = f"{self._places.empty} of {workers} places stay empty, without a spare"
+                self._costs.stuck, self._costs.wall_s = no_progress(down_s, reason), down_s
+                return down_s
+            if self._next.at_s < min(start_s, self.until_s):
+                self._fail()
+                continue
+            self._add_stretch("down", down_s, start_s)
+            if start_s >= self.until_s:
+                return self.until_s
+            self._places.repair(start_s)
+            if self._next.at_s >= min(start_s + self._restart_s, self.until_s):
+                self._add_stretch("restart", start_s, start_s + self._restart_s)
+                self._failed_places.clear()
+                return start_s + self._restart_s
+            next_failure_s = self._next.at_s
+            self._add_stretch("restart", start_s, next_failure_s)
+            self._fail()
+            noticed_s, down_s = next_failure_s + self.group.timeout_s, next_failure_s
+            if self._costs.stuck:
+                return next_failure_s
+
+    def _fail(self) -> None:
+        """Process the next outage."""
+        outage, self._next = self._next, next(self._outages, NEVER)
+        self._places.repair(outage.at_s)
+        failed = self._places.fail(outage)
+        if not failed:
+            return
+        costs = self._costs
+        self._failed_places.update(failed)
+        costs.interruptions += 1
+        self._failures_in_a_row += 1
+        if self.work.saving.peers and self._state_is_lost():
+            self._saved_step = 0
+            costs.lost_s, costs.useful_s = costs.lost_s + costs.useful_s, 0.0
+            costs.lost_steps, costs.steps = costs.lost_steps + costs.steps, 0.0
+        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+            reason = (
+                f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time for a restart and the steps to a checkpoint"
+            )
+            costs.stuck, costs.wall_s = no_progress(self._saved_at_s, reason), outage.at_s
+
+    def _state_is_lost(self) -> bool:
+        """Return whether some worker's state is neither in its own memory nor in its peer's."""
+        failed, workers = self._failed_places, self.group.workers
+        return any((place + workers // 2) % workers in failed for place in failed)
+
+    def _add_stretch(self, kind: str, start_s: float, end_s: float) -> None:
+        """Add a period in which all workers wait (``down``) or start again (``restart``) to the costs."""
+        end_s = min(end_s, self.until_s)
+        if end_s > start_s:
+            seconds = getattr(self._costs, f"{kind}_s") + self.group.workers * (end_s - start_s)
+            setattr(self._costs, f"{kind}_s", seconds)
+            self._costs.stretches.append(Stretch(kind, start_s, end_s, self._saved_step))
+
+
+Mask: TypeAlias = NDArray[np.bool_]
+"""Whether each of the P workers is present, ``(P,)``."""
+
+StepsObserver: TypeAlias = Callable[[float, int, int, Mask, list[int]], None]
+"""A function that is called with completed steps: their start time, first and last number, the present workers, and
+the workers that joined before the first step. A later call with the same steps replaces the earlier call.
+"""
+
+
+class _Checkpoint(NamedTuple):
+    """The last checkpoint: its step, and the counted steps and useful worker seconds up to this step."""
+
+    step: int = 0
+    counted_steps: float = 0.0
+    useful_s: float = 0.0
+
+
+@dataclass(eq=False)
+class ElasticTraining:
+    """A training that goes on with the present workers.
+
+    A failure costs the step under way, the time until the others notice, and the re-forming of the group. A returned
+    worker gets the state of the others, which pause after their step to let this worker join. If fewer than
+    ``min_workers`` workers are present, they wait; if no worker is present, the state is that of the last checkpoint.
+
+    Args:
+        group: the workers that train, and the costs of a failure.
+        steps: number of steps of the training; a step of n of P workers counts as n / P steps.
+        work_of: clock of the steps of the present workers, numbered by the steps made so far.
+        outages: outages in the order of time.
+        until_s: time at which the simulation stops.
+        whole_steps: whether every step counts as one, with any number of workers.
+        period: number of steps between two exchanges; a failed worker loses its steps since the last exchange.
+        on_steps: observer of completed steps.
+    """
+
+    group: FailingGroup
+    steps: float
+    work_of: Callable[[Mask], SavedSteps]
+    outages: Iterable[Outage]
+    until_s: float = math.inf
+    whole_steps: bool = False
+    period: int = 1
+    on_steps: StepsObserver | None = None
+
+    def __post_init__(self) -> None:
+        self._members = np.ones(self.group.workers, dtype=bool)  # workers of the group, since it was last formed
+        self._work = self.work_of(self._members)
+        self._roster = Roster(self.group, self._work.saving.join_s, self.outages)
+        self._costs = FailureCosts(self.group.workers)
+        self._first_steps: dict[int, int] = {}  # step with which each returned worker began
+        self._num_steps = 0  # made so far
+        self._failures_in_a_row = 0  # without a step between them
+        self._checkpoint = _Checkpoint()
+
+    def simulate(self) -> FailureCosts:
+        """Simulate the training to the end and return its costs."""
+        now_s, roster, costs = 0.0, self._roster, self._costs
+        while not costs.stuck:
+            if roster.next_s() <= now_s:
+                now_s = self._change(now_s)
+                continue
+            if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):
+                break
+            now_s = self._train(now_s)
+        costs.wall_s = min(now_s, self.until_s)
+        roster.end(costs.wall_s, costs)
+        return costs
+
+    def _change(self, now_s: float) -> float:
+        """Process a change at the same instant at which the workers would continue; return the time in seconds."""
+        change = self._roster.change(self._costs)
+        self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
+        if change.left:
+            return self._lose_workers(now_s, change.left)
+        return self._form_group(now_s, now_s + self.group.reform_s) if change.joined else now_s
+
+    def _step_weight(self, present: int) -> float:
+        """Return the number of steps, at most 1, for which a step of this number of workers counts."""
+        return 1.0 if self.whole_steps else present / self.group.workers
+
+    def _train(self, start_s: float) -> float:
+        """Train until the group changes or the training ends; return the time in seconds."""
+        work, first_step, costs, roster = self._work, self._num_steps, self._costs, self._roster
+        last_step = first_step + math.ceil((self.steps - costs.steps) / self._step_weight(roster.count) - 1e-9)
+        end_s = start_s + work.end_s(last_step) - work.ready_s(first_step)
+        while (change_s := min(roster.next_s(), self.until_s)) < end_s:
+            done, present = work.done_by(first_step, change_s - start_s), roster.count
+            if change_s == self.until_s:
+                self._add_costs(start_s, change_s, first_step, done, present)
+                return change_s
+            change = roster.change(costs)
+            if change.left:
+                self._add_costs(start_s, change_s, first_step, done, present)
+                return self._lose_workers(change_s, change.left)
+            if change.joined:
+                step_end_s = start_s + work.end_s(done + 1) - work.ready_s(first_step)
+                costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
+                self._add_costs(start_s, step_end_s, first_step, done + 1, present)
+                self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
+                return self._form_group(step_end_s, step_end_s + self.group.reform_s)
+        self._add_costs(start_s, end_s, first_step, last_step, roster.count)
+        return end_s
+
+    def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
+        """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""
+        work, costs, weight = self._work, self._costs, self._step_weight(present)
+        saved = work.saved_by(first_step, end_s - start_s)
+        useful_s = work.until_s(done) - work.until_s(first_step)
+        planned_checkpoint_s = work.ready_s(done) - work.ready_s(first_step) - useful_s
+        checkpoint_s = min(planned_checkpoint_s, max(end_s - start_s - useful_s, 0.0))
+        if saved > first_step:
+            saved_s = work.until_s(saved) - work.until_s(first_step)
+            saved_steps = costs.steps + weight * (saved - first_step)
+            self._checkpoint = _Checkpoint(saved, saved_steps, costs.useful_s + present * saved_s)
+            self._failures_in_a_row = 0
+        if done > first_step:
+            self._failures_in_a_row = 0
+            if self.on_steps is not None:
+                joined = sorted(worker for worker, step in self._first_steps.items() if step == first_step)
+                joined = [worker for worker in joined if self._members[worker]]
+                self.on_steps(start_s, first_step, done, self._members, joined)
+            steps_end_s = start_s + useful_s + checkpoint_s
+            costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, done - first_step))
+        costs.steps += weight * (done - first_step)
+        costs.useful_s += present * useful_s
+        costs.checkpoint_s += present * checkpoint_s
+        lost_s = max(end_s - start_s - useful_s - checkpoint_s, 0.0)
+        costs.lost_s += present * lost_s
+        if lost_s:
+            costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, done))
+        self._num_steps = done
+
+    def _lose_workers(self, now_s: float, failed: list[int]) -> float:
+        """Count failed workers' steps since the last exchange as lost, and form a new group; return the time."""
+        last_exchange, costs = self._num_steps - self._num_steps % self.period, self._costs
+        for worker in failed if self.period > 1 else ():
+            first_lost = max(last_exchange, self._first_steps.get(worker, 0))
+            lost_s = self._work.until_s(self._num_steps) - self._work.until_s(first_lost)
+            lost_steps = 0.0 if self.whole_steps else (self._num_steps - first_lost) / self.group.workers
+            costs.useful_s, costs.lost_s = costs.useful_s - lost_s, costs.lost_s + lost_s
+            costs.steps, costs.lost_steps = costs.steps - lost_steps, costs.lost_steps + lost_steps
+        return self._form_group(now_s, now_s + self.group.timeout_s + self.group.reform_s)
+
+    def _form_group(self, now_s: float, ready_s: float) -> float:
+        """Wait until the group is formed; a worker that leaves or joins meanwhile restarts the forming.
+
+        Args:
+            now_s: present time.
+            ready_s: time at which the group is formed if nothing changes.
+
+        Returns:
+            The time at which the group trains again, or at which the simulation ends.
+        """
+        roster, costs, group, since_s = self._roster, self._costs, self.group, now_s
+        self._failures_in_a_row += 1
+        while True:
+            if roster.count < group.min_workers or not roster.count:
+                if not roster.count:
+                    self._return_to_checkpoint()
+                most_workers = group.workers - len(roster.lost)
+                if math.isinf(roster.next_s()) or most_workers < max(group.min_workers, 1):
+                    reason = f"{roster.count} workers are left, and {group.min_workers} are needed"
+                    costs.stuck = no_progress(since_s, reason)
+                    return now_s
+                ready_s = math.inf
+            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                reason = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time to form a group and make a step"
+                costs.stuck = no_progress(since_s, reason)
+                return now_s
+            next_s = min(roster.next_s(), self.until_s, ready_s)
+            if next_s > now_s:
+                costs.restart_s += roster.count * (next_s - now_s)
+                costs.stretches.append(Stretch("restart", now_s, next_s, self._num_steps))
+            now_s = next_s
+            if now_s == ready_s:
+                self._members = roster.present.copy()
+                self._work = self.work_of(self._members)
+                return now_s
+            if now_s == self.until_s:
+                return now_s
+            change = roster.change(costs)
+            if change.left:
+                self._failures_in_a_row += 1
+                ready_s = now_s + group.timeout_s + group.reform_s
+            elif change.joined:
+                self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
+                formed_s = now_s + group.reform_s
+                ready_s = formed_s if math.isinf(ready_s) else max(ready_s, formed_s)
+
+    def _return_to_checkpoint(self) -> None:
+        """Return to the last checkpoint, because no worker has the state."""
+        costs, checkpoint = self._costs, self._checkpoint
+        costs.lost_steps += costs.steps - checkpoint.counted_steps
+        costs.lost_s += costs.useful_s - checkpoint.useful_s
+        costs.steps, costs.useful_s, self._num_steps = checkpoint.counted_steps, checkpoint.useful_s, checkpoint.step
+        self._first_steps.clear()
+
+
+def simulate_independent_workers(
+    group: FailingGroup,
+    steps: int,
+    step_s: float,
+    period: int,
+    load_s: float,
+    outages: Iterable[Outage],
+    until_s: float = math.inf,
+) -> FailureCosts:
+    """Return the costs of failures of workers that fetch a model, make ``period`` steps, and send their update.
+
+    Together P workers make ``P steps`` steps; a worker with more time makes more of these steps. The server does not
+    fail and never makes a worker wait. A failed worker loses its steps since its last update.
+
+    Args:
+        group: the workers that train.
+        steps: mean number of steps per worker.
+        step_s: seconds of a step.
+        period: number of steps between two models.
+        load_s: seconds to fetch a model after a failure.
+        outages: outages in the order of time.
+        until_s: time at which the simulation stops.
+    """
+    costs, roster = FailureCosts(group.workers), Roster(group, load_s, outages)
+    start_s, round_s = np.zeros(group.workers), period * step_s
+    active, start_sum_s = group.workers, 0.0  # number of workers that train, and the sum of their start times
+    sent_s, total_s = 0.0, steps * group.workers * step_s  # worker seconds: in updates of failed workers, and needed
+    now_s = 0.0
+    while True:
+        end_s = (total_s - sent_s + start_sum_s) / active if active else math.inf
+        now_s = min(end_s, until_s)
+        if roster.next_s() >= now_s:
+            break
+        change = roster.change(costs)
+        for worker in change.left:
+            worked_s = change.at_s - float(start_s[worker])
+            rounds_s = math.floor(worked_s / round_s) * round_s
+            active, start_sum_s = active - 1, start_sum_s - float(start_s[worker])
+            sent_s += rounds_s
+            costs.lost_s += worked_s - rounds_s
+        for worker in change.joined:
+            start_s[worker] = change.at_s
+            active, start_sum_s = active + 1, start_sum_s + change.at_s
+        if not active and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
+            costs.stuck = no_progress(change.at_s)
+            now_s = change.at_s
+            break
+    costs.wall_s = now_s
+    costs.useful_s = sent_s + active * now_s - start_sum_s
+    costs.steps = costs.useful_s / (step_s * group.workers)
+    costs.lost_steps = costs.lost_s / (step_s * group.workers)
+    roster.end(now_s, costs)
+    return costs

@@ -1,0 +1,229 @@
+"""The rings of gloo in lockstep: the times of the event simulation by a recurrence over all workers at once.
+
+For the message of round i from sender s to receiver r, with ``ready_i`` the time at which a worker comes to round i,
+
+    start = max(ready_i of s, clear + alpha, end of the previous message on this connection),   end = start + n / R
+    clear = ready_i of r, or if r's message to s is leaving then (two workers, in step), the end of that message
+
+and the message arrives at end + alpha: n are its bytes, R the bandwidth of its route and alpha the latency.
+
+NCCL's collectives over sockets in lockstep: the times of the event simulation by a recurrence over all workers.
+
+For the message of a round from sender s to receiver r, with ``received`` the time at which all messages up to ``ahead``
+rounds before have arrived at s,
+
+    start = max(received of s, port out of s, port in of r),   end = start + o + n / R
+
+and the message arrives at end + alpha: o is its overhead, n its bytes, R the bandwidth of its route, alpha the latency.
+These are maxima and sums alone, so a collective is a linear map of the max-plus algebra, as others.
+
+A direct exchange in lockstep: the messages of each half begin together and share channels by equal parts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.network.link import (
+    Ints,
+    Topology,
+)
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.software_costs import FREE, GlooCosts
+from syncline.sim.lockstep.recurrences import Ports, shared_flow_s
+from syncline.sim.lockstep.routed import (
+    Contention,
+    RoutedRound,
+    RoutedRounds,
+    narrowest,
+    shared_channels,
+)
+from syncline.sim.program.library_rounds import rounds_ahead, waits_for_sends
+
+SAME = 1e-12
+"""Relative difference up to which two times are the same instant."""
+
+
+class _LastMessages(NamedTuple):
+    """Start and end of a message of each worker, both ``(P,)`` seconds."""
+
+    start_s: Floats
+    end_s: Floats
+
+
+def run_gloo(
+    kind: str,
+    rounds: Sequence[Round],
+    topology: Topology,
+    entry_s: Floats,
+    costs: GlooCosts = FREE,
+    call_s: float = 0.0,
+) -> tuple[Floats, Floats]:
+    """Return the times at which each worker has received and sent its last message of a collective of gloo.
+
+    Args:
+        kind: kind of the collective.
+        rounds: rounds of the collective.
+        topology: the network of the workers.
+        entry_s: time at which each worker enters, ``(P,)`` seconds.
+        costs: costs of the software: what every message and clear-to-send takes besides its route.
+        call_s: seconds that every worker takes before it comes to the first round.
+
+    Returns:
+        Both ``(P,)`` seconds; for a worker without messages its entry.
+
+    Raises:
+        Contention: messages of a worker share its link, as in all collectives that are no rings; routes share a
+            channel; or two workers, whose clears-to-send and data share a connection, are not in step.
+    """
+    workers = len(entry_s)
+    if workers > 2 and kind in ("all_to_all", "broadcast", "gather", "reduce"):
+        raise Contention("connections share a link, which only the events can follow")
+    if workers == 2 and entry_s[0] != entry_s[1]:
+        raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
+    if shared_channels([rounds], topology).any():
+        raise Contention("workers share a channel, which only the events can follow")
+    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
+    in_ring = waits_for_sends(kind)
+    entry_s = entry_s + call_s if rounds else entry_s
+    complete_s = [entry_s]  # times at which a worker has all messages up to each round; the first is before any round
+    received_s, sent_s = entry_s.copy(), entry_s.copy()
+    never_s = np.full(workers, -np.inf)
+    recent = [_LastMessages(never_s, never_s)] * 2  # of each worker, the last one at the end
+    round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
+    latency_factor, message_s = 1 + costs.latency_part, costs.message_s
+    for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
+        senders, receivers, nbytes = round_
+        if id(round_) not in round_costs:
+            forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
+            round_costs[id(round_)] = (
+                np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
+                latency_factor * forward.latency_s + forward.overhead_s + message_s,
+                latency_factor * backward.latency_s + backward.overhead_s + message_s,
+            )
+        flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
+        if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
+            raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
+        ready_s = complete_s[max(round_number + 1 - ahead, 0)]
+        clear_s = ready_s[receivers]
+        if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
+            for messages in recent:
+                is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + SAME)
+                clear_s = np.where(is_leaving, np.maximum(clear_s, messages.end_s[receivers]), clear_s)
+        start_s = np.maximum(ready_s[senders], clear_s + alpha_back_s)
+        start_s = np.maximum(start_s, recent[-1].end_s[senders])
+        end_s = start_s + flow_s
+        latest = _LastMessages(recent[-1].start_s.copy(), recent[-1].end_s.copy())
+        latest.start_s[senders], latest.end_s[senders] = start_s, end_s
+        recent = [recent[-1], latest]
+        received_s[receivers] = np.maximum(received_s[receivers], end_s + alpha_s)
+        sent_s[senders] = np.maximum(sent_s[senders], end_s)
+        complete_s.append(np.maximum(received_s, sent_s) if in_ring else received_s.copy())
+    return received_s, sent_s
+
+
+def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
+    """Move the ports on to the end of a collective of NCCL.
+
+    Args:
+        rounds: rounds of the collective on a topology.
+        ports: times at which each worker joins and its ports are free, ``(..., P)`` seconds; changed in place.
+        rounds_ahead: a round starts when all messages up to this number of rounds before have arrived; None: no wait.
+        call_s: seconds that every worker takes before its first round.
+
+    Raises:
+        Contention: messages share a channel.
+    """
+    if rounds.shares:
+        raise Contention("workers share a channel, which only the events can follow")
+    if not rounds.runs:
+        return
+    received_s = ports.received_s + call_s
+    out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
+    recent_s: deque[np.ndarray] = deque(
+        [received_s], maxlen=rounds_ahead
+    )  # after each round; workers wait for the oldest
+    for routed_round, times in rounds.runs:
+        assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"
+        senders, receivers, _ = routed_round.of
+        occupied_s = routed_round.overhead_s + routed_round.flow_s
+        for _ in range(times):
+            start_s = np.maximum(recent_s[0][..., senders], out_s[..., senders])
+            np.maximum(start_s, in_s[..., receivers], out=start_s)
+            end_s = start_s + occupied_s
+            out_s[..., senders] = end_s
+            in_s[..., receivers] = end_s
+            received_s = received_s.copy()
+            received_s[..., receivers] = np.maximum(received_s[..., receivers], end_s + routed_round.latency_s)
+            if rounds_ahead is not None:
+                recent_s.append(received_s)
+    ports.received_s, ports.out_s = received_s, out_s
+
+
+def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> tuple[Floats, Floats]:
+    """Return the times at which each worker has received and sent its last message, both ``(P,)`` seconds.
+
+    A message begins when its sender has received all messages of the half before, and when the previous message on its
+    connection has left.
+
+    Args:
+        rounds: rounds of the exchange.
+        topology: the network of the workers.
+        entry_s: time at which each worker begins its messages, ``(P,)`` seconds.
+
+    Raises:
+        Contention: unequal messages, or messages of different times, share a channel that limits these messages.
+    """
+    received_s, sent_s = entry_s.copy(), entry_s.copy()
+    middle = len(rounds) // 2
+    if not middle:
+        return received_s, sent_s
+    halves = [_messages(half) for half in (rounds[:middle], rounds[middle:])]
+    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
+    paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
+    limits = limiting_channels([path.channels for path in paths], bandwidth)
+    channel_busy_s, connection_busy_s = np.full(len(bandwidth), -np.inf), np.full((topology.workers,) * 2, -np.inf)
+    for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
+        begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
+        end_s = shared_flow_s(begin_s, nbytes, path.channels, bandwidth, limits, channel_busy_s)
+        connection_busy_s[senders, receivers] = end_s
+        received_s = received_s.copy()
+        np.maximum.at(received_s, receivers, end_s + path.latency_s + path.overhead_s)
+        np.maximum.at(sent_s, senders, end_s)
+    return received_s, sent_s
+
+
+def _messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
+    """Return the senders, the receivers and the bytes of all messages of these rounds, each ``(M,)``."""
+    senders = np.concatenate([round_.senders for round_ in rounds])
+    receivers = np.concatenate([round_.receivers for round_ in rounds])
+    sizes = [np.broadcast_to(np.float64(round_.nbytes), round_.senders.shape) for round_ in rounds]
+    return senders, receivers, np.concatenate(sizes)
+
+
+def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
+    """Return whether each channel could limit its messages, ``(C + 1,)``, even if both halves flow at once.
+
+    The other channels of a message limit this message to a rate. A channel that can carry the sum of the rates of its
+    messages limits none of them.
+
+    Args:
+        channels_of_halves: for each half, the channels of M messages, at most H each, ``(M, H)``; -1 for none.
+        bandwidth: bytes per second of C channels and of channel -1, which is infinite, ``(C + 1,)``.
+    """
+    demand, count = np.zeros(len(bandwidth)), np.zeros(len(bandwidth))
+    for channels in channels_of_halves:
+        rates = bandwidth[channels]
+        for column in range(channels.shape[1]):
+            rate_elsewhere = np.delete(rates, column, axis=1).min(axis=1, initial=np.inf)
+            np.add.at(demand, channels[:, column], rate_elsewhere)
+            np.add.at(count, channels[:, column], 1)
+    limits = (count > 1) & (demand > bandwidth)
+    limits[-1] = False
+    return limits

@@ -1,0 +1,191 @@
+"""The messages of gloo, round by round, and the number of rounds that a rank may be ahead of the messages it received.
+
+| algorithm                | rounds: which worker sends to which                                | ahead               |
+|--------------------------|--------------------------------------------------------------------|---------------------|
+| `gloo-ring` (all-reduce) | a segment from i to i - 1: first partial sums, then results        | 2; 1 at the halfway |
+| `gloo-all-reduce`        | the same                                                           | the same            |
+| `gloo-reduce`            | the partial sums of this ring, then a chunk from each worker to 0  | 2, then all         |
+| `gloo-ring` (all-gather) | half a part from i to i + 1                                        | 2                   |
+| `gloo-posted`            | i to i + 1 + k in round k; of a gather, each worker to the first   | all                 |
+| `gloo-tree`              | i < 2^k to i + 2^k in round k                                      | 1                   |
+
+Source: as `syncline.costmodel.collectives.gloo`.
+
+The messages of NCCL over sockets among P workers, round by round.
+
+| algorithm     | rounds: which worker sends to which                                           | ahead       |
+|---------------|-------------------------------------------------------------------------------|-------------|
+| `nccl-ring`   | a slice from i to i + 1: 2 (P - 1) pieces of S slices, for each loop          | S           |
+| `nccl-chain`  | piece t - i from worker i to i + 1 in round t                                 | 1           |
+|               | a reduce: the same with workers P - 1 - i                                     | 1           |
+| `nccl-posted` | i to i + 1 + k in round k; of a gather, each worker to the first              | all         |
+
+A worker sends its message of a round when the worker's port and the receiver's port are free, and when the worker has
+received all its messages of the rounds up to ``ahead`` before: in a ring the same slice of the piece before. A sender
+does not ask the receiver: it writes a size and then the bytes to a socket (net_socket.cc). Bytes that a late or slow
+worker has not read lie in its sockets' windows and its buffer of 8 steps. The simulation sets no limit to these bytes:
+workers in step do not need a limit, and a ring gets at most 2 P slices of 2 MiB ahead of a late worker; 32 sockets'
+windows hold 96 MiB (`syncline.costmodel.network.tcp`).
+
+Source: as `syncline.costmodel.collectives.nccl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.algorithms.exchanges import pairwise_rounds, ring_rounds
+from syncline.costmodel.collectives.gloo import segments
+from syncline.costmodel.collectives.table import nccl_on
+from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.paths import longest_latency_s
+from syncline.costmodel.network.software_costs import DEFAULT, NcclCosts
+
+
+def gloo_rounds(kind: str, workers: int, nbytes: float) -> Iterable[Round]:
+    """Return the rounds in which gloo runs a collective of ``nbytes`` bytes."""
+    return _ROUNDS[kind](workers, nbytes)
+
+
+def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
+    """Return, for each round of a collective, how many rounds a rank may be ahead of the messages it received."""
+    if kind in ("all_reduce", "reduce_scatter"):
+        half = rounds // 2
+        return [1 if half and index == half else 2 for index in range(rounds)]
+    if kind == "all_gather":
+        return [2] * rounds
+    if kind == "reduce":  # a ring, then messages from all to the root at once
+        ring_rounds = max(rounds - (workers - 1), 0)
+        return [2 if index < ring_rounds else index - ring_rounds + 1 for index in range(rounds)]
+    if kind == "broadcast":
+        return [1] * rounds
+    return [index + 1 for index in range(rounds)]
+
+
+def waits_for_sends(kind: str) -> bool:
+    """Return whether a rank also waits for its sends, as in rings."""
+    return kind in ("all_reduce", "reduce_scatter", "all_gather", "reduce")
+
+
+def posts_first(kind: str) -> bool:
+    """Return whether a rank posts its receives of a round before it issues its sends."""
+    return kind in ("all_reduce", "reduce_scatter", "reduce")
+
+
+def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds of segments from each worker i to i - 1, a lap of partial sums and one of results.
+
+    Empty segments at the end of the tensor are not sent.
+    """
+    num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
+    worker, per_chunk = np.arange(workers), int(num_segments) // workers
+    receiver = (worker - 1) % workers
+    full_round = Round(worker, receiver, segment_bytes)
+    for first_chunk in (1, 0):
+        for number in range(per_chunk * (workers - 1)):
+            offsets = ((worker + first_chunk) * per_chunk + number) % num_segments * segment_bytes
+            sizes = np.clip(nbytes - offsets, 0.0, segment_bytes)
+            sends = sizes > 0
+            yield full_round if np.all(sizes == segment_bytes) else Round(worker[sends], receiver[sends], sizes[sends])
+
+
+def _reduce(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds of segments from each worker i to i - 1, then the chunk of each worker to worker 0."""
+    if workers < 2 or not nbytes:
+        return
+    num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
+    worker = np.arange(workers)
+    ring_round = Round(worker, (worker - 1) % workers, segment_bytes)
+    for _ in range(int(num_segments) - 2):
+        yield ring_round
+    for sender in range(1, workers):
+        yield Round(np.array([sender]), np.array([0]), nbytes / workers)
+
+
+def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds of a binomial tree: in round k, each worker i below 2^k sends to i + 2^k."""
+    for k in range((workers - 1).bit_length()):
+        senders = np.arange(min(2**k, workers - 2**k))
+        yield Round(senders, senders + 2**k, nbytes)
+
+
+def _gather(workers: int, nbytes: float) -> Iterator[Round]:
+    for worker in range(1, workers):
+        yield Round(np.array([worker]), np.array([0]), nbytes)
+
+
+_ROUNDS: dict[str, Callable[[int, float], Iterable[Round]]] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter": _all_reduce,
+    "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2),
+    "all_to_all": pairwise_rounds,
+    "broadcast": _broadcast,
+    "gather": _gather,
+    "reduce": _reduce,
+}
+
+
+def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
+    """Return the rounds in which NCCL runs a collective of ``nbytes`` bytes; ``costs`` has the sizes of its pieces."""
+    if workers < 2 or not nbytes:
+        return ()
+    if kind == "broadcast":
+        return _chain(workers, nbytes, costs.chain_piece_bytes)
+    if kind == "reduce":  # the same chain, from the last worker to the first
+        rounds = tuple(_chain(workers, nbytes, costs.chain_piece_bytes))
+        mirrored = {
+            id(round_): Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
+            for round_ in rounds
+        }  # an object for each object
+        return (mirrored[id(round_)] for round_ in rounds)
+    if kind == "gather":
+        return (Round(np.array([worker]), np.array([0]), nbytes) for worker in range(1, workers))
+    if kind == "all_to_all":
+        return pairwise_rounds(workers, nbytes)
+    block = nbytes if kind == "all_gather" else nbytes / workers
+    return _ring(workers, block, 2 if kind == "all_reduce" else 1, costs)
+
+
+def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
+    """Return how many rounds a worker may be ahead of the messages it received, and the seconds before its first round.
+
+    A number of None means that a worker never waits.
+    """
+    costs = nccl_on(topology) or DEFAULT
+    return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
+
+
+def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[Round]:
+    """Yield rounds in which blocks of ``block`` bytes go around the ring ``laps`` times, cut into loops and slices."""
+    worker = np.arange(workers)
+    receiver = (worker + 1) % workers
+    num_full, last_piece_bytes = (float(count) for count in costs.ring_steps(block))
+    for loops, piece_bytes in ((num_full, costs.ring_piece_bytes), (1, last_piece_bytes)):
+        if piece_bytes > 0:
+            parts = {part: Round(worker, receiver, float(piece_bytes * part)) for part in costs.slice_parts}
+            slices = [parts[part] for part in costs.slice_parts]
+            for _ in range(int(loops) * laps * (workers - 1)):
+                yield from slices
+
+
+def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:
+    """Yield rounds in which pieces go down the chain of workers: piece t - i from worker i to i + 1 in round t.
+
+    Rounds with the same senders and without the last piece, which may be smaller, are one object.
+    """
+    pieces = int(np.ceil(nbytes / piece_bytes))
+    last_piece_bytes, worker = nbytes - (pieces - 1) * piece_bytes, np.arange(workers - 1)
+    full_rounds: dict[int, Round] = {}
+    for round_number in range(pieces + workers - 2):
+        first, end = max(0, round_number - pieces + 1), min(round_number, workers - 2) + 1
+        senders = worker[first:end]
+        if round_number >= pieces - 1:  # the last piece is under way
+            sizes = np.where(round_number - senders == pieces - 1, last_piece_bytes, piece_bytes)
+            yield Round(senders, senders + 1, sizes)
+            continue
+        if end not in full_rounds:
+            full_rounds[end] = Round(senders, senders + 1, piece_bytes)
+        yield full_rounds[end]

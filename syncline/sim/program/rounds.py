@@ -1,0 +1,277 @@
+"""The rounds of a collective, with the senders and receivers of each: one definition for lockstep and for events.
+
+Under the eager rule **a worker sends its message of a round as soon as it has received all its messages of earlier
+rounds and its port and the receiver's port are free**. No worker waits for a receiver's program. So a homogeneous group
+that starts together takes the closed form's time, with every algorithm and number of workers.
+
+The messages of collectives that follow the workers' places: an ordered ring; inside, across and inside again.
+
+Source: `syncline.costmodel.collectives.placed`.
+
+The messages of a direct exchange: worker i to worker i + 1 + r in round r, first each owner's part, then its sum.
+
+A worker's messages of the first half leave at once. An owner's messages of the second half leave once the owner has
+received all messages of the first half.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from syncline.costmodel.collectives.algorithms import FLAT, RankArray, Round, RoundTable
+from syncline.costmodel.collectives.algorithms.base import reversed_rounds
+from syncline.costmodel.collectives.algorithms.exchanges import ring_rounds
+from syncline.costmodel.collectives.algorithms.trees import broadcast_rounds
+from syncline.costmodel.collectives.cost import wire_bytes
+from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes, level_parts
+from syncline.costmodel.collectives.placed import DirectAlgorithm, Owners, PlacedAlgorithm
+from syncline.costmodel.collectives.table import TABLE, algorithm_name, is_gloo, is_nccl, nccl_on
+from syncline.costmodel.network.link import Link, Network, Topology
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.places import Places, place_of, places_in_order, places_on
+from syncline.costmodel.network.software_costs import DEFAULT, HivemindCosts, NcclCosts
+from syncline.costmodel.numerics.arrays import bounded_cache
+from syncline.sim.program.library_rounds import gloo_rounds, nccl_rounds
+
+
+def rounds_bytes(schedule: Iterable[Round]) -> float:
+    """Return the approximate memory of rounds in bytes; arrays that several rounds share count once."""
+    if isinstance(schedule, RoundTable):
+        return 600.0 * len(schedule) + 16.0 * len(schedule.senders)
+    arrays = {id(array): array for round_ in _distinct(schedule) for array in round_}
+    return sum(100.0 + np.asarray(array).nbytes for array in arrays.values())
+
+
+def _distinct(schedule: Iterable[Round]) -> Iterable[Round]:
+    return {id(round_): round_ for round_ in schedule}.values()
+
+
+def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
+    """Return the same rounds as a sequence with read-only arrays, which many callers may share."""
+    if isinstance(rounds_, RoundTable):
+        return rounds_
+    round_tuple = tuple(rounds_)
+    for array in (array for round_ in _distinct(round_tuple) for array in round_):
+        if isinstance(array, np.ndarray):
+            array.setflags(write=False)
+    return round_tuple
+
+
+@bounded_cache(128e6, rounds_bytes)
+def rounds(
+    kind: str,
+    workers: int,
+    nbytes: float,
+    algorithm: str | None = None,
+    group: Inner = None,
+    nccl: NcclCosts | None = None,
+    places: Places | None = None,
+) -> Sequence[Round]:
+    """Return the rounds of a collective.
+
+    The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`; the rounds of gloo, of
+    NCCL, of a direct exchange and of places are in modules of these names in `syncline.sim.collectives`. The rounds of
+    a hierarchy follow `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial
+    tree to its first worker, these workers all-reduce, and each of these workers broadcasts down its tree.
+
+    Args:
+        kind: the collective, one of `syncline.costmodel.collectives.table.COLLECTIVES`.
+        workers: number of workers.
+        nbytes: bytes with the meaning that the collective's closed form gives them.
+        algorithm: one of ``ALGORITHMS[kind]`` or ``HIERARCHICAL[kind]`` in `syncline.costmodel.collectives.table`; by
+            default the first of ``ALGORITHMS[kind]``.
+        group: number of workers of a node, which are consecutive, or the sizes of all levels but the outermost; only
+            for hierarchical algorithms.
+        nccl: sizes of NCCL's pieces; its defaults if None.
+        places: places of the workers, for the algorithms that follow places; if None, every worker is a place.
+
+    Raises:
+        SpecError: an unknown collective or algorithm, no worker, a negative size, or workers that do not fill nodes.
+
+    Source: as `syncline.costmodel.collectives.algorithms`.
+    """
+    name = algorithm_name(kind, algorithm)
+    wire_bytes(kind, workers, nbytes, name, group)  # raises an error for arguments that cannot be used
+    if name in HIERARCHIES[kind]:
+        hierarchical = _hierarchical_all_reduce if kind == "all_reduce" else partial(_level_by_level, kind)
+        return _read_only(hierarchical(name, workers, nbytes, all_sizes(workers, group)))
+    entry = TABLE[kind][name]
+    if isinstance(entry, DirectAlgorithm):
+        return _read_only(direct_rounds(workers, float(nbytes), entry.owners, places))
+    if isinstance(entry, PlacedAlgorithm):
+        by_places = partial(ordered_ring_rounds, kind) if entry.is_ring else by_places_rounds
+        return _read_only(by_places(float(nbytes), places or places_in_order(workers)))
+    if is_gloo(kind, name):
+        return _read_only(gloo_rounds(kind, workers, float(nbytes)))
+    if is_nccl(kind, name):
+        return _read_only(nccl_rounds(kind, workers, float(nbytes), nccl or DEFAULT))
+    return _read_only(FLAT[kind][name].rounds(workers, nbytes))
+
+
+def rounds_on(
+    kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
+) -> Sequence[Round]:
+    """Return the rounds of a collective on a network, whose nodes, sites or places are the groups of the workers."""
+    nccl_costs = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
+    places = places_for(kind, algorithm, network, workers)  # type: ignore[arg-type]
+    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), nccl_costs, places)
+
+
+def places_for(kind: str, algorithm: str | None, network: Network | Topology, workers: int) -> Places | None:
+    """Return the places of the workers if the messages of an algorithm depend on places; else None."""
+    entry = TABLE.get(kind, {}).get(algorithm or "")
+    by_place = isinstance(entry, PlacedAlgorithm) or (isinstance(entry, DirectAlgorithm) and entry.owners != "workers")
+    return places_on(network, workers) if by_place and place_of(network, workers) is not None else None
+
+
+def _in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
+    """Yield the rounds of one group, run by several groups at once; rounds that are one object stay one object.
+
+    Worker i of the group that begins at rank f is rank ``f + stride i``.
+    """
+    of_all_groups: dict[int, Round] = {}
+    for round_ in tuple(group_rounds):
+        if id(round_) not in of_all_groups:
+            sizes = round_.nbytes if np.ndim(round_.nbytes) == 0 else np.tile(round_.nbytes, len(first_ranks))
+            senders = (first_ranks[:, None] + stride * round_.senders).ravel()
+            receivers = (first_ranks[:, None] + stride * round_.receivers).ravel()
+            of_all_groups[id(round_)] = Round(senders, receivers, sizes)
+        yield of_all_groups[id(round_)]
+
+
+def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArray:
+    """Return the first rank of each group of ``size`` workers that are ``stride`` ranks apart.
+
+    With ``leaders``, a block of ``size stride`` ranks has one such group, which begins at the block's first rank.
+    """
+    block_starts = size * stride * np.arange(workers // (size * stride))
+    return block_starts if leaders else (block_starts[:, None] + np.arange(stride)).ravel()
+
+
+def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
+    """Yield the rounds of one level of the hierarchy ``name`` after another; ``sizes`` are the levels' group sizes."""
+    hierarchy = HIERARCHIES[kind][name]
+    for level, part_bytes in level_parts(kind, sizes, nbytes):
+        stride = math.prod(sizes[:level])
+        first_ranks = _first_ranks(workers, sizes[level], stride, hierarchy.leaders)
+        group_rounds = FLAT[kind][hierarchy.between].rounds(sizes[level], float(part_bytes))
+        yield from _in_groups(group_rounds, first_ranks, stride)
+
+
+def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
+    """Return the rounds that reduce up the inner levels, all-reduce at the outermost level, and distribute down again.
+
+    ``sizes`` are the group sizes of the levels, the innermost first.
+    """
+    hierarchy, (*inner_level_sizes, outer_size) = HIERARCHIES["all_reduce"][name], sizes
+    leaders, part_bytes, stride = hierarchy.leaders, nbytes, 1
+    up: list[Round] = []
+    down: list[Round] = []
+    for size in inner_level_sizes:
+        first_ranks = _first_ranks(workers, size, stride, leaders)
+        part_bytes = part_bytes if leaders else part_bytes / size
+        inside = tuple(broadcast_rounds(size, part_bytes)) if leaders else tuple(ring_rounds(size, part_bytes))
+        up += _in_groups(reversed_rounds(inside) if leaders else inside, first_ranks, stride)
+        down = [*_in_groups(inside, first_ranks, stride), *down]
+        stride *= size
+    outer_rounds = FLAT["all_reduce"][hierarchy.between].rounds(outer_size, part_bytes)
+    between = _in_groups(outer_rounds, np.arange(1 if leaders else stride), stride)
+    return *up, *between, *down
+
+
+def sent_bytes(schedule: Iterable[Round], workers: int) -> Floats:
+    """Return the bytes that each worker sends in these rounds, ``(workers,)``."""
+    total = np.zeros(workers)
+    for senders, _, nbytes in schedule:
+        total[senders] += nbytes
+    return total
+
+
+def ordered_ring_rounds(kind: str, nbytes: float, places: Places) -> Sequence[Round]:
+    """Return the rounds of a collective of ``nbytes`` bytes around the ring of all workers, place after place."""
+    order = np.array(places.order)
+    workers = len(order)
+    block = nbytes if kind == "all_gather" else nbytes / workers
+    laps = 2 if kind == "all_reduce" else 1
+    return _ring(order[None], block, laps) if workers > 1 else ()
+
+
+def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
+    """Return the rounds of an all-reduce inside the places, across them, and inside again.
+
+    The tensor of ``nbytes`` bytes has as many parts as the smallest place has workers. In each place, a worker owns
+    each part: it collects the part, reduces it in a ring with the part's owners elsewhere, and returns it.
+    """
+    parts = min(map(len, places.ranks))
+    owners = np.array([place[:parts] for place in places.ranks]).T  # (parts, places)
+    inside = list(_to_owners(places, parts, nbytes / parts))
+    across = _ring(owners, nbytes / (parts * len(places.ranks)), 2) if len(places.ranks) > 1 else ()
+    return *inside, *across, *(Round(receivers, senders, size) for senders, receivers, size in inside)
+
+
+def _ring(orders: RankArray, block: float, laps: int) -> Sequence[Round]:
+    """Return the rounds of rings that run at once: in each, every worker sends ``block`` bytes to the next in its ring.
+
+    Args:
+        orders: ranks of each ring in order, ``(rings, workers of a ring)``.
+        block: bytes of a message.
+        laps: how often a block goes around the ring.
+    """
+    senders, receivers = orders.ravel(), np.roll(orders, -1, axis=1).ravel()
+    ascending = np.argsort(senders)
+    return (Round(senders[ascending], receivers[ascending], float(block)),) * (laps * (orders.shape[1] - 1))
+
+
+def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds in which every worker sends a part of ``nbytes`` bytes to each other owner of its place.
+
+    In round r the i-th worker of a place sends to the worker i + 1 + r; the first ``parts`` workers are the owners.
+    """
+    for round_number in range(max(map(len, places.ranks)) - 1):
+        pairs = []
+        for place in places.ranks:
+            for index, sender in enumerate(place if round_number < len(place) - 1 else ()):
+                receiver = (index + 1 + round_number) % len(place)
+                pairs += [(sender, place[receiver])] if receiver < parts else []
+        senders, receivers = np.array(sorted(pairs)).T
+        yield Round(senders, receivers, float(nbytes))
+
+
+def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | None = None) -> Sequence[Round]:
+    """Return the rounds of an all-reduce by direct exchange.
+
+    Args:
+        workers: number of workers.
+        nbytes: bytes of the tensor.
+        owners: the workers that sum one part of the tensor each: all, one of each place, or the server.
+        places: places of the workers; if None, every worker is a place, and the first worker is the server.
+    """
+    ranks: Sequence[int] = range(workers)
+    if owners == "server":
+        ranks = (0 if places is None else places.server,)
+    elif owners == "places" and places is not None:
+        ranks = places.owners
+    worker, is_owner = np.arange(workers), np.zeros(workers, dtype=bool)
+    is_owner[list(ranks)] = True
+    first_half, second_half = [], []
+    for round_number in range(workers - 1):
+        receiver = (worker + 1 + round_number) % workers
+        to_owner = is_owner[receiver]
+        first_half.append(Round(worker[to_owner], receiver[to_owner], nbytes / len(ranks)))
+        second_half.append(Round(worker[is_owner], receiver[is_owner], nbytes / len(ranks)))
+    return *first_half, *second_half
+
+
+def direct_rounds_ahead(workers: int) -> list[int]:
+    """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
+    return 2 * list(range(1, workers))
+
+
+def software_s(network: Network | Topology, workers: int, nbytes: float) -> float:
+    """Return the seconds of hivemind's software before the messages of an averaging; 0 if the network has no costs."""
+    costs: HivemindCosts | None = getattr(network, "hivemind", None)
+    return 0.0 if costs is None else costs.before_s(workers, nbytes)
