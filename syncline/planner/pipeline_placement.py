@@ -1,7 +1,8 @@
 """A clock of placements of replicated pipelines: exact for flushes on unshared lines, approximate for averaging.
 
 The flushes of each replica follow `syncline.costmodel.layouts.pipelines.gpipe_ends_s`; all replicas that send over a
-line in the same direction share its channels. Then the D replicas of a stage average n bytes, over routes of bandwidth R:
+line in the same direction share its channels. Then the D replicas of a stage average n bytes, over routes of bandwidth
+R:
 
 | averaging          | seconds                                                                           |
 |--------------------|-----------------------------------------------------------------------------------|
