@@ -9,7 +9,8 @@ from pydantic import Field
 from replication.studies.papers.base import PaperTable, paper_table
 from replication.theory.wall_clock import curvadion_speedup, curvadion_step_s
 from syncline.costmodel import Call, Exchange, Model, collective_s
-from syncline.costmodel.traffic.overlap import PricedCall, exposed_s, gradient_buckets, split_call
+from syncline.costmodel.traffic.overlap import gradient_buckets, split_call
+from syncline.costmodel.traffic.step_time import PricedCall, worker_after
 from syncline.fields import Positive, Seconds, Spec
 from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs import ModelField
@@ -88,7 +89,7 @@ def exposed_sync_s(model: Model, compute_s: float, sync_s: float) -> float:
     def priced_calls(call: Call) -> list[PricedCall]:
         return [PricedCall(bucket, sync_s * bucket.payload_bytes) for bucket in split_call(call, "ddp", buckets)]
 
-    return float(exposed_s(compute_s, [Exchange(1.0, in_backward=True)], 1, priced_calls))
+    return float(worker_after(compute_s, [Exchange(1.0, in_backward=True)], 1, priced_calls).exposed_s)
 
 
 SYNC_COLUMNS: list[Column] = [

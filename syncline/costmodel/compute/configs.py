@@ -1,8 +1,8 @@
 """Model shapes from the fields of a ``config.json`` of Hugging Face's transformers.
 
-This module states how the code of each model family reads the fields: which matrices have biases, the number of norms
-in a layer, the defaults of fields. It ignores fields that change neither a parameter's shape nor the work of a token
-(the base of rotary positions, dropout, numbers of tokens). It does not reduce the work for a window of attention.
+The module knows how the code of each model family reads the fields: which matrices have biases, the number of norms in
+a layer, the defaults of fields. It ignores fields that change neither a parameter's shape nor the work of a token, for
+instance dropout. A window of attention does not reduce the work.
 
 Source: ``configuration_*.py`` and ``modeling_*.py`` of the families in github.com/huggingface/transformers, 5.23.
 """
@@ -18,19 +18,21 @@ from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.errors import SpecError, one_of
 
 LONGEST = 8192
-"""Largest sequence in tokens that is read from a config's number of positions; most models were pretrained at it."""
+"""Upper bound of the training sequence in tokens, if a config only has a number of positions.
+
+Most models with more positions were pretrained on sequences of this length."""
 
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """The defaults of a LLaMA-like ``model_type``: rotary positions, a gated MLP, norms with scales but no biases.
+    """The properties of a LLaMA-like family: models with rotary positions, a gated MLP, and norms without biases.
 
     Args:
         norms: number of norms in a layer.
         biases: parts of a layer that always have biases.
-        bias_fields: parts of a layer whose biases a config field turns on, by field.
-        tied: whether the head is the embedding, unless ``tie_word_embeddings`` overrides it.
-        head_width: width of a head, unless ``head_dim`` overrides it; None means width / heads.
+        bias_fields: parts of a layer that have biases if a config field is true, by the name of the field.
+        tied: default of ``tie_word_embeddings``, whether the head is the embedding.
+        head_width: default of ``head_dim``, the width of a head; None means width / heads.
         fused: whether query, key and value are one matrix, and gate and up another.
         head_norms: see `ModelShape`.
         experts: name of the config field with the number of experts; empty without experts.
@@ -72,12 +74,12 @@ ANY_OTHER = "; any other as a module: {kind: python, target: my_module:make_mode
 
 
 def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "model", source: str = "") -> ModelShape:
-    """Return the shape of a model that is described by the fields of a ``config.json``.
+    """Return the shape of the model that the fields of a ``config.json`` describe.
 
     Args:
         fields: fields of the config, with a ``model_type`` of `MODEL_TYPES`. Without a ``model_type``, a config with
-            ``n_embd`` is a gpt2, any other a llama. An extra field ``sequence`` sets T; without it T is
-            ``max_position_embeddings``, but at most `LONGEST`.
+            ``n_embd`` is a gpt2, any other a llama. A field ``sequence``, which Hugging Face does not have, sets the
+            tokens of a training sequence; its default is ``max_position_embeddings``, at most `LONGEST`.
         name: display name; a field ``name`` overrides it.
         path: path of the fields, for the error line.
         source: origin of the fields; a field ``source`` overrides it.
@@ -96,20 +98,24 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
         raise SpecError(f"{path}.model_type", family, one_of(MODEL_TYPES, family) + ANY_OTHER)
     if family == "gpt2":
         shape_fields = _gpt2(config)
-    elif family in DEEPSEEK:
-        shape_fields = _deepseek(config)
     else:
-        shape_fields = _gpt_neox(config) if family == "gpt_neox" else _llama_like(config, MODEL_FAMILIES[family])
+        shape_fields = _sizes(config)
+        if family in DEEPSEEK:
+            shape_fields |= _deepseek(config)
+        elif family == "gpt_neox":
+            shape_fields |= _gpt_neox(config)
+        else:
+            shape_fields |= _llama_like(config, MODEL_FAMILIES[family])
     shape_fields |= {"name": config.text("name") or name or family, "source": config.text("source") or source}
     config.finish()
     try:
         return ModelShape(**shape_fields)
     except SpecError as error:
         field = error.path.removeprefix("model.")
-        raise SpecError(f"{path}.{_CALLED.get(field, field)}", error.value, error.expected) from None
+        raise SpecError(f"{path}.{_CONFIG_FIELDS.get(field, field)}", error.value, error.expected) from None
 
 
-_CALLED = {
+_CONFIG_FIELDS = {
     "layers": "num_hidden_layers",
     "width": "hidden_size",
     "heads": "num_attention_heads",
@@ -126,7 +132,20 @@ _CALLED = {
 """Config field of each field of a `ModelShape`, for error lines."""
 
 
+def _sizes(config: _Fields) -> dict[str, Any]:
+    """Return the fields of a `ModelShape` that all families but gpt2 have under the same config fields."""
+    return {
+        "layers": config.required("num_hidden_layers"),
+        "width": config.required("hidden_size"),
+        "heads": config.required("num_attention_heads"),
+        "vocabulary": config.required("vocab_size"),
+        "sequence": config.sequence("max_position_embeddings"),
+        "hidden": config.required("intermediate_size"),
+    }
+
+
 def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
+    """Return the further fields of a `ModelShape` of a family of `MODEL_FAMILIES`."""
     biases = [*family.biases]
     for field, parts in (family.bias_fields or {}).items():
         biases += parts if config.flag(field, default=False) else ()
@@ -137,12 +156,6 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
     if family.experts == "num_experts":
         experts["expert_hidden"] = config.required("moe_intermediate_size")
     return experts | {
-        "layers": config.required("num_hidden_layers"),
-        "width": config.required("hidden_size"),
-        "heads": config.required("num_attention_heads"),
-        "vocabulary": config.required("vocab_size"),
-        "sequence": config.sequence("max_position_embeddings"),
-        "hidden": config.required("intermediate_size"),
         "kv_heads": config.integer("num_key_value_heads"),
         "head_width": config.integer("head_dim") or family.head_width,
         "tied": config.flag("tie_word_embeddings", default=family.tied),
@@ -156,16 +169,9 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
 
 
 def _deepseek(config: _Fields) -> dict[str, Any]:
-    heads = config.required("num_attention_heads")
-    biases = ("qkv", "out") if config.flag("attention_bias", default=False) else ()
+    """Return the further fields of a `ModelShape` of DeepSeek-V2 and -V3."""
     config.integer("num_key_value_heads")  # read but unused: latent attention has as many as heads
     return {
-        "layers": config.required("num_hidden_layers"),
-        "width": config.required("hidden_size"),
-        "heads": heads,
-        "vocabulary": config.required("vocab_size"),
-        "sequence": config.sequence("max_position_embeddings"),
-        "hidden": config.required("intermediate_size"),
         "head_width": config.required("qk_nope_head_dim"),
         "rotary_width": config.required("qk_rope_head_dim"),
         "value_width": config.required("v_head_dim"),
@@ -173,7 +179,7 @@ def _deepseek(config: _Fields) -> dict[str, Any]:
         "query_rank": config.integer("q_lora_rank"),
         "tied": config.flag("tie_word_embeddings", default=False),
         "norms_per_layer": 2,
-        "biases": biases,
+        "biases": ("qkv", "out") if config.flag("attention_bias", default=False) else (),
         "gated": True,
         "fused_gate": False,
         "experts": config.required("n_routed_experts"),
@@ -184,7 +190,19 @@ def _deepseek(config: _Fields) -> dict[str, Any]:
     }
 
 
+def _gpt_neox(config: _Fields) -> dict[str, Any]:
+    """Return the further fields of a `ModelShape` of GPT-NeoX and Pythia."""
+    attention_biases = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
+    return {
+        "tied": config.flag("tie_word_embeddings", default=False),
+        "norms_per_layer": 2,
+        "biases": (*attention_biases, "mlp", "norm"),
+        "fused_qkv": True,
+    }
+
+
 def _gpt2(config: _Fields) -> dict[str, Any]:
+    """Return the fields of a `ModelShape` of GPT-2, whose config has its own names of fields."""
     positions = config.required("n_positions")
     return {
         "layers": config.required("n_layer"),
@@ -202,73 +220,64 @@ def _gpt2(config: _Fields) -> dict[str, Any]:
     }
 
 
-def _gpt_neox(config: _Fields) -> dict[str, Any]:
-    attention = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
-    return {
-        "layers": config.required("num_hidden_layers"),
-        "width": config.required("hidden_size"),
-        "heads": config.required("num_attention_heads"),
-        "vocabulary": config.required("vocab_size"),
-        "sequence": config.sequence("max_position_embeddings"),
-        "hidden": config.required("intermediate_size"),
-        "tied": config.flag("tie_word_embeddings", default=False),
-        "norms_per_layer": 2,
-        "biases": (*attention, "mlp", "norm"),
-        "fused_qkv": True,
-    }
-
-
 class _Fields:
-    """The fields of a config with a record of the fields that were read; null means absent."""
+    """The fields of a config, with a record of the fields that were read. A null value counts as absent."""
 
     def __init__(self, fields: Mapping[str, Any], path: str) -> None:
         self.fields, self.path = fields, path
-        self.asked: set[str] = set()
-        self.lacking: list[str] = []
+        self.names_read: set[str] = set()
+        self.missing: list[str] = []
 
     def get(self, name: str) -> Any:
-        self.asked.add(name)
+        """Return the value of a field, or None if it is absent, and record that the field was read."""
+        self.names_read.add(name)
         return self.fields.get(name)
 
     def integer(self, name: str) -> int | None:
+        """Return a whole number of at least 1, or None if it is absent."""
         value = self.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise SpecError(f"{self.path}.{name}", value, "a whole number, at least 1")
         return value
 
     def count(self, name: str) -> int:
-        """Return a whole number that may be 0, which is its default."""
+        """Return a whole number of at least 0, or 0 if it is absent."""
         return 0 if self.fields.get(name) == 0 else self.integer(name) or 0
 
     def required(self, name: str) -> int:
-        """Return a size without a default; `finish` refuses a config without the field."""
+        """Return a whole number of at least 1 that has no default; `finish` refuses a config without the field."""
         value = self.integer(name)
         if value is None:
-            self.lacking.append(name)
+            self.missing.append(name)
         return value or 1
 
     def flag(self, name: str, default: bool) -> bool:
+        """Return true or false, or ``default`` if the field is absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
             raise SpecError(f"{self.path}.{name}", value, "true or false")
         return default if value is None else value
 
     def text(self, name: str) -> str:
+        """Return a text, which is empty if the field is absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             raise SpecError(f"{self.path}.{name}", value, "text")
         return value or ""
 
     def sequence(self, positions: str) -> int:
-        """Return T: the field ``sequence``, or else the number of positions capped at `LONGEST`."""
+        """Return the tokens of a sequence: the field ``sequence``, or the number of positions, at most `LONGEST`."""
         tokens = self.integer("sequence")
         return tokens or min(self.required(positions), LONGEST)
 
     def finish(self) -> None:
-        """Refuse a misspelt field, whose name is close to an absent field, and a config without a required field."""
-        absent = [name for name in self.asked if self.fields.get(name) is None]
+        """Refuse a field that looks like a misspelt name of an absent one, and a config without a required field."""
+        absent = [name for name in self.names_read if self.fields.get(name) is None]
         for name, value in self.fields.items():
-            if name not in self.asked and (close := difflib.get_close_matches(str(name), absent, n=1, cutoff=0.9)):
+            if name in self.names_read:
+                continue
+            close = difflib.get_close_matches(str(name), absent, n=1, cutoff=0.9)
+            if close:
                 raise SpecError(f"{self.path}.{name}", value, f"no such field here, but {close[0]!r}")
-        for name in self.lacking:
+        for name in self.missing:
             raise SpecError(f"{self.path}.{name}", None, "a value, as this field has no default")

@@ -1,7 +1,4 @@
-"""Hardware presets: the peak, utilisation and memory of accelerators, and seconds of computing.
-
-Compute time by batch size, interpolated between measured sizes.
-"""
+"""Hardware presets, and a worker's seconds of computing, by a utilisation or by measured seconds for batch sizes."""
 
 from __future__ import annotations
 
@@ -26,9 +23,8 @@ class Hardware:
     Args:
         name: display name.
         peak_flops: the vendor's dense peak at ``precision`` (without structured sparsity), in FLOP/s; positive.
-        mfu: model FLOPs utilisation, the useful FLOP/s of a training step over the peak; in (0, 1]. It is only a
-            default: utilisation falls for small models and small batches, so measure yours and
-            ``dataclasses.replace(hardware, mfu=...)``.
+        mfu: model FLOPs utilisation, the useful FLOP/s of a training step over the peak; in (0, 1]. Those of presets
+            are for large models and batches; utilisation is less for small ones.
         precision: the number format of the peak.
         source: origin of the numbers.
         memory_bytes: M, memory of one worker, in bytes; None if unknown.
@@ -36,7 +32,7 @@ class Hardware:
         collectives: measured times of collectives among several such devices in one node.
         power_w: limit of the device's power, in watts; None: that of its data sheet.
         kernels: rates of its kernels; None if only the utilisation is known.
-        bounds: errors of computing times on this machine, from the calibration that measured it; None: nobody did.
+        bounds: errors of computing times on this machine, from a calibration; None without a calibration.
 
     Raises:
         SpecError: a peak, a utilisation or a memory out of range.
@@ -58,7 +54,7 @@ class Hardware:
 
     @property
     def number_format(self) -> str:
-        """Return the number format of gradients: fp32 with products in fp32 or TF32, fp16 with fp16, else bf16."""
+        """Return the number format of gradients if matrices are multiplied in ``precision``."""
         return gradient_format(self.precision)
 
     def measured(self, kind: str) -> MeasuredTimes | None:
@@ -71,9 +67,8 @@ class Hardware:
         if not 0 < self.mfu <= 1:
             raise SpecError("hardware.mfu", self.mfu, "a fraction above 0 and at most 1")
         known_format(self.precision, "hardware.precision")
-        for field, unit in (
-            ("memory_bytes", "bytes"), ("memory_bytes_per_s", "bytes per second"), ("power_w", "watts"),
-        ):  # fmt: skip
+        units = {"memory_bytes": "bytes", "memory_bytes_per_s": "bytes per second", "power_w": "watts"}
+        for field, unit in units.items():
             value = getattr(self, field)
             if value is not None and not 0 < value < float("inf"):
                 raise SpecError(f"hardware.{field}", value, f"a positive number of {unit}, or none")
@@ -91,8 +86,8 @@ _MEGATRON = (
 _A100 = f"Peak and memory: NVIDIA A100 SXM data sheet, {{}}. {_NARAYANAN}."
 _V100 = f"Peak and memory: NVIDIA V100 SXM2 data sheet (no bf16), {{}}. {_MEGATRON}."
 
-# Vendors write GB for powers of two: a driver reports 42,405,855,232 bytes for a "40 GB" A100, which is 98.7% of 40
-# GiB and more than 40e9. Bandwidths are decimal.
+# Vendors write GB for GiB: a driver reports 42,405,855,232 bytes for a "40 GB" A100, which is 98.7% of 40 GiB and more
+# than 40e9. Bandwidths are decimal.
 _GIB = 2.0**30
 
 _NVLINK_2, _NVLINK_3 = ((nvlink_all_reduce(gpu),) for gpu in ("v100", "a100"))
@@ -101,105 +96,61 @@ HARDWARE: dict[str, Hardware] = {
     preset.name: preset
     for preset in (
         Hardware(
-            "b200",
-            2250e12,
-            0.40,
-            "bf16",
+            "b200", 2250e12, 0.40, "bf16",
             "Peak and memory: NVIDIA DGX B200 data sheet, an eighth of 72 PFLOP/s of fp8 with sparsity (dense: half, "
             "bf16: half again), of 1,440 GB and of 64 TB/s. mfu: an assumption, the H100's.",
-            180 * _GIB,
-            8e12,
-            kernels=B200,
+            180 * _GIB, 8e12, kernels=B200,
         ),
         Hardware(
-            "gb200",
-            2500e12,
-            0.40,
-            "bf16",
+            "gb200", 2500e12, 0.40, "bf16",
             "Peak and memory: NVIDIA GB200 NVL72 data sheet, a 72nd of 360 PFLOP/s of bf16 with sparsity (dense: "
             "half), of 13.4 TB and of 576 TB/s. mfu: an assumption, the H100's.",
-            186 * _GIB,
-            8e12,
-            kernels=B200,
+            186 * _GIB, 8e12, kernels=B200,
         ),
         Hardware(
-            "h200",
-            989e12,
-            0.40,
-            "bf16",
+            "h200", 989e12, 0.40, "bf16",
             "Peak: NVIDIA H200 SXM data sheet, half of the 1,979 TFLOP/s with sparsity; the H100's chip. Memory: the "
             f"same sheet, 141 GB at 4.8 TB/s. {_LLAMA_3}.",
-            141 * _GIB,
-            4.8e12,
-            kernels=H100,
+            141 * _GIB, 4.8e12, kernels=H100,
         ),
         Hardware(
-            "h100",
-            989e12,
-            0.40,
-            "bf16",
+            "h100", 989e12, 0.40, "bf16",
             "Peak: NVIDIA H100 SXM data sheet, half of the 1,979 TFLOP/s with sparsity. Memory: the same sheet, 80 GB "
             f"at 3.35 TB/s. {_LLAMA_3}.",
-            80 * _GIB,
-            3.35e12,
-            kernels=H100,
+            80 * _GIB, 3.35e12, kernels=H100,
         ),
         Hardware(
-            "a100",
-            312e12,
-            0.44,
-            "bf16",
-            _A100.format("80 GB at 2,039 GB/s"),
-            80 * _GIB,
-            2039e9,
-            _NVLINK_3,
+            "a100", 312e12, 0.44, "bf16", _A100.format("80 GB at 2,039 GB/s"), 80 * _GIB, 2039e9, _NVLINK_3,
             kernels=A100,
         ),
         Hardware(
-            "a100-40gb",
-            312e12,
-            0.44,
-            "bf16",
-            _A100.format("40 GB at 1,555 GB/s"),
-            40 * _GIB,
-            1555e9,
-            _NVLINK_3,
+            "a100-40gb", 312e12, 0.44, "bf16", _A100.format("40 GB at 1,555 GB/s"), 40 * _GIB, 1555e9, _NVLINK_3,
             kernels=A100,
         ),
         Hardware("v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9, _NVLINK_2),
         Hardware("v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9, _NVLINK_2),
         Hardware(
-            "rtx-4090",
-            165.2e12,
-            0.40,
-            "bf16",
+            "rtx-4090", 165.2e12, 0.40, "bf16",
             "Peak and memory: NVIDIA Ada GPU architecture white paper, bf16 with fp32 accumulation, 24 GB at 1,008 "
             "GB/s. mfu: an assumption.",
-            24 * _GIB,
-            1008e9,
+            24 * _GIB, 1008e9,
         ),
         Hardware(
-            "rtx-3090",
-            71e12,
-            0.40,
-            "bf16",
+            "rtx-3090", 71e12, 0.40, "bf16",
             "Peak and memory: NVIDIA Ampere GA102 GPU architecture white paper, Appendix A, bf16 with fp32 "
             "accumulation, 24 GB at 936 GB/s. mfu: an assumption.",
-            24 * _GIB,
-            936e9,
+            24 * _GIB, 936e9,
         ),
         Hardware(
-            "cpu-core",
-            96e9,
-            0.50,
-            "fp32",
+            "cpu-core", 96e9, 0.50, "fp32",
             "An assumption: one core with two 256-bit fused multiply-add units at 3 GHz, 2 x 8 x 2 x 3e9 FLOP/s. "
             "mfu: an assumption. Memory: the machine's, so not known; its bandwidth: an assumption, one channel of "
             "DDR4-3200.",
             memory_bytes_per_s=25.6e9,
         ),
     )
-}
+}  # fmt: skip
+"""Hardware presets by name."""
 
 
 def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:
@@ -218,12 +169,10 @@ def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:
 
 @dataclass(frozen=True)
 class BatchTimes:
-    """Compute seconds of a worker's step as a piecewise linear function of its batch size.
-
-        t(b) = t_i + (b - b_i) (t_{i+1} - t_i) / (b_{i+1} - b_i)    for b_i <= b <= b_{i+1}
+    """Compute seconds of a worker's step by batch size, interpolated linearly between measured sizes.
 
     Args:
-        times_s: measured seconds by batch size; sizes are in samples or in tokens per worker.
+        times_s: measured seconds by batch size, in samples or in tokens per worker.
 
     Raises:
         SpecError: no size, or a size or a time out of range.
@@ -249,16 +198,15 @@ class BatchTimes:
         return sorted(self.times_s)
 
     def seconds(self, batch: float, extrapolate: bool = False) -> float:
-        """Return t(b), the compute seconds at a batch size.
+        """Return the compute seconds at a batch size.
 
         Args:
-            batch: b, in the unit of the sizes.
-            extrapolate: whether a batch outside the measured sizes lies on the line through the two nearest sizes;
-                without extrapolation it is refused.
+            batch: size, in the unit of the measured sizes.
+            extrapolate: whether a batch outside the measured sizes lies on the line through the two nearest ones.
 
         Raises:
-            SpecError: a batch outside the measured sizes without extrapolation, with only one measured size, or with a
-                negative result.
+            SpecError: a batch outside the measured sizes without ``extrapolate``, with only one measured size, or with
+                a negative result.
         """
         sizes = self.sizes
         if sizes[0] <= batch <= sizes[-1]:
@@ -276,6 +224,6 @@ class BatchTimes:
 
     @property
     def decreasing_pairs(self) -> list[tuple[float, float]]:
-        """Return the pairs of neighbouring sizes where the larger takes less time, surely a measurement error."""
+        """Return the pairs of neighbouring sizes of which the larger takes less time, surely a measurement error."""
         pairs = itertools.pairwise(self.sizes)
         return [(small, large) for small, large in pairs if self.times_s[large] < self.times_s[small]]

@@ -1,20 +1,21 @@
 """Rates of a GPU's kernels: matrix products by shape and number format, attention, and kernels that memory bounds.
 
-A kernel takes the seconds ``t``, with P the peak of its number format and B the bandwidth of the memory:
+A kernel takes t seconds, with P the peak of its number format in FLOP/s and B the bandwidth of the memory:
 
     product     t = t_0 + max(F / (P e), bytes / (beta B))
                 e = min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, W / W_0)) m / (m + m_0)
     attention   t = t_0 + F / (P e),   e = e_max min(1, c / 128)^p s / (s + s_0) w / (w + w_0)
     others      t = t_0 + bytes / (beta B)
 
-A product ``(m, k) (k, n)`` has F = 2 m n k FLOPs and A = m n results. Short sums cannot hide the loads of their
-operands, and few results do not fill the GPU. Long products reach the limit of the chip's power: ``e_sustained`` at W_0
-watts, in proportion less under a lower limit W, because the power of a chip at a fixed voltage is proportional to its
-clock. Grouped products (experts) have A results together, and ``m / (m + m_0)``, with m the shorter side of a group,
-counts incomplete tiles. Attention of b sequences of s tokens with a heads of c numbers has F = 4 b a s^2 c, half of it
-with a causal mask, and 2.5 times as much in its backward pass; it has w = b a s / 128 tiles per multiprocessor.
+A product ``(m, k) (k, n)`` has F = 2 m n k FLOPs and A = m n results. Short sums (k) cannot hide the loads of their
+operands, and few results (A) do not fill the GPU. Long products reach the limit of the chip's power: ``e_sustained`` at
+W_0 watts, in proportion less under a lower limit W, because the power of a chip at a fixed voltage is proportional to
+its clock. For grouped products (experts), A counts the results of all groups, and ``m / (m + m_0)``, with m the shorter
+side of a group, accounts for incomplete tiles; it is 1 for a single product. Attention of b sequences of s tokens with
+a heads of c numbers has F = 4 b a s^2 c, half of it with a causal mask, and 2.5 times as much in its backward pass; it
+has w = b a s / 128 tiles per multiprocessor.
 
-Rates of the kernels of GPUs, fitted to measured kernels; ``python -m benchmarks.kernel_rates`` repeats the fits.
+The rates are fitted to measured kernels (``python -m benchmarks.kernel_rates`` repeats the fits):
 
 | GPU        | products                                        | attention                        | memory   |
 |------------|-------------------------------------------------|----------------------------------|----------|
@@ -27,14 +28,15 @@ Sources: ``results/gpu/nvidia-h100-80gb-hbm3-shapes.json`` (1,205 rows); MooreTh
 ``results/kernels``; T. Dao, "FlashAttention-2" (2023), section 1: FlashAttention reaches 30 to 50% of an A100's peak
 forward and 25 to 35% backward.
 
-Not measured, and so carried over: fp16 from bf16; MXFP8 and NVFP4 from fp8; the fp8 and TF32 of other GPUs from the
-H100's; the half width of grouped products of the H100 (between those of A100 and B200); FlashAttention-1 on the H100,
-which has the ratio to FlashAttention-2 of the A100; and the exponents of head sizes of A100 and B200 from the H100.
+These rates were not measured: fp16 is that of bf16; MXFP8 and NVFP4 are those of fp8; the fp8 and TF32 of other GPUs
+are the H100's; m_0 of the H100 lies between those of A100 and B200; the ratio of FlashAttention-1 to FlashAttention-2
+on the H100 is that of the A100; and the exponents p of A100 and B200 are the H100's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from syncline.errors import SpecError, one_of
 
@@ -44,7 +46,7 @@ FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 GRADIENT_FORMATS = {"fp32": "fp32", "tf32": "fp32", "bf16": "bf16", "fp16": "fp16"}
 """Formats of gradients by that of the products; the gradients of products in 8 bits and less are bf16."""
 
-ATTENTION_KINDS = ("flash", "flash-1", "cudnn", "eager")
+AttentionKind = Literal["flash", "flash-1", "cudnn", "eager"]
 """FlashAttention-2, FlashAttention (1), cuDNN's fused attention, and products with softmax between them."""
 
 BACKWARD_ATTENTION = 2.5
@@ -53,12 +55,24 @@ BACKWARD_ATTENTION = 2.5
 TILE_TOKENS = 128
 """Queries of a tile of fused attention."""
 
+LAUNCH_S = 4.8e-6
+"""Seconds in which a host launches a kernel without work: 1,000 launches on an H100's host, one after another."""
+
+EAGER_LAYER_S, DISPATCHES, OPERATIONS = 0.70e-3, 44, 26
+"""Seconds, dispatches and operations of one more layer of an eager GPT, forward and backward, if the host is the limit.
+
+PyTorch dispatches 44 kernels, of which `transformer_operations` counts 26; the others are casts. Source:
+``results/gpu``, an H100, one sequence of 1,024 tokens in autocast: 13.4 ms for 12 layers, 21.8 ms for 24."""
+
+FLOOR_S = 4.0e-6
+"""Seconds that a kernel takes beside its work: the smallest of the measured products, without a queue before it."""
+
 
 def known_format(name: str, path: str = "precision") -> str:
-    """Return the name of a number format.
+    """Return ``name`` if it is one of `FORMATS`.
 
     Raises:
-        SpecError: there is no such format.
+        SpecError: there is no such format; ``path`` names the field in the error.
     """
     if name not in FORMATS:
         raise SpecError(path, name, one_of(FORMATS, name))
@@ -70,22 +84,22 @@ def gradient_format(name: str) -> str:
     return GRADIENT_FORMATS.get(name, "bf16")
 
 
-def bytes_per_activation(name: str) -> int:
-    """Return the bytes of an activation if products are in the format ``name``."""
+def bytes_per_number(name: str) -> int:
+    """Return the bytes of an activation or gradient as it is computed, with products in the format ``name``."""
     return 4 if name in ("fp32", "tf32") else 2
 
 
 @dataclass(frozen=True)
 class ProductRate:
-    """The efficiency of matrix products in one number format.
+    """The efficiency of matrix products in one number format, with the symbols of the module's formula for e.
 
     Args:
         peak: peak of the format over that of the hardware's ``precision``.
         largest: e_max.
-        half_depth: k_0, the depth k of half of the efficiency.
-        half_area: A_0.
+        half_depth: k_0, the depth k at which a product has half of the efficiency.
+        half_area: A_0, the number of results at which a product has half of the efficiency.
         sustained: e_sustained.
-        half_width: m_0.
+        half_width: m_0, the shorter side at which grouped products have half of the efficiency.
     """
 
     peak: float
@@ -96,23 +110,23 @@ class ProductRate:
     half_width: float = 0.0
 
     def efficiency(self, m: float, n: float, k: float, groups: float = 1.0, power: float = 1.0) -> float:
-        """Return e, the FLOP/s of ``groups`` products over the format's peak; ``power`` is W / W_0."""
-        area = groups * m * n
-        shaped = self.largest * k / (k + self.half_depth) * area / (area + self.half_area)
-        full = min(shaped, self.sustained * min(1.0, power))
+        """Return e, the FLOP/s of ``groups`` products ``(m, k) (k, n)`` over the peak; ``power`` is W / W_0."""
+        results = groups * m * n
+        by_shape = self.largest * k / (k + self.half_depth) * results / (results + self.half_area)
+        efficiency = min(by_shape, self.sustained * min(1.0, power))
         side = min(m, n)
-        return full if groups == 1 else full * side / (side + self.half_width)
+        return efficiency if groups == 1 else efficiency * side / (side + self.half_width)
 
 
 @dataclass(frozen=True)
 class AttentionRate:
-    """The efficiency of one pass of fused attention, over the peak of its 16-bit products.
+    """The efficiency of the forward or backward pass of fused attention, over the peak of 16-bit products.
 
     Args:
-        largest: e_max.
-        half_sequence: s_0.
-        half_waves: w_0.
-        head_power: p.
+        largest: e_max, with s_0, w_0 and p below as in the module's formula for e.
+        half_sequence: s_0, the tokens at which attention has half of the efficiency.
+        half_waves: w_0, the tiles per multiprocessor at which attention has half of the efficiency.
+        head_power: p, the exponent of the head's width.
     """
 
     largest: float
@@ -121,9 +135,9 @@ class AttentionRate:
     head_power: float
 
     def efficiency(self, sequence: float, head: float, waves: float) -> float:
-        """Return e for s tokens, heads of ``head`` numbers, and ``waves`` tiles per multiprocessor."""
-        filled = sequence / (sequence + self.half_sequence) * waves / (waves + self.half_waves)
-        return self.largest * min(1.0, head / 128) ** self.head_power * filled
+        """Return e for sequences of s tokens, heads of ``head`` numbers, and ``waves`` tiles per multiprocessor."""
+        occupancy = sequence / (sequence + self.half_sequence) * waves / (waves + self.half_waves)
+        return self.largest * min(1.0, head / 128) ** self.head_power * occupancy
 
 
 @dataclass(frozen=True)
@@ -136,11 +150,11 @@ class KernelRates:
         memory: beta, the share of the memory's bandwidth that elementwise kernels reach.
         multiprocessors: number of multiprocessors.
         power_w: W_0, the power limit at which the rates were measured, in watts.
+        source: origin of the numbers.
         launch_s: seconds in which the host launches a kernel.
         dispatch_s: seconds in which the host dispatches an operation of PyTorch.
         eager_s: seconds in which the host runs an operation of `transformer_operations` eagerly.
-        floor_s: t_0.
-        source: origin of the numbers.
+        floor_s: t_0, seconds that a kernel takes beside its work.
     """
 
     products: tuple[tuple[str, ProductRate], ...]
@@ -148,19 +162,19 @@ class KernelRates:
     memory: float
     multiprocessors: int
     power_w: float
-    launch_s: float
-    dispatch_s: float
-    eager_s: float
-    floor_s: float
     source: str
+    launch_s: float = LAUNCH_S
+    dispatch_s: float = EAGER_LAYER_S / DISPATCHES
+    eager_s: float = EAGER_LAYER_S / OPERATIONS
+    floor_s: float = FLOOR_S
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Return the number formats that the GPU multiplies."""
+        """Return the number formats in which the GPU multiplies matrices."""
         return tuple(name for name, _ in self.products)
 
     def product(self, precision: str) -> ProductRate:
-        """Return the efficiencies of products in a number format.
+        """Return the efficiency of products in a number format.
 
         Raises:
             SpecError: the GPU has no products in this format.
@@ -183,20 +197,6 @@ class KernelRates:
         raise SpecError("compute.kernels.attention", kind, one_of((*names, "eager"), kind))
 
 
-LAUNCH_S = 4.8e-6
-"""Seconds in which a host launches a kernel without work: 1,000 launches on an H100's host, one after another."""
-
-EAGER_LAYER_S, DISPATCHES, OPERATIONS = 0.70e-3, 44, 26
-"""Seconds in which a host runs one more layer of an eager GPT, forward and backward, if the host is the limit.
-
-Of its 44 dispatches PyTorch makes 26 operations of `transformer_operations`, and casts. Source: ``results/gpu``, an
-H100, one sequence of 1,024 tokens in autocast: 13.4 ms for 12 layers, 21.8 ms for 24."""
-
-DISPATCH_S, EAGER_S = EAGER_LAYER_S / DISPATCHES, EAGER_LAYER_S / OPERATIONS
-
-FLOOR_S = 4.0e-6
-"""Seconds that a kernel takes beside its work: the smallest of the measured products, without a queue before it."""
-
 _H100_BF16 = ProductRate(1.0, 1.012, 437.4, 6.926e5, 0.7339, 130.0)
 _H100_FP8 = ProductRate(2.0, 1.119, 903.3, 1.068e6, 0.6907, 130.0)
 _H100_TF32 = ProductRate(0.5, 0.9768, 364.8, 9.805e5, 0.7269, 130.0)
@@ -218,10 +218,6 @@ H100 = KernelRates(
     memory=0.88,
     multiprocessors=132,
     power_w=700.0,
-    launch_s=LAUNCH_S,
-    dispatch_s=DISPATCH_S,
-    eager_s=EAGER_S,
-    floor_s=FLOOR_S,
     source="Kernels: measured by this project on an H100 SXM of 700 W (results/gpu), products within 3.9% and "
     "attention within 4.8% (medians).",
 )
@@ -242,10 +238,6 @@ A100 = KernelRates(
     memory=0.82,
     multiprocessors=108,
     power_w=400.0,
-    launch_s=LAUNCH_S,
-    dispatch_s=DISPATCH_S,
-    eager_s=EAGER_S,
-    floor_s=FLOOR_S,
     source="Kernels: SimuMax's A100 (products within 2.8%, attention within 10%, medians); memory, fp32: NeuSight.",
 )
 
@@ -266,9 +258,5 @@ B200 = KernelRates(
     memory=0.666,
     multiprocessors=148,
     power_w=1000.0,
-    launch_s=LAUNCH_S,
-    dispatch_s=DISPATCH_S,
-    eager_s=EAGER_S,
-    floor_s=FLOOR_S,
     source="Kernels: SimuMax's B200 (products within 5.5%, attention within 9%, medians).",
 )

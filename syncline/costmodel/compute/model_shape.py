@@ -1,15 +1,9 @@
-"""Model shapes: the parameters of a transformer and its work per token.
-
-The shape of a user's module: only its parameters and its work per token are known.
-"""
+"""Model shapes: the parameters of a transformer, or of a user's module, and the work per token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import (
-    dataclass,
-    field,
-)
+from dataclasses import dataclass, field
 from typing import Any
 
 from syncline.costmodel.compute.tensors import TensorShape
@@ -22,53 +16,58 @@ LARGEST = 10**9
 """Upper bound of any size; products of larger sizes overflow the integers of arrays."""
 
 MOST_TENSORS = 200_000
-"""Upper bound of a model's tensors; the largest trained models have a quarter of it, and longer lists take seconds."""
+"""Upper bound of a model's number of tensors; the largest trained models have a quarter of it, and listing more tensors
+takes seconds."""
+
+NamedMatrix = tuple[str, tuple[int, int], str]
+"""Name of a matrix, its (outputs, inputs), and the entry of `BIASES` that decides whether it has a bias."""
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """A decoder-only transformer, as numbers.
+    """The sizes of a decoder-only transformer.
 
-    With width d, L layers, heads of width c, a of them for queries and g for keys and values, hidden width f, E
-    experts, vocabulary V and sequence T there are ``2 (a + g) c d`` weights in a layer's attention (query, key, value,
-    output: ``4 d^2`` where all heads are alike), ``2 f d`` in its MLP (up, down; ``3 f d`` with a gate), E times with
-    experts and ``E d`` for their router, and V d in the output head. The embedding adds V d unless it is tied to the
-    head, learned positions add T d, each norm d, each bias its matrix's rows.
+    With width d, L layers, a query heads and g key and value heads of width c, hidden width f, E experts, vocabulary V
+    and sequence T, a layer has ``2 (a + g) c d`` weights in its attention (query, key, value, output) and ``2 f d`` in
+    its MLP (up, down), or ``3 f d`` with a gate. With experts, a layer has E such MLPs and ``E d`` weights of a router.
+    The output head has V d weights. The embedding adds V d unless it is tied to the head. Learned positions add T d,
+    each norm d, and each bias one number for each row of its matrix.
 
     Args:
-        name: for people.
+        name: display name.
         layers: L.
-        width: d, a multiple of ``heads`` unless these have a width of their own.
-        heads: a, of queries, per layer.
+        width: d, a multiple of ``heads`` unless ``head_width`` is set.
+        heads: a, query heads of a layer.
         vocabulary: V, as padded in the model.
         sequence: T, tokens in a training sequence.
-        expansion: the MLP's hidden width over d, without a gate.
+        expansion: hidden width of the MLP over d, if ``hidden`` is None.
         tied: whether the output head is the embedding table.
         position_embedding: whether positions have a learned table (rotary positions have none).
-        norms_per_layer: norms with a scale in a layer; with any, there is a final one too. 0: norms without parameters.
-        gated: whether the MLP has a gate beside up.
+        norms_per_layer: number of norms with parameters in a layer. If it is above 0, a norm follows the last layer.
+        gated: whether the MLP has a gate.
         fused_qkv: whether query, key and value are one matrix.
-        source: where the numbers come from.
-        hidden: f; none: ``expansion`` times d.
-        kv_heads: g, a divisor of a; none: a.
-        head_width: c; none: d / a.
-        positions: rows of the table of positions; none: T.
-        fused_gate: whether the gate is in one matrix with up.
-        biases: who has them, of `BIASES`.
+        source: origin of the numbers.
+        hidden: f; None means ``expansion`` times d.
+        kv_heads: g, a divisor of a; None means a.
+        head_width: c; None means d / a.
+        positions: rows of the table of positions; None means T.
+        fused_gate: whether gate and up are one matrix.
+        biases: parts with biases, of `BIASES`.
         head_norms: whether queries and keys of each head pass a norm of c scales that the layer's heads share.
-        experts: E; 1: an MLP without a router.
-        experts_per_token: through how many of them a token goes.
-        expert_hidden: f of an expert; none: f.
-        shared_experts: further experts, through which every token goes, as one MLP of so many times an expert's f.
-        dense_layers: so many layers at the beginning have one MLP of f in place of experts.
-        key_rank: of latent attention, r: keys and values are made of r numbers of a token, which pass a norm; beside
-            them ``rotary_width`` numbers that all heads share. None: attention as above.
-        query_rank: the same of queries; none: they are made of d.
-        rotary_width: of a head's queries and keys, beside ``head_width``.
-        value_width: of a head's values; none: ``head_width``.
+        experts: E; 1 means an MLP without a router.
+        experts_per_token: number of experts that process a token.
+        expert_hidden: hidden width of an expert; None means f.
+        shared_experts: number of further experts that process every token; they are one MLP that is as many times wider
+            than an expert.
+        dense_layers: number of first layers that have one MLP of hidden width f in place of experts.
+        key_rank: r of latent attention, where keys and values are computed from r numbers of a token, which pass a
+            norm, and from ``rotary_width`` numbers that all heads share. None means ordinary attention.
+        query_rank: number of a token's numbers from which queries are computed; None means d.
+        rotary_width: rotary part of a head's queries and keys, beside ``head_width``.
+        value_width: width of a head's values; None means ``head_width``.
 
     Raises:
-        SpecError: a size out of range, or heads that do not divide what they share.
+        SpecError: a size out of range, or heads that do not divide the width.
     """
 
     name: str
@@ -117,10 +116,8 @@ class ModelShape:
         self._check_parts()
         tensors_per_layer = 10 + self.norms_per_layer + 3 * self.experts
         if tensors_per_layer > MOST_TENSORS:
-            culprit = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
-            raise SpecError(
-                f"model.{culprit}", getattr(self, culprit), "fewer: a layer has too many parameters to list"
-            )
+            name = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
+            raise SpecError(f"model.{name}", getattr(self, name), "fewer: a layer has too many parameters to list")
         if self.layers * tensors_per_layer > MOST_TENSORS:
             limit = MOST_TENSORS // tensors_per_layer
             raise SpecError("model.layers", self.layers, f"at most {limit:,}: more have too many parameters to list")
@@ -158,17 +155,20 @@ class ModelShape:
 
     @property
     def query_width(self) -> int:
-        """Return a c, the numbers in a token's queries without the rotary part of latent attention."""
+        """Return a c, the number of elements of a token's queries without the rotary part of latent attention."""
         return self.heads * (self.head_width or self.width // self.heads)
 
     @property
     def key_width(self) -> int:
-        """Return g c, the numbers in a token's keys, and in its values."""
+        """Return g c, the number of elements of a token's keys, which is also that of its values."""
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
     def scores_width(self) -> int:
-        """Return half of the numbers in a token's queries and weighted sums: ``a c`` if all heads are c wide."""
+        """Return half of the elements of a token's queries and weighted sums: ``a c`` if all heads are c wide.
+
+        Attention multiplies a token's queries with keys, and its scores with values; the mean width of both counts.
+        """
         per_head = self.query_width // self.heads
         value = per_head if self.value_width is None else self.value_width
         return self.heads * (per_head + self.rotary_width + value) // 2
@@ -198,45 +198,50 @@ class ModelShape:
             if self.shared_experts:
                 mlp += self._with_biases(self._mlp(self.shared_experts * self.expert_width), "shared.")
         attention = self._attention if self.key_rank is None else self._latent_attention(self.key_rank)
-        return [*self._around("attention", attention), *self._around("mlp", mlp)]
+        return [*self._with_norms("attention", attention), *self._with_norms("mlp", mlp)]
 
     @property
     def _attention(self) -> list[TensorShape]:
-        d, a, g = self.width, self.query_width, self.key_width
-        qkv = [("qkv", a + 2 * g)] if self.fused_qkv else [("query", a), ("key", g), ("value", g)]
-        attention = [*((name, (rows, d), "qkv") for name, rows in qkv), ("out", (d, a), "out")]
-        head_norms = [TensorShape(f"{name}_norm", (a // self.heads,)) for name in ("query", "key") if self.head_norms]
-        return [*self._with_biases(attention), *head_norms]
+        width, queries, keys = self.width, self.query_width, self.key_width
+        rows_by_name = {"query": queries, "key": keys, "value": keys}
+        if self.fused_qkv:
+            rows_by_name = {"qkv": queries + 2 * keys}
+        matrices: list[NamedMatrix] = [(name, (rows, width), "qkv") for name, rows in rows_by_name.items()]
+        tensors = self._with_biases([*matrices, ("out", (width, queries), "out")])
+        if self.head_norms:
+            tensors += [TensorShape(f"{name}_norm", (queries // self.heads,)) for name in ("query", "key")]
+        return tensors
 
     def _latent_attention(self, rank: int) -> list[TensorShape]:
-        """Return the parameters of multi-head latent attention.
+        """Return the parameters of multi-head latent attention; ``rank`` is that of keys and values.
 
         Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C.
         """
-        d, heads, rotary = self.width, self.heads, self.rotary_width
+        width, heads, rotary = self.width, self.heads, self.rotary_width
         per_head = self.query_width // heads
         values = heads * (per_head if self.value_width is None else self.value_width)
         queries = heads * (per_head + rotary)
-        tensors: list[TensorShape] = []
         if self.query_rank is None:
-            tensors += self._with_biases([("query", (queries, d), "qkv")])
+            tensors = self._with_biases([("query", (queries, width), "qkv")])
         else:
-            tensors += self._with_biases([("query_down", (self.query_rank, d), "qkv")])
-            tensors += [TensorShape("query_norm", (self.query_rank,))]
+            tensors = self._with_biases([("query_down", (self.query_rank, width), "qkv")])
+            tensors.append(TensorShape("query_norm", (self.query_rank,)))
             tensors.append(TensorShape("query_up", (queries, self.query_rank), is_matrix=True))
-        tensors += self._with_biases([("key_value_down", (rank + rotary, d), "qkv")])
-        tensors += [TensorShape("key_value_norm", (rank,))]
+        tensors += self._with_biases([("key_value_down", (rank + rotary, width), "qkv")])
+        tensors.append(TensorShape("key_value_norm", (rank,)))
         tensors.append(TensorShape("key_value_up", (heads * per_head + values, rank), is_matrix=True))
-        return tensors + self._with_biases([("out", (d, values), "out")])
+        return tensors + self._with_biases([("out", (width, values), "out")])
 
-    def _mlp(self, f: int) -> list[tuple[str, tuple[int, int], str]]:
-        d = self.width
-        up = [("up", 2 * f if self.gated and self.fused_gate else f)]
-        if self.gated and not self.fused_gate:
-            up = [("gate", f), *up]
-        return [*((name, (rows, d), "mlp") for name, rows in up), ("down", (d, f), "mlp")]
+    def _mlp(self, hidden: int) -> list[NamedMatrix]:
+        """Return the matrices of an MLP with so many hidden units."""
+        rows_by_name = {"up": hidden}
+        if self.gated:
+            rows_by_name = {"up": 2 * hidden} if self.fused_gate else {"gate": hidden, "up": hidden}
+        matrices: list[NamedMatrix] = [(name, (rows, self.width), "mlp") for name, rows in rows_by_name.items()]
+        return [*matrices, ("down", (self.width, hidden), "mlp")]
 
-    def _with_biases(self, matrices: list[tuple[str, tuple[int, int], str]], prefix: str = "") -> list[TensorShape]:
+    def _with_biases(self, matrices: list[NamedMatrix], prefix: str = "") -> list[TensorShape]:
+        """Return the shapes of matrices, each followed by its bias if it has one; ``prefix`` begins the names."""
         tensors = []
         for name, shape, kind in matrices:
             tensors.append(TensorShape(f"{prefix}{name}", shape, is_matrix=True))
@@ -244,8 +249,8 @@ class ModelShape:
                 tensors.append(TensorShape(f"{prefix}{name}_bias", shape[:1]))
         return tensors
 
-    def _around(self, part: str, tensors: list[TensorShape]) -> Iterator[TensorShape]:
-        """Yield a part of a layer with its half of the layer's norms: the first before the part, the rest after it."""
+    def _with_norms(self, part: str, tensors: list[TensorShape]) -> Iterator[TensorShape]:
+        """Yield a part of a layer with half of the layer's norms: the first before the part, the rest after it."""
         norms = [f"{part}_norm_{i}" for i in range(self.norms_per_layer // 2)]
         for name in norms[:1]:
             yield from self._norm(name)
@@ -261,8 +266,7 @@ class ModelShape:
     def tensors(self) -> list[TensorShape]:
         """Return every parameter in order, matrices as (outputs, inputs).
 
-        Embedding, positions and head do not count as matrices. Half of a layer's norms belong to its attention, half to
-        its MLP; the first norm of each precedes it.
+        Embedding, positions and head do not count as matrices (`TensorShape.is_matrix`).
         """
         table = (self.vocabulary, self.width)
         tensors = [TensorShape("embedding", table)]
@@ -270,13 +274,17 @@ class ModelShape:
             tensors.append(TensorShape("positions", (self.positions or self.sequence, self.width)))
         layer, dense = self.layer, self.dense_layer if self.dense_layers else []
         for number in range(self.layers):
-            tensors += [
-                TensorShape(f"{number}.{tensor.name}", tensor.shape, tensor.is_matrix)
-                for tensor in (dense if number < self.dense_layers else layer)
-            ]
+            layer_tensors = dense if number < self.dense_layers else layer
+            tensors += [tensor._replace(name=f"{number}.{tensor.name}") for tensor in layer_tensors]
         if self.norms_per_layer:
             tensors += self._norm("norm")
         return tensors if self.tied else [*tensors, TensorShape("head", table)]
+
+    @property
+    def _unused_weights(self) -> int:
+        """Return the number of weights of a layer in experts that do not process a token."""
+        expert_weights = sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
+        return (self.experts - self.experts_per_token) * expert_weights
 
     @property
     def matmul_parameters(self) -> int:
@@ -284,11 +292,9 @@ class ModelShape:
 
         Only the experts that process a token count.
         """
-        idle = self.experts - self.experts_per_token
-        unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
-        in_layers = (self.layers - self.dense_layers) * (_matrices(self.layer) - unused)
+        in_layers = (self.layers - self.dense_layers) * (_matrix_elements(self.layer) - self._unused_weights)
         if self.dense_layers:
-            in_layers += self.dense_layers * _matrices(self.dense_layer)
+            in_layers += self.dense_layers * _matrix_elements(self.dense_layer)
         return in_layers + self.vocabulary * self.width
 
     @property
@@ -312,11 +318,11 @@ class ModelShape:
 
     @property
     def flops_per_token(self) -> int:
-        """Return the FLOPs per token, forward and backward: ``6 N + 12 L a c T``, with c the mean of different widths.
+        """Return the FLOPs per token, forward and backward: ``6 N + 12 L s T``.
 
         N is `matmul_parameters` (a table look-up costs no FLOPs): 2 FLOPs per weight forward, 4 backward. The second
-        term counts attention's scores and weighted sums, with ``a c = d`` unless ``head_width`` is set. It covers the
-        whole sequence, as if attention had neither a causal mask nor a window.
+        term counts attention's scores and weighted sums, with s the `scores_width` (usually d). It covers the whole
+        sequence, as if attention had neither a causal mask nor a window.
 
         Source: A. Chowdhery et al., "PaLM" (2022), appendix B.
         """
@@ -328,22 +334,24 @@ class ModelShape:
         Args:
             dense: whether the layer is one of the first layers, without experts.
         """
-        idle = 0 if dense else self.experts - self.experts_per_token
-        unused = idle * sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
-        return 6 * (_matrices(self._layer(dense)) - unused) + 12 * self.scores_width * self.sequence
+        multiplied = _matrix_elements(self._layer(dense)) - (0 if dense else self._unused_weights)
+        return 6 * multiplied + 12 * self.scores_width * self.sequence
 
     def parameter_bytes(self, bytes_per_parameter: int = 4) -> int:
         """Return the bytes of the parameters, a gradient, or one optimizer state, with 4 bytes per number in fp32."""
         return self.parameters * bytes_per_parameter
 
 
-def _matrices(tensors: list[TensorShape]) -> int:
+def _matrix_elements(tensors: list[TensorShape]) -> int:
+    """Return the number of elements of all matrices among the tensors."""
     return sum(tensor.elements for tensor in tensors if tensor.is_matrix)
 
 
 @dataclass(frozen=True)
 class ModuleShape:
-    """The numbers of any model. If a batch holds samples such as images or rows, a token is a sample.
+    """The parameters and the work per token of any model, such as a user's module.
+
+    If a batch holds samples such as images or rows, a token is a sample.
 
     Args:
         name: display name.

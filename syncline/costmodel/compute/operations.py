@@ -6,20 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.kernel_rates import BACKWARD_ATTENTION, TILE_TOKENS, KernelRates
+from syncline.costmodel.compute.kernel_rates import BACKWARD_ATTENTION, TILE_TOKENS
 
 Kind = Literal["product", "attention", "attention backward", "memory"]
 
 
 class Operation(NamedTuple):
-    """A kernel, or several alike.
+    """A GPU kernel, or several equal ones.
 
     Attributes:
-        kind: what limits it.
-        shape: of a product, ``(m, n, k)`` or ``(m, n, k, groups)``; of attention, ``(sequences, heads, queries, keys,
-            head)``; else empty.
+        kind: a matrix product, a pass of fused attention, or ``memory``, a kernel that the memory's bandwidth limits.
+        shape: of a product ``(m, k) (k, n)`` the sizes ``(m, n, k)`` or, if grouped, ``(m, n, k, groups)``; of
+            attention ``(sequences, heads, queries, keys, head width)``; else empty.
         precision: number format of a product.
-        nbytes: bytes that it reads and writes.
+        nbytes: bytes that a kernel reads and writes.
         causal: whether attention masks half of the scores.
         kernels: number of such kernels.
     """
@@ -47,7 +47,7 @@ class Operation(NamedTuple):
 def product(
     m: float, n: float, k: float, precision: str, bytes_per_number: float, groups: float = 1.0, count: float = 1.0
 ) -> Operation:
-    """Return ``groups`` products ``(m, k) (k, n)`` in one kernel."""
+    """Return ``count`` kernels, each of ``groups`` products ``(m, k) (k, n)``."""
     nbytes = bytes_per_number * groups * (m * k + k * n + m * n)
     return Operation("product", (m, n, k) if groups == 1 else (m, n, k, groups), precision, nbytes, kernels=count)
 
@@ -68,7 +68,8 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
     Raises:
         SpecError: the GPU has no kernel of this number format or this kind of attention.
     """
-    kernels = _kernels(on)
+    kernels = on.kernels
+    assert kernels is not None
     memory_s = operation.nbytes / (kernels.memory * (on.memory_bytes_per_s or float("inf")))
     if operation.kind == "memory":
         return kernels.floor_s + memory_s
@@ -76,25 +77,20 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
         rate = kernels.product(operation.precision)
         m, n, k, *groups = operation.shape
         power = 1.0 if on.power_w is None else on.power_w / kernels.power_w
-        share = rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
-        return kernels.floor_s + max(operation.flops / (on.peak_flops * rate.peak * share), memory_s)
+        efficiency = rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
+        return kernels.floor_s + max(operation.flops / (on.peak_flops * rate.peak * efficiency), memory_s)
     sequences, heads, queries, keys, head = operation.shape
     waves = sequences * heads * queries / TILE_TOKENS / kernels.multiprocessors
-    fused = kernels.attention_pass(attention, operation.kind == "attention backward")
-    return kernels.floor_s + operation.flops / (on.peak_flops * fused.efficiency(keys, head, waves))
-
-
-def _kernels(on: Hardware) -> KernelRates:
-    assert on.kernels is not None
-    return on.kernels
+    rate_of_pass = kernels.attention_pass(attention, operation.kind == "attention backward")
+    return kernels.floor_s + operation.flops / (on.peak_flops * rate_of_pass.efficiency(keys, head, waves))
 
 
 class Seconds(NamedTuple):
-    """The seconds of operations on the device and on its host.
+    """The seconds of a sequence of kernels on the device and on its host.
 
     Attributes:
-        device_s: on the device, one kernel after another.
-        launch_s: of the host, which launches them and runs ahead of the device.
+        device_s: seconds of the device, which runs the kernels one after another.
+        launch_s: seconds of the host, which launches the kernels and runs ahead of the device.
     """
 
     device_s: float
@@ -102,7 +98,7 @@ class Seconds(NamedTuple):
 
     @property
     def total_s(self) -> float:
-        """Return the time until all have run: the host launches kernels while earlier ones run."""
+        """Return the seconds until all kernels have run: the host launches kernels while earlier ones run."""
         return max(self.device_s, self.launch_s)
 
 
@@ -117,7 +113,8 @@ def operations_s(
         attention: kind of fused attention.
         eager: whether the host runs each operation in Python; otherwise it only launches kernels.
     """
-    kernels = _kernels(on)
+    kernels = on.kernels
+    assert kernels is not None
     launch_s = kernels.eager_s if eager else kernels.launch_s
     device, count = 0.0, 0.0
     for operation in operations:
@@ -127,5 +124,5 @@ def operations_s(
 
 
 def flops_of(operations: Sequence[Operation]) -> float:
-    """Return the FLOPs of operations."""
+    """Return the FLOPs of all kernels of the operations."""
     return sum(operation.kernels * operation.flops for operation in operations)

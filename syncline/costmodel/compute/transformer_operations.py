@@ -42,12 +42,10 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.kernel_rates import bytes_per_activation
+from syncline.costmodel.compute.kernel_rates import AttentionKind, bytes_per_number
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.operations import Operation, Seconds, memory, operations_s, product
 from syncline.costmodel.compute.tensors import TensorShape
-
-AttentionKind = Literal["flash", "flash-1", "cudnn", "eager"]
 
 LOSS_BYTES, FUSED_LOSS_BYTES = 49.0, 12.0
 """Bytes per logit of the loss's forward and backward pass in PyTorch, and in one fused kernel."""
@@ -146,7 +144,7 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
         if tensor.is_matrix and not group.startswith("expert_"):
             _add_product(passes, tensor, _split(name), tokens, share)
         elif tensor.name.endswith("_bias") and not group.startswith("expert_"):
-            passes.backward.append(memory(bytes_per_activation(share.precision) * tokens * tensor.elements))
+            passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
         _add_experts(passes, model, tokens, share, software)
     _add_attention(passes, model, tokens, share, software)
@@ -173,7 +171,7 @@ def _add_product(
         outputs / (share.tensor if split == "rows" else 1),
         inputs / (share.tensor if split == "columns" else 1),
     )
-    w = bytes_per_activation(share.precision)
+    w = bytes_per_number(share.precision)
     stored = 1 if share.precision in EIGHT_BITS else w
     passes.forward.append(product(tokens, outputs, inputs, share.precision, stored, groups))
     passes.backward.append(product(tokens, inputs, outputs, share.precision, stored, groups))
@@ -185,7 +183,7 @@ def _add_product(
 
 def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
     """Append the grouped products of the experts of a worker, and the sorting of tokens."""
-    w = bytes_per_activation(share.precision)
+    w = bytes_per_number(share.precision)
     groups = model.experts / share.expert
     routed = tokens * model.experts_per_token / share.tensor / groups
     for tensor in model.layer:
@@ -211,7 +209,7 @@ def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Shar
         passes.forward.append(Operation("attention", shape, causal=software.causal))
         passes.backward.append(Operation("attention backward", shape, causal=software.causal))
         return
-    w, groups = bytes_per_activation(share.precision), share.sequences * heads
+    w, groups = bytes_per_number(share.precision), share.sequences * heads
     precision = "bf16" if share.precision in EIGHT_BITS else share.precision
     first = product(queries, model.sequence, head, precision, w, groups)
     second = product(queries, head, model.sequence, precision, w, groups)
@@ -224,7 +222,7 @@ def _add_elementwise(
     passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software, dense: bool
 ) -> None:
     """Append the kernels of a layer that memory bounds; tensor parallelism also splits norms and sums by tokens."""
-    w, t = bytes_per_activation(share.precision), share.tensor
+    w, t = bytes_per_number(share.precision), share.tensor
     width = w * tokens * model.width / t
     norms = max(model.norms_per_layer, 2)
     if software.compiled:
@@ -267,7 +265,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     """Return the operations of the embedding, the last norm, the output layer and the loss of one micro-batch."""
     passes = Passes([], [])
     tokens = share.sequences * model.sequence / share.context
-    w, vocabulary = bytes_per_activation(share.precision), model.vocabulary / share.tensor
+    w, vocabulary = bytes_per_number(share.precision), model.vocabulary / share.tensor
     width = w * tokens * model.width
     table = w * vocabulary * model.width
     passes.forward.extend((memory(2 * width), memory(2 * width / share.tensor)))
@@ -348,7 +346,7 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     forward = _total(layers, times.forward, times.dense_forward)
     backward = _total(layers, times.backward, times.dense_backward)
     m, k = work.micro_batches, work.stages
-    w = bytes_per_activation(work.share.precision)
+    w = bytes_per_number(work.share.precision)
     copied = SHARD_COPY_BYTES * m * work.parameters if work.sharded else 0.0
     summed = 3 * w * (m - 1) * work.parameters
     copies = operations_s([memory(copied + summed, 1 if copied + summed else 0)], hardware)

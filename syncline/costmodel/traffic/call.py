@@ -1,7 +1,6 @@
 """A call of a collective by a worker, and helpers for lists of calls.
 
-Closed forms produce calls, communicators record them in their ledger, and clocks read them. The package has no other
-record of a communication.
+Closed forms produce calls, communicators record calls in their ledger, and clocks time calls.
 """
 
 from __future__ import annotations
@@ -23,16 +22,18 @@ Ranks = range | tuple[int, ...]
 """Ranks that take part in a collective, in order."""
 
 Spans = tuple[tuple[float, float], ...]
-"""Parts of a gradient: begin and end of each, as fractions of its elements in the order of the backward pass."""
+"""Parts of a gradient: begin and end of each, as fractions of the elements in the order of the backward pass."""
 
 
 class Call(NamedTuple):
-    """A collective as one worker calls it. A training makes hundreds of thousands, so `check` is a separate step.
+    """A collective as one worker calls it.
+
+    A training makes hundreds of thousands of calls, so that the constructor does not validate the fields; `check` does.
 
     Attributes:
         step: training step that the call follows, from 0.
         collective: one of ``COLLECTIVES``.
-        payload_bytes: encoded bytes that the worker contributes, under any algorithm. For ``all_to_all`` and
+        payload_bytes: encoded bytes that the worker contributes, whatever the algorithm sends. For ``all_to_all`` and
             ``reduce_scatter`` these are the bytes for all workers together; for ``all_gather`` and ``gather`` the
             worker's own part; for ``broadcast`` the root's tensor.
         group: the ranks that take part; None means all workers.
@@ -71,7 +72,7 @@ class Call(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Iterable[Any]) -> Call:
-        """Return the call with these field values in order, as a file stores them: the group is a list of ranks."""
+        """Return the call with these field values in order, as JSON stores them, with lists for tuples."""
         call = cls(*fields)
         call = call._replace(spans=tuple((begin, end) for begin, end in call.spans))
         return call if call.group is None else call._replace(group=tuple(call.group))
@@ -80,14 +81,13 @@ class Call(NamedTuple):
         """Refuse an invalid field; ``path`` names the call in the error line.
 
         Raises:
-            SpecError: names the field and the values that are accepted.
+            SpecError: an invalid field.
         """
         if self.collective not in COLLECTIVES:
             raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, self.collective))
-        if not _is_size(self.payload_bytes):
-            raise SpecError(f"{path}.payload_bytes", self.payload_bytes, "a finite number of bytes, at least 0")
-        if not _is_size(self.encoded_bytes):
-            raise SpecError(f"{path}.encoded_bytes", self.encoded_bytes, "a finite number of bytes, at least 0")
+        for field, nbytes in (("payload_bytes", self.payload_bytes), ("encoded_bytes", self.encoded_bytes)):
+            if not _is_size(nbytes):
+                raise SpecError(f"{path}.{field}", nbytes, "a finite number of bytes, at least 0")
         if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
             raise SpecError(f"{path}.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
         if not 0 <= self.ready <= 1:
@@ -101,10 +101,7 @@ class Call(NamedTuple):
 
 
 def _is_size(nbytes: Any) -> bool:
-    """Return whether a value is a finite number of bytes, at least 0, or an array of such numbers.
-
-    A projection over several numbers of workers uses an array.
-    """
+    """Return whether a value is a finite number of bytes, at least 0, or an array of such numbers."""
     if isinstance(nbytes, np.ndarray):
         return bool(np.all(np.isfinite(nbytes) & (nbytes >= 0)))
     return math.isfinite(nbytes) and nbytes >= 0
@@ -120,22 +117,17 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     if group is None or group == range(workers):
         return None
     ranks = tuple(group)
-    if isinstance(group, range):  # all different
-        is_valid = bool(ranks) and min(ranks[0], ranks[-1]) >= 0 and max(ranks[0], ranks[-1]) < workers
-    else:
-        different = set(ranks)
-        is_valid = bool(ranks) and len(different) == len(ranks) and different <= set(range(workers))
-    if not is_valid:
+    if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= workers:
         raise SpecError("calls.group", group, f"different workers from 0 to {workers - 1}, or none, which means all")
-    return None if len(ranks) == workers and ranks == tuple(range(workers)) else ranks
+    return None if ranks == tuple(range(workers)) else ranks
 
 
 def groups_like(part: range, workers: int) -> list[range]:
-    """Return every group of P workers that has the pattern of a first group.
+    """Return all groups of P workers that have the pattern of a first group.
 
     Args:
-        part: the first group: ``range(0, g)`` for blocks of g neighbours, ``range(0, b, s)`` for the workers with the
-            same place in the steps of s workers that make a block of b.
+        part: ranks of the first group: ``range(0, g)`` for blocks of g neighbours; ``range(0, b, s)`` for groups of
+            every s-th worker in blocks of b workers.
         workers: P, a multiple of b, the group's size times its step.
 
     >>> groups_like(range(2), 6), groups_like(range(0, 6, 2), 6)
@@ -154,7 +146,9 @@ def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:
 
 
 class CallsByStep:
-    """Checked calls of a training, indexed by step. Two flat lists hold them, because steps can number millions.
+    """Checked calls of a training, indexed by step.
+
+    Two flat lists hold the calls, because a training can have millions of steps.
 
     Args:
         calls: calls of all steps.

@@ -1,11 +1,9 @@
 """The collectives of a method in a training of T steps, and their cost in closed form.
 
-A method communicates by a few *exchanges*. An exchange is a collective of a number of bytes with a period in steps; it
-runs in all steps or in one phase (a warm-up that ends, an interval that grows). Exchanges of the same collective that
-are due at the same step share one call: their bytes add up and the call pays the latency once. The cost of T steps is a
-sum over the distinct *call patterns* of a step, each times the number of steps with that pattern.
-
-Steps at which 0/1 Adam's public code refreshes its second moment: multiples of an interval that doubles.
+A method communicates by a few *exchanges*. An exchange is a collective of a number of bytes that runs every ``period``
+steps, either in the whole training or in one phase (a warm-up that ends, an interval that grows). Exchanges of the same
+collective that are due at the same step share one call: their bytes add up and the call pays the latency once. The cost
+of T steps is a sum over the distinct *call patterns* of a step, each times the number of steps with that pattern.
 """
 
 from __future__ import annotations
@@ -33,22 +31,22 @@ class Exchange:
     """A periodic collective, which runs after step t (from 0) when ``(t + 1 - offset) % period == 0``.
 
     Args:
-        payload_bytes: n, as `syncline.costmodel.collectives.cost` counts it for this collective; at least 0.
+        payload_bytes: bytes that a worker contributes, see `Call`.
         period: K, steps between two runs; at least 1. Without an offset the first run is after step K - 1.
         label: name of the payload, for display.
         collective: one of ``COLLECTIVES``.
-        offset: delay of all runs in steps against an exchange without offset (periodic: offset K is offset 0).
+        offset: steps by which all runs are later than those of an exchange without offset.
         joins: whether the exchange shares one call with the other due exchanges of its collective.
         start: first step of the phase in which the exchange runs.
         stop: first step after that phase; None if the phase has no end.
-        wait_steps: steps until the result is needed, by the method's own delay; 0 means before the next step.
-        in_backward: whether parts of the payload are ready during the backward pass, as parts of a gradient are.
-        encoded_bytes: fp32 bytes that are encoded into the payload and decoded at the end; 0 without an encoding.
-        ready: fraction of the step's compute time after which the call can start, see `Call`.
-        needed: fraction of the step's compute time at which the worker waits for the result.
-        part: first of the groups of workers that run the collective at the same time, each group by itself, see
-            `parts_like`; None means one group of all workers. Calls of groups are not joined with others.
-        spans: parts of the gradient that the payload covers if it is sent ``in_backward``, see `Call`.
+        wait_steps: see `Call`.
+        in_backward: see `Call`.
+        encoded_bytes: see `Call`.
+        ready: see `Call`.
+        needed: see `Call`.
+        part: ranks of the first group, if several groups of workers run the collective at the same time, each group by
+            itself, see `groups_like`; None means one group of all workers. Calls of groups are not joined with others.
+        spans: see `Call`.
 
     Raises:
         SpecError: an invalid field.
@@ -99,17 +97,22 @@ class Exchange:
 
     def is_due(self, step: IntOrArray) -> bool | NDArray[np.bool_]:
         """Return whether the exchange runs after step ``step`` (from 0), elementwise for an array of steps."""
-        due = ((step + 1 - self.offset) % self.period == 0) & (step >= self.start)
-        return due if self.stop is None else due & (step < self.stop)
+        return _is_due(step, self.period, self.offset, self.start, self.stop)
 
     def num_runs(self, steps: int) -> int:
-        """Return the number of runs in the first T steps: ``floor((end - o) / K) - floor((begin - o) / K)``.
+        """Return the number of runs in the first T steps: ``floor((end - offset) / K) - floor((begin - offset) / K)``.
 
         Here ``end = min(T, stop)`` and ``begin = min(start, end)``.
         """
         end = steps if self.stop is None else min(steps, self.stop)
         begin = min(self.start, end)
         return (end - self.offset) // self.period - (begin - self.offset) // self.period
+
+
+def _is_due(step: IntOrArray, period: int, offset: int, start: int, stop: int | None) -> bool | NDArray[np.bool_]:
+    """Return whether an exchange with these fields of `Exchange` runs after a step."""
+    due = ((step + 1 - offset) % period == 0) & (step >= start)
+    return due if stop is None else due & (step < stop)
 
 
 class CallPattern(NamedTuple):
@@ -120,10 +123,11 @@ class CallPattern(NamedTuple):
 
 
 def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
-    """Join the exchanges that are due at one step into calls, in the order of each call's first exchange.
+    """Return the calls of exchanges that are due at the same step, joined where an exchange ``joins``.
 
-    An exchange with parts gives the calls of all parts of ``group``; without a group, it gives the call of the first
-    part, which is the call that one worker makes.
+    Calls come in the order of their first exchange. An exchange with a ``part`` gives a call for each such part of
+    ``group``. If ``group`` is None, it gives only the call of the first part, because a worker makes one of these
+    calls.
     """
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
@@ -132,10 +136,17 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
             calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
             continue
         times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
-        join_key = exchange.collective, times, exchange.spans
-        key = join_key if exchange.joins else index
+        key = (exchange.collective, times, exchange.spans) if exchange.joins else index
         call = exchange.call(step, group)
-        calls[key] = _sum(calls[key], call) if key in calls else call
+        if key in calls:
+            joined = calls[key]
+            labels = dict.fromkeys(label for label in (*joined.label.split("+"), call.label) if label)
+            call = joined._replace(
+                payload_bytes=joined.payload_bytes + call.payload_bytes,
+                encoded_bytes=joined.encoded_bytes + call.encoded_bytes,
+                label="+".join(labels),
+            )
+        calls[key] = call
     return tuple(calls.values())
 
 
@@ -162,8 +173,7 @@ def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
     """Return the distinct call patterns of T steps, each with its number of steps; these numbers add up to T.
 
-    A step without calls has the empty pattern. Between two steps where an exchange starts or stops, patterns repeat
-    after the least common multiple of the periods, so the function looks at one such cycle in each phase.
+    A step without calls has the empty pattern.
 
     Args:
         exchanges: exchanges of the method.
@@ -172,80 +182,72 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
     [(0, 97), (1, 3)]
     """
-    patterns: dict[tuple[bool, ...], tuple[int, int]] = {}
-    for begin, end in _phases(exchanges, _checked(steps)):
-        for due, step, count in _patterns_between(exchanges, begin, end):
-            first, before = patterns.get(due, (step, 0))
-            patterns[due] = first, before + count
-    return [
-        CallPattern(
-            join_exchanges((exchange for exchange, is_due in zip(exchanges, due, strict=True) if is_due), step), count
-        )
-        for due, (step, count) in sorted(patterns.items())
-    ]
-
-
-def _phases(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int]]:
-    """Return the phases, runs of steps in which no exchange starts or stops, as (begin, end)."""
-    bounds = {bound for e in exchanges for bound in (e.start, e.stop) if bound is not None}
-    edges = sorted({0, steps} | {bound for bound in bounds if bound < steps})
-    return list(itertools.pairwise(edges))
+    timings = tuple((exchange.period, exchange.offset, exchange.start, exchange.stop) for exchange in exchanges)
+    first_step_and_count: dict[tuple[bool, ...], tuple[int, int]] = {}
+    for begin, end, cycle in phase_cycles(exchanges, steps):
+        for mask, step, count in _due_masks(timings, begin, end, cycle):
+            first, counted = first_step_and_count.get(mask, (step, 0))
+            first_step_and_count[mask] = first, counted + count
+    patterns = []
+    for mask, (first, count) in sorted(first_step_and_count.items()):
+        due = [exchange for exchange, is_due in zip(exchanges, mask, strict=True) if is_due]
+        patterns.append(CallPattern(join_exchanges(due, first), count))
+    return patterns
 
 
 def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int, int]]:
-    """Return the phases as (begin, end, steps after which the calls of the phase repeat).
+    """Return the phases of T steps, in which no exchange starts or stops.
 
-    A phase is a run of steps in which no exchange starts or stops.
+    Returns:
+        For each phase its first step, the step after its last, and the number of steps after which its calls repeat:
+        the least common multiple of the periods of the exchanges, at most the whole phase.
     """
-    return [(begin, end, _cycle(exchanges, begin, end)) for begin, end in _phases(exchanges, _checked(steps))]
-
-
-def _cycle(exchanges: Sequence[Exchange], begin: int, end: int) -> int:
-    active_periods = (e.period for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
-    return min(math.lcm(*active_periods), end - begin)
-
-
-def _patterns_between(exchanges: Sequence[Exchange], begin: int, end: int) -> list[tuple[tuple[bool, ...], int, int]]:
-    """Return the patterns of due exchanges in steps ``begin`` to ``end - 1`` of one phase.
-
-    Each entry is (mask over exchanges, first step, number of steps).
-    """
-    timings = tuple((exchange.period, exchange.offset, exchange.start, exchange.stop) for exchange in exchanges)
-    return _patterns_of(timings, begin, end, _cycle(exchanges, begin, end))
+    bounds = {bound for exchange in exchanges for bound in (exchange.start, exchange.stop) if bound is not None}
+    edges = sorted({0, _checked(steps)} | {bound for bound in bounds if bound < steps})
+    phases = []
+    for begin, end in itertools.pairwise(edges):
+        active = (e for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
+        phases.append((begin, end, min(math.lcm(*(exchange.period for exchange in active)), end - begin)))
+    return phases
 
 
 @lru_cache(maxsize=1024)
-def _patterns_of(
+def _due_masks(
     timings: tuple[tuple[int, int, int, int | None], ...], begin: int, end: int, cycle: int
 ) -> list[tuple[tuple[bool, ...], int, int]]:
-    """Return the same patterns from the (period, offset, start, stop) of each exchange, which alone decide them."""
+    """Return the different sets of exchanges that are due together in a phase.
+
+    Args:
+        timings: period, offset, start and stop of each exchange.
+        begin: first step of the phase.
+        end: step after the last one of the phase.
+        cycle: number of steps after which the calls of the phase repeat.
+
+    Returns:
+        For each set a mask over the exchanges, its first step and its number of steps in the phase.
+    """
     step = np.arange(begin, begin + cycle)
-    times = -((step - end) // cycle)  # ceil((end - t) / cycle): times that the step of the cycle recurs
-    columns = {timing: _due(step, *timing) for timing in timings}
+    recurrences = -((step - end) // cycle)  # ceil((end - t) / cycle) times the step t of the first cycle recurs
+    columns = {timing: _is_due(step, *timing) for timing in timings}
     due = np.zeros((cycle, len(timings)), dtype=bool)
     for column, timing in enumerate(timings):
         due[:, column] = columns[timing]
-    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # steps with equal patterns have equal codes
-    for due_now in columns.values():
-        code = np.unique(2 * code + due_now, return_inverse=True)[1]
+    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # steps with equal masks have equal codes
+    for is_due in columns.values():
+        code = np.unique(2 * code + is_due, return_inverse=True)[1]
     first = np.unique(code, return_index=True)[1]
-    # Integers, because the floats of bincount round numbers of steps beyond 2^53.
+    # np.bincount would count in floats, which round numbers of steps beyond 2^53.
     counts = np.zeros(len(first), dtype=np.int64)
-    np.add.at(counts, code, times)
+    np.add.at(counts, code, recurrences)
     return [
         (tuple(due[row].tolist()), begin + row, int(count)) for row, count in zip(first.tolist(), counts, strict=True)
     ]
 
 
-def _due(step: IntOrArray, period: int, offset: int, start: int, stop: int | None) -> NDArray[np.bool_]:
-    due = ((step + 1 - offset) % period == 0) & (step >= start)
-    return np.asarray(due if stop is None else due & (step < stop))
-
-
 def communication_s(
     exchanges: Sequence[Exchange], steps: int, workers: IntOrArray, link: Link, algorithm: Algorithms = None
 ) -> FloatOrArray:
-    """Return the communication seconds of T steps: the sum over call patterns of steps x calls' `collective_s`.
+    """Return the communication seconds of T steps: the sum of the seconds of all calls, without overlap.
 
     Args:
         exchanges: exchanges of the method.
@@ -269,7 +271,7 @@ def call_s(
     algorithm: Algorithms = None,
     rule: Rule = "eager",
 ) -> FloatOrArray:
-    """Return the seconds of a collective, `collective_s`, under an algorithm or the choice of a policy.
+    """Return the seconds of a collective under an algorithm, or under the algorithm that a policy chooses.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -279,22 +281,19 @@ def call_s(
         algorithm: see `algorithm_for`; ``nccl`` needs scalars for P and the link, ``auto`` needs a scalar P.
         rule: start rule of a message; ``auto`` chooses as if it were eager.
     """
-    if (
-        rule == "eager"
-        and np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0))
-        and algorithm_of(algorithm, kind) == "auto"
-    ):
+    has_many_links = np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0)) > 0
+    if rule == "eager" and has_many_links and algorithm_of(algorithm, kind) == "auto":
         return fastest_s(kind, int(workers), nbytes, link)
     return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
 
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
-    """Return the mean payload bytes per worker and step over T steps: ``sum n * times / T``; 0 if T is 0."""
+    """Return the mean payload bytes per worker and step over T steps; 0 if T is 0."""
     return sum(exchange.payload_bytes * exchange.num_runs(_checked(steps)) for exchange in exchanges) / max(steps, 1)
 
 
 def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
-    """Return the long-run mean payload bytes per worker and step: ``sum n / K`` over exchanges without a stop.
+    """Return the long-run mean payload bytes per worker and step, of the exchanges that never stop.
 
     >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
     6.0
@@ -342,26 +341,21 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
     return max(min_period, round(float(half_life(beta))) if beta > 0 else 1)
 
 
-def _sum(call: Call, other: Call) -> Call:
-    labels = dict.fromkeys(label for label in (*call.label.split("+"), other.label) if label)
-    return call._replace(
-        payload_bytes=call.payload_bytes + other.payload_bytes,
-        label="+".join(labels),
-        encoded_bytes=call.encoded_bytes + other.encoded_bytes,
-    )
-
-
 def _checked(steps: int) -> int:
+    """Return a number of steps; refuse a negative one."""
     if steps < 0:
         raise SpecError("steps", steps, "at least 0")
     return steps
 
 
 def refresh_intervals(kappa: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each interval, its first step and the step after its last, without end.
+    """Yield the intervals between refreshes of 0/1 Adam's second moment, without end.
 
-    Within them, step t refreshes if ``(t + 1) % interval == 0``. After ``kappa`` refreshes the interval doubles. Step 0
-    belongs to no interval, because it prepares buffers.
+    DeepSpeed refreshes the second moment after step t if ``(t + 1) % interval == 0``. After ``kappa`` refreshes the
+    interval doubles. Step 0 belongs to no interval, because DeepSpeed prepares buffers in it.
+
+    Yields:
+        The interval in steps, its first step, and the step after its last.
 
     >>> intervals = refresh_intervals(4)
     >>> [t for i, begin, end in (next(intervals) for _ in range(3)) for t in range(begin, end) if (t + 1) % i == 0]

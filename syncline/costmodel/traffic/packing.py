@@ -11,19 +11,15 @@ VALUE_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a value by the name of its number format."""
 
 WORD_BITS = 32
-"""Bits of the word that fields share if their width does not divide a byte."""
-
+"""Bits of the word into which integers are packed if their width does not divide a byte."""
 
 SCALE_BYTES = 4
 """Bytes of a scale or a norm, which travels as one fp32 value."""
 
 
 def kept_entries(fraction: float, count: int) -> int:
-    """Return the number of entries that top-k keeps: ``ceil(fraction n)``, at least 1.
-
-    A rounding error of the product adds no entry.
-    """
-    return max(1, math.ceil(fraction * count - 1e-9))
+    """Return the number of entries that top-k keeps of ``count``: ``ceil(fraction count)``, at least 1."""
+    return max(1, math.ceil(fraction * count - 1e-9))  # a rounding error of the product adds no entry
 
 
 def packed_bytes(count: int, bits: int) -> int:
@@ -32,7 +28,7 @@ def packed_bytes(count: int, bits: int) -> int:
 
 
 def e3m0_bytes(count: int) -> int:
-    """Return the bytes of ``count`` numbers of one sign bit and three exponent bits, and of their scale.
+    """Return the bytes of ``count`` numbers of one sign bit and three exponent bits each, with their fp32 scale.
 
     >>> e3m0_bytes(1001)
     505
@@ -41,9 +37,9 @@ def e3m0_bytes(count: int) -> int:
 
 
 def field_bytes(count: int, bits: int) -> int:
-    """Return the bytes of ``count`` integers in fields that no word splits, so that words can be added.
+    """Return the bytes of ``count`` integers of ``bits`` bits, packed into words so that no word splits an integer.
 
-    A word has 8 bits if the width of a field divides 8, else 32 bits.
+    Such words can be added as a whole. A word has 8 bits if ``bits`` divides 8, else 32 bits.
 
     >>> field_bytes(5, 4), field_bytes(7, 5)
     (3, 8)
@@ -53,9 +49,9 @@ def field_bytes(count: int, bits: int) -> int:
 
 
 def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
-    """Return the largest ``s`` for which the sum of all workers' integers in ``[-s, s]`` fits into ``bits`` bits.
+    """Return the largest ``s`` for which a sum of P workers' integers in ``[-s, s]`` fits into ``bits`` bits.
 
-    ``s = floor((2^bits - 1) / (2 P))``: each worker adds ``s``, so a sum is from 0 to ``2 P s``.
+    ``s = floor((2^bits - 1) / (2 P))``, because each worker sends its integer plus ``s``, from 0 to ``2 s``.
 
     Raises:
         SpecError: at ``path``, if not even signs fit; the error names the smallest width that fits them.
@@ -82,10 +78,12 @@ def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
 
 
 def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str = "index_bits") -> int:
-    """Return the bytes of ``pairs`` (index, value) pairs out of ``entries``: all indices packed, then all values.
+    """Return the bytes of ``pairs`` pairs of a packed index into ``entries`` entries and a value.
+
+    ``index_bits`` is as in `index_width`, and ``value`` is a name of `VALUE_BYTES`.
 
     Raises:
-        SpecError: as for ``index_width``.
+        SpecError: as for `index_width`.
 
     >>> pairs_bytes(32, 4096, 64, "fp32"), pairs_bytes(32, 4096, 0, "bf16")  # DeMo's 12 bytes; 12 bits and 2 bytes
     (384, 112)
@@ -96,12 +94,10 @@ def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str
 def block_pairs_bytes(
     shape: tuple[int, ...], k: int, chunk: int, index_bits: int, value: str, path: str = "index_bits"
 ) -> int:
-    """Return the bytes of k pairs per block of a tensor, whose blocks have sides that divide the tensor's sides.
+    """Return the bytes of k (index, value) pairs for each block of a tensor.
 
-    The side of a block is the largest divisor, up to ``chunk``, of the tensor's side.
-
-    Raises:
-        SpecError: as for ``index_width``.
+    The side of a block is the largest divisor, up to ``chunk``, of the tensor's side. Other arguments and errors are
+    those of `pairs_bytes`.
 
     >>> block_pairs_bytes((768, 64), 32, 64, 64, "fp32")  # twelve blocks
     4608

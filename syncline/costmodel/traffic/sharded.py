@@ -1,23 +1,22 @@
 """Sharded data parallelism in closed form: workers share optimizer states, gradients and parameters (ZeRO, FSDP).
 
-Let n be the bytes of gradients and w the bytes of parameters in the format in which the model computes, with P workers
-and B micro-batches:
+Let n be the bytes of all gradients and w the bytes of all parameters, with P workers and B micro-batches in a step:
 
-| sharding    | shard of weights, gradients, states | sends in a step                                                |
-|-------------|-------------------------------------|----------------------------------------------------------------|
-| `none`      | 1, 1, 1                             | an all-reduce of n                                             |
-| `optimizer` | 1, 1, 1/P                           | a reduce-scatter of n, an all-gather of w                      |
-| `gradients` | 1, 1/P, 1/P                         | B times: a reduce-scatter of n; an all-gather of w             |
-| `full`      | 1/P, 1/P, 1/P                       | B times: two all-gathers of w, a reduce-scatter of n           |
+| sharding    | a worker's part of weights, gradients, states | collectives of a step                        |
+|-------------|-----------------------------------------------|----------------------------------------------|
+| `none`      | 1, 1, 1                                       | an all-reduce of n                           |
+| `optimizer` | 1, 1, 1/P                                     | a reduce-scatter of n, an all-gather of w    |
+| `gradients` | 1, 1/P, 1/P                                   | B reduce-scatters of n, an all-gather of w   |
+| `full`      | 1/P, 1/P, 1/P                                 | 2 B all-gathers of w, B reduce-scatters of n |
 
-Parameters and gradients travel in units, as gradients do in buckets. A worker gathers parameters before the part of the
-forward pass (with ``full`` also of the backward pass) that needs them, one unit ahead of its computing. It scatters
-gradients as the backward pass makes them. With ``optimizer`` a worker adds up the gradients of its micro-batches and
-sends in the last backward pass. With ``gradients`` no worker holds the gradients of all parameters, so each micro-batch
-scatters its gradients.
+Parameters and gradients travel in units, as gradients do in buckets. A worker gathers the parameters of a unit before
+the part of the forward pass (with ``full`` also of the backward pass) that needs them, one unit ahead of its computing.
+It scatters gradients as the backward pass computes them. With ``optimizer`` a worker adds up the gradients of its
+micro-batches and scatters the sum in the last backward pass. With ``gradients`` no worker holds the gradients of all
+parameters, so each micro-batch scatters its gradients.
 
-Software without such gathers sends the weights of ``optimizer`` and ``gradients`` after the update, in units
-(`update_gathers`), or in a broadcast from each worker, whose shard is whole tensors (`update_broadcasts`).
+Some software does not gather weights before the forward pass. It sends the weights of ``optimizer`` and ``gradients``
+after the update, in units (`update_gathers`), or in a broadcast from each worker (`update_broadcasts`).
 
 Sources: S. Rajbhandari et al., "ZeRO" (2020), sections 5 and 7 (stages 1, 2 and 3); Y. Zhao et al., "PyTorch FSDP"
 (2023), section 3, and 3.3.2 and 3.4 on prefetching and its limit of two gathers; Megatron-LM's distributed optimizer
@@ -40,7 +39,8 @@ Sharding = Literal["none", "optimizer", "gradients", "full"]
 SHARDINGS: tuple[str, ...] = get_args(Sharding)
 
 WeightMessages = Literal["prefetched", "gathers", "broadcasts"]
-"""How updated weights reach the workers: gathered layer by layer before their use, or after the update at once."""
+"""How updated weights reach the workers: by gathers before each layer uses them, or after the update by gathers or
+broadcasts."""
 
 
 def sharded_exchanges(
@@ -54,16 +54,16 @@ def sharded_exchanges(
     overlapped: bool = True,
     weights: Sequence[Exchange] | None = None,
 ) -> list[Exchange]:
-    """Return the exchanges of a worker in a step.
+    """Return the exchanges of a worker in each step of sharded data parallelism.
 
     Args:
         gradient_bytes: n, bytes of all gradients.
         parameter_bytes: w, bytes of all parameters.
         workers: P.
         sharding: ``optimizer``, ``gradients`` or ``full``.
-        units: buckets of one micro-batch, each sent in one collective, see `gradient_buckets`.
+        units: buckets of the gradient of one micro-batch, see `gradient_buckets`; one collective carries a unit.
         micro_batches: B, number of micro-batches, one after another in a step.
-        overlapped: whether collectives overlap with computing; else all follow the computing.
+        overlapped: whether collectives overlap with computing; otherwise all follow the computing.
         weights: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``.
 
     Raises:
@@ -81,60 +81,69 @@ def sharded_exchanges(
         raise SpecError("sharding", sharding, one_of(SHARDINGS[1:], sharding))
     if micro_batches < 1:
         raise SpecError("micro_batches", micro_batches, "at least 1")
-    full, per_micro_batch = sharding == "full", sharding != "optimizer"
     exchanges: list[Exchange] = []
-    part = 1.0 / micro_batches
 
-    def send(collective: str, label: str, nbytes: float, begin: float, ready: float, needed: float) -> None:
-        start, need = (begin + part * ready, begin + part * needed) if overlapped else (1.0, 1.0)
-        # Sums of thirds may round above the end of the step.
-        start, need = min(start, 1.0), min(need, 1.0)
-        exchanges.append(Exchange(nbytes, 1, label, collective, joins=False, ready=start, needed=max(start, need)))
+    def send(collective: str, label: str, nbytes: float, ready: float, needed: float) -> None:
+        """Add an exchange between two points of the step's computing, each a fraction from 0 to 1."""
+        # A sum of fractions may round above 1, the end of the computing.
+        start, need = (min(ready, 1.0), min(needed, 1.0)) if overlapped else (1.0, 1.0)
+        exchange = Exchange(nbytes, 1, label, collective, joins=False, ready=start, needed=max(start, need))
+        exchanges.append(exchange)
 
+    length = 1.0 / micro_batches  # of a micro-batch, as a fraction of the step's computing
     for number in range(micro_batches):
-        begin = number * part
-        gathered = before = 0.0
-        for unit in reversed(units) if full or (number == 0 and weights is None) else ():
-            shard_bytes, needed = unit.share * parameter_bytes / workers, FORWARD_SHARE * gathered
-            send("all_gather", "parameters, forward", shard_bytes, begin, before, needed)
-            before, gathered = needed, gathered + unit.share
-        before = needed = FORWARD_SHARE
-        for unit in units if full else ():
-            shard_bytes = unit.share * parameter_bytes / workers
-            send("all_gather", "parameters, backward", shard_bytes, begin, before, needed)
-            before, needed = needed, unit.ready
-        for unit in units if per_micro_batch or number == micro_batches - 1 else ():
-            send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin, unit.ready, micro_batches - number)
-    return exchanges if full or weights is None else [*exchanges, *weights]
+        begin, is_last = number * length, number == micro_batches - 1
+        if sharding == "full" or (number == 0 and weights is None):
+            gathered = ready = 0.0
+            for unit in reversed(units):
+                needed = FORWARD_SHARE * gathered
+                shard_bytes = unit.share * parameter_bytes / workers
+                send("all_gather", "parameters, forward", shard_bytes, begin + length * ready, begin + length * needed)
+                ready, gathered = needed, gathered + unit.share
+        if sharding == "full":
+            ready = needed = FORWARD_SHARE
+            for unit in units:
+                shard_bytes = unit.share * parameter_bytes / workers
+                send("all_gather", "parameters, backward", shard_bytes, begin + length * ready, begin + length * needed)
+                ready, needed = needed, unit.ready
+        if sharding != "optimizer" or is_last:
+            for unit in units:
+                send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin + length * unit.ready, 1.0)
+    return exchanges if sharding == "full" or weights is None else [*exchanges, *weights]
 
 
 def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:
-    """Return the gathers of all units after the update; arguments as of `sharded_exchanges`."""
-    sizes = (unit.share * parameter_bytes / workers for unit in reversed(units))
-    return [Exchange(nbytes, 1, "parameters", "all_gather", joins=False) for nbytes in sizes]
+    """Return the gathers of the weights of all units after the update; arguments as of `sharded_exchanges`."""
+    shards_bytes = (unit.share * parameter_bytes / workers for unit in reversed(units))
+    return [Exchange(nbytes, 1, "parameters", "all_gather", joins=False) for nbytes in shards_bytes]
 
 
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
-    """Return a broadcast after the update from each worker that has tensors.
+    """Return the broadcasts after the update, one from each worker that updates tensors.
 
-    The largest tensor that is left goes to the worker with the fewest numbers. So P workers send at most as many
-    broadcasts as there are tensors.
+    Tensors are assigned to workers as a whole: in the order of falling size, each goes to the worker with the fewest
+    elements so far.
 
     Args:
-        bytes_per_number: bytes of a number.
+        bytes_per_number: bytes of a weight.
         workers: P.
         elements: number of elements of each tensor.
 
     >>> [one.payload_bytes for one in update_broadcasts(2.0, 3, [5, 4, 3, 3])]
     [10.0, 8.0, 12.0]
     """
-    shards = [[0, worker] for worker in range(workers)]
+    shards = [(0, worker) for worker in range(workers)]  # (elements, worker)
     for count in sorted(elements, reverse=True):
-        heapq.heapreplace(shards, [shards[0][0] + count, shards[0][1]])
-    sizes = [bytes_per_number * count for count, _ in sorted(shards, key=lambda shard: shard[1]) if count]
-    return [Exchange(nbytes, 1, "parameters", "broadcast", joins=False) for nbytes in sizes]
+        smallest, worker = shards[0]
+        heapq.heapreplace(shards, (smallest + count, worker))
+    by_worker = {worker: count for count, worker in shards}
+    counts = [by_worker[worker] for worker in range(workers) if by_worker[worker]]
+    return [Exchange(bytes_per_number * count, 1, "parameters", "broadcast", joins=False) for count in counts]
 
 
 def after_micro_batches(buckets: Sequence[Bucket], micro_batches: int) -> tuple[Bucket, ...]:
-    """Return the buckets of a gradient that is summed over micro-batches and sent in the last backward pass."""
+    """Return the buckets of a gradient that is summed over micro-batches and sent in the last one's backward pass.
+
+    The fraction at which a bucket is ready then refers to the computing of all micro-batches.
+    """
     return tuple(bucket._replace(ready=1 - (1 - bucket.ready) / micro_batches) for bucket in buckets)

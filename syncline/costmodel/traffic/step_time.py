@@ -1,9 +1,19 @@
-"""The time of a training step, in closed form."""
+"""The time of a training step in closed form, with the seconds for which a worker waits for the network.
+
+The collectives of one worker run one after another. If collective k can start at ``ready_k`` and takes ``cost_k``
+seconds, it ends at
+
+    done_k = max(ready_k, done_(k-1)) + cost_k.
+
+A worker that needs the result of collective k before it continues waits ``max(0, done_k - now)``. This waiting time is
+*exposed* communication.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +24,245 @@ from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idl
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, call_s, calls_by_step
-from syncline.costmodel.traffic.overlap import WHOLE, Bucket, PricedCall, split_call, worker_after
+from syncline.costmodel.traffic.exchanges import (
+    CallPattern,
+    Exchange,
+    call_s,
+    calls_by_step,
+    due_steps,
+    join_exchanges,
+    phase_cycles,
+)
+from syncline.costmodel.traffic.overlap import WHOLE, Bucket, WayPoint, is_awaited_in_step, split_call, way_points
 from syncline.errors import SpecError
+
+
+class PricedCall(NamedTuple):
+    """A call, or one bucket of a call, with its seconds.
+
+    Attributes:
+        call: the call.
+        cost_s: seconds for which the call occupies the network.
+        encode_s: seconds in which the worker encodes and decodes the payload.
+        after_idling: extra seconds of the network if it was idle before the call; None means no extra seconds.
+    """
+
+    call: Call
+    cost_s: FloatOrArray
+    encode_s: FloatOrArray = 0.0
+    after_idling: AfterIdling | None = None
+
+
+Price = Callable[[Call], Sequence[PricedCall]]
+"""A function that returns the priced calls that carry a call; the result does not depend on the call's step."""
+
+
+def points_of(priced_calls: Sequence[PricedCall]) -> list[WayPoint[int]]:
+    """Return the way points of the calls of a step, each with the index of its call as the item."""
+    return way_points(range(len(priced_calls)), lambda index: priced_calls[index].call)
+
+
+class Worker:
+    """The clocks of one worker's computing and of its network, advanced step by step in seconds.
+
+    Args:
+        compute_s: computing seconds of each step.
+        trigger_s: seconds of each step in which the worker decides whether to send, between its computing and the calls
+            at the end of the step.
+        idle_s: idle seconds of the network beyond which a longer idle time changes nothing.
+        optimizer_s: seconds of the update in each step, after all waits of the step.
+
+    Attributes:
+        now_s: time of the worker.
+        free_s: time at which the network has finished all calls that were started.
+        exposed_s: seconds for which the worker has waited for the network.
+        opened_s: extra seconds of calls after an idle network.
+        pending: end times of calls, by the step after which the worker waits for them.
+    """
+
+    def __init__(
+        self,
+        compute_s: FloatOrArray,
+        trigger_s: FloatOrArray = 0.0,
+        idle_s: float = 0.0,
+        optimizer_s: FloatOrArray = 0.0,
+    ) -> None:
+        self.compute_s, self.trigger_s, self.idle_s, self.optimizer_s = compute_s, trigger_s, idle_s, optimizer_s
+        self.now_s: FloatOrArray = 0.0
+        self.free_s: FloatOrArray = 0.0
+        self.exposed_s: FloatOrArray = 0.0
+        self.opened_s: FloatOrArray = 0.0
+        self.pending: dict[int, list[FloatOrArray]] = {}
+
+    @property
+    def remaining_s(self) -> FloatOrArray:
+        """Return the seconds that the network still needs for the calls that were started."""
+        return np.maximum(0.0, self.free_s - self.now_s)
+
+    def skip(self, steps: int) -> None:
+        """Advance by ``steps`` steps that start no call and wait for no call."""
+        self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s + self.optimizer_s)
+
+    def step(self, number: int, priced_calls: Sequence[PricedCall], points: Sequence[WayPoint[int]]) -> None:
+        """Advance by one step: compute, start the calls as they are ready, wait for the results, and update.
+
+        Args:
+            number: number of the step.
+            priced_calls: the calls of the step.
+            points: points in the computing where calls start, or where the worker waits for them, see `points_of`.
+        """
+        begin_s = self.now_s
+        encoded_s = waited_s = 0.0 * begin_s
+        needed_s: FloatOrArray = begin_s
+        call_ends_s: dict[int, FloatOrArray] = {}
+        for fraction, waits, index in points:
+            priced = priced_calls[index]
+            if waits:
+                at_s = begin_s + fraction * self.compute_s + encoded_s + waited_s
+                wait_s = np.maximum(0.0, call_ends_s[index] - at_s)
+                self._expose(at_s, wait_s)
+                waited_s = waited_s + wait_s
+                continue
+            encoded_s = encoded_s + priced.encode_s
+            self._start(priced, begin_s + fraction * self.compute_s + encoded_s + waited_s, number)
+            call_ends_s[index] = self.free_s
+            if not (priced.call.wait_steps or is_awaited_in_step(priced.call)):
+                needed_s = self.free_s
+        self.now_s = begin_s + self.compute_s + encoded_s + waited_s + self.trigger_s
+        self._wait(needed_s)
+        for priced in priced_calls:
+            if priced.call.ready >= 1:
+                self.now_s = self.now_s + priced.encode_s
+                self._start(priced, self.now_s, number)
+                if not priced.call.wait_steps:
+                    self._wait(self.free_s)
+        for end_s in self.pending.pop(number, ()):
+            self._wait(end_s)
+        self.now_s = self.now_s + self.optimizer_s
+
+    def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
+        """Start a call of step ``number`` at ``at_s`` seconds, or as soon as the network is free."""
+        begin_s = np.maximum(self.free_s, at_s)
+        if priced.after_idling is not None:
+            opening_s = priced.after_idling.opening_s(begin_s - self.free_s)
+            self.opened_s, begin_s = self.opened_s + opening_s, begin_s + opening_s
+        self.free_s = begin_s + priced.cost_s
+        if priced.call.wait_steps:
+            self.pending.setdefault(number + priced.call.wait_steps, []).append(self.free_s)
+
+    def _wait(self, until_s: FloatOrArray) -> None:
+        """Let the worker wait until a time, if that time is not over."""
+        after_s = np.maximum(self.now_s, until_s)
+        self._expose(self.now_s, after_s - self.now_s)
+        self.now_s = after_s
+
+    def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
+        """Count ``wait_s`` seconds of waiting, from ``at_s`` on, as exposed communication."""
+        self.exposed_s = self.exposed_s + wait_s
+
+    def rebase(self) -> None:
+        """Shift the clocks so that the worker's time is 0 s."""
+        self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s)
+        self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
+        self.now_s = 0.0
+
+    def future_state(self, number: int) -> list[tuple[int, FloatOrArray]]:
+        """Return all that decides the steps from ``number`` on, for a worker whose time is 0 s.
+
+        Returns:
+            Pairs of a number of steps and a time in seconds. The first pair is -1 with the time at which the network is
+            free. The other pairs are the steps after which the worker waits for a pending call, with the call's end.
+        """
+        ends = [(step - number, end_s) for step in sorted(self.pending) for end_s in self.pending[step]]
+        return [(-1, self.free_s), *ends]
+
+
+def worker_after(
+    compute_s: FloatOrArray,
+    exchanges: Sequence[Exchange],
+    steps: int,
+    price: Price,
+    trigger_s: FloatOrArray = 0.0,
+    idle_s: float = 0.0,
+    optimizer_s: FloatOrArray = 0.0,
+) -> Worker:
+    """Return a worker after T steps.
+
+    The worker advances step by step through cycles of the exchanges' periods. When a cycle leaves the worker's state
+    unchanged, the remaining cycles of this phase repeat the cycle, and the worker skips them at once.
+
+    Args:
+        compute_s: computing seconds of the worker in a step.
+        exchanges: exchanges of the method.
+        steps: T.
+        price: function from a call to the priced calls that carry it.
+        trigger_s: see `Worker`.
+        idle_s: see `Worker`.
+        optimizer_s: see `Worker`.
+    """
+    worker = Worker(compute_s, trigger_s, idle_s, optimizer_s)
+    by_timing: dict[Any, Exchange] = {}
+    for exchange in exchanges:
+        by_timing.setdefault((exchange.period, exchange.offset, exchange.start, exchange.stop), exchange)
+    timings = list(by_timing.values())  # one of the exchanges that are due at the same steps
+    calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint[int]]]] = {}
+
+    def advance(begin: int, end: int) -> None:
+        """Advance the worker from step ``begin`` to step ``end``."""
+        now = begin
+        for step in _steps_with_calls(timings, begin, end, worker):
+            worker.skip(step - now)
+            pattern = tuple(bool(exchange.is_due(step)) for exchange in timings)
+            if pattern not in calls_by_pattern:
+                calls = join_exchanges(exchange for exchange in exchanges if exchange.is_due(step))
+                priced_calls = [priced for call in calls for priced in price(call)]
+                calls_by_pattern[pattern] = priced_calls, points_of(priced_calls)
+            worker.step(step, *calls_by_pattern[pattern])
+            now = step + 1
+        worker.skip(end - now)
+
+    tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
+    now = 0
+    for _, end, cycle in phase_cycles(exchanges, steps):
+        before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
+        while now < end:
+            worker.rebase()
+            state, waited_s, opened_s = worker.future_state(now), worker.exposed_s, worker.opened_s
+            if before and _equal_states(before[0], state, tolerance_s):
+                cycles = (end - now) // cycle
+                worker.exposed_s = waited_s + cycles * (waited_s - before[1])
+                worker.opened_s = opened_s + cycles * (opened_s - before[2])
+                worker.pending = {step + cycles * cycle: ends_s for step, ends_s in worker.pending.items()}
+                now, before = now + cycles * cycle, None
+                continue
+            before = state, waited_s, opened_s
+            cycle_end = min(end, now + cycle)
+            advance(now, cycle_end)
+            now = cycle_end
+    return worker
+
+
+def _steps_with_calls(exchanges: Sequence[Exchange], begin: int, end: int, worker: Worker) -> Iterator[int]:
+    """Yield the steps from ``begin`` to ``end - 1`` after which the worker starts a call or waits for a pending one.
+
+    The caller advances the worker after each step, which changes the pending calls.
+    """
+    due = iter(due_steps(exchanges, begin, end))
+    next_due = next(due, end)
+    while (step := min([next_due, *worker.pending])) < end:
+        yield step
+        if step == next_due:
+            next_due = next(due, end)
+
+
+def _equal_states(
+    state: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], tolerance_s: float
+) -> bool:
+    """Return whether two states of `Worker.future_state` are equal up to rounding; nan equals nan."""
+    return [step for step, _ in state] == [step for step, _ in other] and all(
+        np.allclose(time_s, other_s, rtol=1e-12, atol=tolerance_s, equal_nan=True)
+        for (_, time_s), (_, other_s) in zip(state, other, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -24,8 +270,9 @@ class StepTime:
     """Components of the time of a mean step, in seconds; each field is a number or an array.
 
     Args:
-        compute_s: forward and backward pass of one worker, and its update unless ``optimizer_s`` counts it.
-        communication_s: time of the network; the last calls count up to the end of the training.
+        compute_s: forward and backward pass of one worker, and its update unless ``optimizer_s`` counts the update.
+        communication_s: time for which calls occupy the network; calls that are unfinished at the end of the training
+            count up to the end.
         encode_s: computing that encodes payloads into their wire format, and decodes them.
         trigger_s: computing that decides whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
@@ -78,10 +325,7 @@ def mean_step(
     trigger_s: FloatOrArray = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> StepTime:
-    """Return the mean step of a training of T steps: ``compute + (other seconds of T steps) / T``.
-
-    The waiting time of a worker comes from the recurrence of `syncline.costmodel.traffic.overlap`. Without overlap, and
-    without exchanges whose results are needed later, a worker waits for all communication.
+    """Return the components of the mean step of a training of T steps on equal links.
 
     Args:
         compute_s: computing seconds of each worker in a step.
@@ -89,8 +333,8 @@ def mean_step(
         steps: T, at least 1.
         workers: P; broadcasts with the fields of ``link``.
         link: each worker's link.
-        overlap: ``none``; ``ddp``: gradients travel in ``buckets`` during the backward pass; ``async``: a worker waits
-            for the calls of a step one step later.
+        overlap: ``none``, ``ddp`` or ``async``, see `syncline.costmodel.traffic.overlap.Overlap`. With ``none``, a
+            worker waits for all communication except that of exchanges whose results are needed later.
         buckets: buckets of the gradient, see `gradient_buckets`.
         algorithm: algorithm or policy of the collectives, see `syncline.costmodel.collectives.policies.algorithm_for`.
         rule: start rule of a message, ``eager`` or ``rendezvous``.
@@ -106,24 +350,21 @@ def mean_step(
     if encode_bytes_per_s is not None:
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
-    def opening(call: Call) -> AfterIdling | None:
-        if link.tcp is None:
-            return None
-        priced = collective_prices(call.collective, np.asarray(workers), call.payload_bytes, link, algorithm)
-        return after_idling(call.collective, workers, call.payload_bytes, link, priced.names, priced.name_index)
+    def price(call: Call) -> list[PricedCall]:
+        """Return the call, or its buckets, with their seconds on the link."""
+        parts = []
+        for part in split_call(call, overlap, buckets):
+            cost_s = call_s(part.collective, workers, part.payload_bytes, link, algorithm, rule)
+            encode_s = 0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s
+            opening = None
+            if link.tcp is not None:
+                prices = collective_prices(part.collective, np.asarray(workers), part.payload_bytes, link, algorithm)
+                names = prices.names, prices.name_index
+                opening = after_idling(part.collective, workers, part.payload_bytes, link, *names)
+            parts.append(PricedCall(part, cost_s, encode_s, opening))
+        return parts
 
-    def timed(call: Call) -> list[PricedCall]:
-        return [
-            PricedCall(
-                part,
-                call_s(part.collective, workers, part.payload_bytes, link, algorithm, rule),
-                0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s,
-                opening(part),
-            )
-            for part in split_call(call, overlap, buckets)
-        ]
-
-    return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, timed, trigger_s, optimizer_s)
+    return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, price, trigger_s, optimizer_s)
 
 
 def priced_step(
@@ -131,35 +372,35 @@ def priced_step(
     exchanges: Sequence[Exchange],
     patterns: Sequence[CallPattern],
     steps: int,
-    timed: Callable[[Call], Sequence[PricedCall]],
+    price: Price,
     trigger_s: FloatOrArray = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> StepTime:
-    """Return the mean step of a training whose calls the function ``timed`` prices.
+    """Return the components of the mean step of a training, with calls priced by a function.
 
     Args:
         compute_s: see `mean_step`.
         exchanges: exchanges of the method.
         patterns: call patterns of these exchanges, by `calls_by_step`.
         steps: T, at least 1.
-        timed: function from a call to the priced calls that carry it, which do not depend on its step.
+        price: function from a call to the priced calls that carry it.
         trigger_s: see `mean_step`.
         optimizer_s: see `mean_step`.
     """
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
-    overlaps, longest_s = False, -1.0
+    overlaps = False
+    longest_idle_s: float | None = None
     for pattern in patterns:
-        for call in pattern.calls:
-            for priced in timed(call):
-                communication_s = communication_s + pattern.steps * priced.cost_s
-                encode_s = encode_s + pattern.steps * priced.encode_s
-                overlaps |= priced.call.ready < 1 or priced.call.wait_steps > 0
-                if priced.after_idling is not None:
-                    longest_s = max(longest_s, priced.after_idling.longest_s)
+        for priced in [priced for call in pattern.calls for priced in price(call)]:
+            communication_s = communication_s + pattern.steps * priced.cost_s
+            encode_s = encode_s + pattern.steps * priced.encode_s
+            overlaps |= priced.call.ready < 1 or priced.call.wait_steps > 0
+            if priced.after_idling is not None:
+                longest_idle_s = max(longest_idle_s or 0.0, priced.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
-    if overlaps or longest_s >= 0:
-        worker = worker_after(compute_s, exchanges, steps, timed, trigger_s, max(longest_s, 0.0), optimizer_s)
+    if overlaps or longest_idle_s is not None:
+        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, longest_idle_s or 0.0, optimizer_s)
         communication_s = communication_s + worker.opened_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(

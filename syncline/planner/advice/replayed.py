@@ -20,8 +20,8 @@ from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.layouts.groups import capacities
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.costmodel.traffic.exchanges import calls_at, calls_by_step
-from syncline.costmodel.traffic.overlap import PricedCall, split_call
-from syncline.costmodel.traffic.step_time import priced_step
+from syncline.costmodel.traffic.overlap import split_call
+from syncline.costmodel.traffic.step_time import PricedCall, priced_step
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.plan import ProjectionPlan

@@ -20,6 +20,7 @@ from syncline.costmodel import (
 from syncline.costmodel.collectives.hierarchical import group_peers
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.prices import collective_prices
+from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.compute.transformer_operations import Share, Work, step_seconds
 from syncline.costmodel.layouts.groups import message_s
 from syncline.costmodel.layouts.layout import Layout
@@ -31,7 +32,6 @@ from syncline.costmodel.numerics.arrays import (
     FloatOrArray,
     Indices,
 )
-from syncline.costmodel.traffic.overlap import bytes_per_gradient
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.pricing import PricedSettings, links_of_rows, of_rows, simulated_s
@@ -121,7 +121,7 @@ class IntraReplica:
         self.own = worker_tensors(spec.model, layout)
         self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.kernels = spec.compute.kernels
-        self.bytes_per_number = bytes_per_gradient(spec.number_format)
+        self.bytes_per_number = bytes_per_number(spec.number_format)
 
     def step_times(
         self,

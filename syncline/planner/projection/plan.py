@@ -22,8 +22,8 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
-from syncline.costmodel.traffic.overlap import PricedCall, split_call
-from syncline.costmodel.traffic.step_time import priced_step
+from syncline.costmodel.traffic.overlap import split_call
+from syncline.costmodel.traffic.step_time import PricedCall, priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors

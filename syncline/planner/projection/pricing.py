@@ -24,8 +24,8 @@ from syncline.costmodel.collectives.prices import CollectivePrices
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, calls_by_step
-from syncline.costmodel.traffic.overlap import Bucket, PricedCall
-from syncline.costmodel.traffic.step_time import priced_step
+from syncline.costmodel.traffic.overlap import Bucket
+from syncline.costmodel.traffic.step_time import PricedCall, priced_step
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.registry import lazy_function
 from syncline.specs import ProjectSpec

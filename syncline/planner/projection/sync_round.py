@@ -13,7 +13,7 @@ from typing_extensions import override
 from syncline.costmodel import Exchange, Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.exchanges import calls_at, due_steps
-from syncline.costmodel.traffic.overlap import PricedCall, Worker, points_of
+from syncline.costmodel.traffic.step_time import PricedCall, Worker, points_of
 from syncline.planner.projection.plan import ProjectionPlan
 
 MOST_STEPS = 2048

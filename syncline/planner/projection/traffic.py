@@ -34,6 +34,7 @@ from syncline.costmodel import (
     calls_by_step,
     model_memory,
 )
+from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.compute.transformer_operations import EIGHT_BITS
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Storage, usable_bytes, worker_activation_bytes
@@ -45,7 +46,6 @@ from syncline.costmodel.traffic.overlap import (
     WHOLE,
     Bucket,
     buckets_on,
-    bytes_per_gradient,
     gradient_buckets,
 )
 from syncline.costmodel.traffic.sharded import (
@@ -283,7 +283,7 @@ def traffic_and_memory(
 
     inside = layout.sharers > 1
     sent = traffic_of(method, tensors, workers, mask, spec.steps, None if layout.workers == 1 else between)
-    gradient_bytes = bytes_per_gradient(number_format)
+    gradient_bytes = bytes_per_number(number_format)
     averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     wire = np.full(len(specs), max(averaged_bytes * part.elements for part in parts) if inside else 0.0)
     for traffic in sent:

@@ -14,10 +14,11 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
+from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.failures import rejoin_s
 from syncline.costmodel.network.link import Topology
 from syncline.costmodel.network.slowdown import slow_down
-from syncline.costmodel.traffic.overlap import bytes_per_gradient, gradient_buckets
+from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
@@ -253,7 +254,7 @@ def _timed(
     """
     slower = float(factors.computing)
     elements = [tensor.elements for tensor in step.tensors]
-    buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_gradient(spec.number_format))
+    buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_number(spec.number_format))
     undisturbed_s = slower * base_s(spec, step.flops)
     encode = spec.compute.encode_bandwidth
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.

@@ -14,11 +14,10 @@ from syncline.costmodel.traffic.overlap import (
     FIRST_BUCKET_BYTES,
     WHOLE,
     Bucket,
-    PricedCall,
     covered_buckets,
     gradient_buckets,
-    worker_after,
 )
+from syncline.costmodel.traffic.step_time import PricedCall, worker_after
 from syncline.errors import SpecError
 
 LINK = Link(1.0, 8.0)  # two workers: an all-reduce of n bytes takes 2 + n / 8 seconds
