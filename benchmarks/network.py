@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import Link, Sites
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.link import Topology, topology
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.paths import Topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Recv, Send, collective_finish_s, rounds, rounds_finish_s, run_events
 from syncline.sim.lockstep.rings import KERNELS

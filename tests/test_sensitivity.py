@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import ALGORITHMS, HARDWARE, Hardware, Link, collective_s, compute_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.gloo import GLOO, GlooCosts
 from syncline.costmodel.layouts.memory import USABLE, Memory, update_s
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.link import Network, topology
+from syncline.costmodel.network.link import topology
 from syncline.costmodel.network.multi_level import Level, MultiLevel
-from syncline.costmodel.network.software_costs import NcclCosts, NodeTimes, nvlink_costs
+from syncline.costmodel.network.paths import Network
+from syncline.costmodel.network.software_costs import GLOO, GlooCosts, NcclCosts, NodeTimes, nvlink_costs
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point

@@ -37,7 +37,7 @@ from benchmarks.shaped.network import (
     run_on_hosts,
     sweep,
 )
-from syncline.costmodel.collectives.gloo import GLOO
+from syncline.costmodel.network.software_costs import GLOO
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_bytes, format_seconds, parse_bandwidth, parse_bytes, parse_seconds
 

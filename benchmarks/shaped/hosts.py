@@ -20,7 +20,7 @@ from benchmarks.shaped.network import (
 )
 from syncline.costmodel import Link
 from syncline.costmodel import Network as Described
-from syncline.costmodel.collectives.gloo import GlooCosts
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.errors import SpecError
 from syncline.measure.processes.hosts import run_together
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.shaped.measure import link
-from syncline.costmodel.collectives.gloo import GLOO, GlooCosts
 from syncline.costmodel.link_fit import TimedCall, errors, fit_costs
+from syncline.costmodel.network.software_costs import GLOO, GlooCosts
 from syncline.errors import SpecError
 
 

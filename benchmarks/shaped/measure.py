@@ -18,7 +18,8 @@ import numpy as np
 
 from benchmarks.shaped.network import PAYLOAD, Network, possible_priority, run_on_hosts
 from syncline.costmodel import Link
-from syncline.costmodel.collectives.gloo import FREE, GlooCosts, gloo_message_s, gloo_s
+from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s
+from syncline.costmodel.network.software_costs import FREE, GlooCosts
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 SIZES = (4, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)

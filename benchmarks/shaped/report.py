@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.shaped.learned import points
 from syncline.analysis import save
 from syncline.analysis.validation import predicted_against_measured
-from syncline.costmodel.collectives.gloo import GlooCosts
 from syncline.costmodel.link_fit import errors
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.measure.validation.processes import GROUPS, figure_of
 from syncline.units import format_bandwidth, format_seconds
 

@@ -24,7 +24,7 @@ from benchmarks.shaped.network import PRIORITIES, Network, possible_priority, ru
 from benchmarks.shaped.report import markdown, percent, prose, versions_line
 from syncline.analysis import save
 from syncline.analysis.validation import predicted_against_measured
-from syncline.costmodel.collectives.gloo import GlooCosts
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.measure.recording.ranks import ForeignScript, traced
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.replaying.replay import MeasuredComputing, replay

@@ -31,7 +31,8 @@ from syncline.analysis.curves import (
     time_to_target_s,
 )
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
-from syncline.costmodel.network.link import Link, Network
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Network
 from syncline.errors import SpecError
 from syncline.units import format_bandwidth, format_seconds
 

@@ -17,12 +17,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from syncline.comm.wire import DENSE, Cast, Dense, WireFormat
-from syncline.costmodel.traffic.call import (
-    Call,
-    Ranks,
-    Spans,
-    groups_like,
-)
+from syncline.costmodel.traffic.call import Call, Ranks, Spans, groups_like
 from syncline.errors import SpecError
 from syncline.units import is_whole
 

@@ -26,10 +26,7 @@ from syncline.costmodel.traffic.packing import (
     packed_bytes,
     pairs_bytes,
 )
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer types by their number of bytes."""

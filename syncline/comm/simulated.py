@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import (
-    Communicator,
-    Details,
-    Ledger,
-    ReduceOp,
-    check_count,
-    reduce_rows,
-)
+from syncline.comm.base import Communicator, Details, Ledger, ReduceOp, check_count, reduce_rows
 from syncline.comm.wire import WireFormat
 from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError

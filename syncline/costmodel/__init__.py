@@ -53,9 +53,10 @@ from syncline.costmodel.layouts.memory import (
     update_s,
 )
 from syncline.costmodel.network.graph import Edge, Graph
-from syncline.costmodel.network.link import Link, Network, Topology, topology
+from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import Level, MultiLevel
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.software_costs import GLOO, GlooCosts, HivemindCosts, NcclCosts
 from syncline.costmodel.network.tcp import Tcp

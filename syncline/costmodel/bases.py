@@ -40,9 +40,10 @@ from syncline.costmodel.collectives.nccl import NVLINK, node_times
 from syncline.costmodel.collectives.policies import all_by_library
 from syncline.costmodel.collectives.table import MEASURED, gpu_nodes, link_of_all, nccl_on
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
-from syncline.costmodel.network.link import Link, Network
+from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, known_uncertainty

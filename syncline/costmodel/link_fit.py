@@ -34,32 +34,20 @@ gloo's software, with latency and bandwidth as configured), ``link`` (also fits 
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.gloo import (
-    FREE,
-    GLOO,
-    gloo_message_s,
-    gloo_s,
-)
+from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s
 from syncline.costmodel.least_squares import non_negative, relative_fit
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.network.software_costs import GlooCosts, tensor_bytes
+from syncline.costmodel.network.software_costs import FREE, GLOO, GlooCosts, tensor_bytes
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 
 SEND = "send"
 """Kind of a message from one worker to another."""
@@ -84,11 +72,7 @@ class TimedCall(NamedTuple):
 
 
 def check_times(calls: Sequence[TimedCall]) -> None:
-    """Refuse measurements whose time is not positive.
-
-    Raises:
-        SpecError: a time that is not above 0.
-    """
+    """Refuse measurements whose time is not positive."""
     for call in calls:
         if not call.seconds > 0:
             raise SpecError("measured.seconds", call.seconds, "a time above 0")

@@ -52,15 +52,9 @@ from syncline.costmodel.layouts.layout import (
     ruled_positions,
 )
 from syncline.costmodel.layouts.pipelines import CENTRAL, gpipe_ends_s
-from syncline.costmodel.network.link import (
-    Link,
-    Network,
-    Topology,
-    among,
-    topology,
-)
+from syncline.costmodel.network.link import Link, among, topology
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.paths import Floats, Ints
+from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
 from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.seeds import generator
 from syncline.sim.pipelines.pipeline import NetworkLike

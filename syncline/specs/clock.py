@@ -9,7 +9,7 @@ from pydantic import Field
 
 from syncline.costmodel.collectives.policies import POLICIES, algorithm_or_auto, all_by_library
 from syncline.costmodel.collectives.table import TABLE
-from syncline.costmodel.network.link import Network
+from syncline.costmodel.network.paths import Network
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Overlap
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, parsed

@@ -20,8 +20,8 @@ from syncline.fields import Seconds, Spec, parsed, refusal
 from syncline.methods import MethodBase
 from syncline.seeds import generator
 from syncline.specs.clock import BandwidthField
+from syncline.specs.cluster.clusters import HardwareField
 from syncline.specs.cluster.hardware import hardware, hardware_fields
-from syncline.specs.layout import HardwareField
 from syncline.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -283,11 +283,7 @@ class ComputeSpec(Spec):
         return method.added_update_s(tensors, speed)
 
     def check_optimizer(self, methods: Iterable[MethodBase]) -> None:
-        """Refuse ``optimizer`` times by name that lack a method.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse ``optimizer`` times by name that lack a method."""
         for method in methods:
             if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
                 raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
@@ -343,11 +339,7 @@ class ComputeSpec(Spec):
         return times
 
     def check(self, workers: int, steps: int) -> None:
-        """Refuse disturbances of workers or steps that do not exist.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse disturbances of workers or steps that do not exist."""
         if self.start_offsets and len(self.start_offsets) != workers:
             raise refusal("compute.start_offsets", self.start_offsets, f"one time per worker ({workers})")
         disturbed = [(f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)]

@@ -6,31 +6,15 @@ Spec of the measures that are recorded during a training.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    model_validator,
-)
+from pydantic import Field, model_validator
 from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
 from syncline.costmodel import Exchange
 from syncline.errors import SpecError, SynclineError, within
-from syncline.fields import (
-    Seed,
-    Spec,
-    Steps,
-    Threads,
-    Workers,
-    parsed,
-    refusal,
-)
+from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
 from syncline.methods.parts.asynchronous import asynchronous_of, remedy_of
 from syncline.specs.clock import ClockSpec
@@ -74,9 +58,6 @@ class WatchSpec(Spec):
         Args:
             expected: what would be accepted, for the error line.
             error: makes the exception from the path, the value and ``expected``.
-
-        Raises:
-            PydanticCustomError: or another ``error``, with the path from the spec's root.
         """
         if self.measures:
             raise error("watch.measures", self.measures, expected)
@@ -94,11 +75,7 @@ class ScheduleSpec(Spec):
     cooldown_steps: int = Field(default=0, ge=0)
 
     def check(self, steps: int) -> None:
-        """Refuse a schedule that is longer than the training.
-
-        Raises:
-            PydanticCustomError: names the longer of warmup and cooldown by its path in the training's spec.
-        """
+        """Refuse a schedule that is longer than the training."""
         parts = {"warmup_steps": self.warmup_steps, "cooldown_steps": self.cooldown_steps}
         total, longer = sum(parts.values()), max(parts, key=parts.__getitem__)
         if total > steps:
@@ -224,11 +201,7 @@ class Training(ClockSpec, Experiment):
         return "workers" if self.pipeline is None else "stages"
 
     def check_gradient_delay(self, method: MethodBase, path: str) -> None:
-        """Refuse methods that ``pipeline`` or ``recovery: elastic`` rules out, and remedies without a pipeline.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse methods that ``pipeline`` or ``recovery: elastic`` rules out, and remedies without a pipeline."""
         remedy = remedy_of(method)
         if self.failures is not None and self.failures.recovery == "elastic" and asynchronous_of(method) is None:
             self.failures.check_method(method, path)
@@ -238,11 +211,7 @@ class Training(ClockSpec, Experiment):
             raise refusal(f"{path}.remedy", remedy.kind, "none without pipeline, whose gradients are late")
 
     def check_asynchronous(self, method: MethodBase, path: str) -> None:
-        """Refuse an asynchronous method together with settings that need common steps of all workers.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse an asynchronous method together with settings that need common steps of all workers."""
         asynchrony = asynchronous_of(method)
         if asynchrony is None:
             return
@@ -378,11 +347,7 @@ def _schedule_text(exchange: Exchange) -> str:
 
 
 def check_distinct(field: str, names: list[str]) -> None:
-    """Refuse names that are not distinct.
-
-    Raises:
-        PydanticCustomError: names ``field`` and a name that occurs twice.
-    """
+    """Refuse names that are not distinct."""
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise refusal(field, names, f"different names; {doubled[0]!r} is there twice (a method's label is its name)")

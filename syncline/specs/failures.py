@@ -8,18 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from syncline.costmodel.failures import (
@@ -35,14 +26,7 @@ from syncline.costmodel.failures import (
 )
 from syncline.costmodel.presets import preset
 from syncline.errors import SpecError
-from syncline.fields import (
-    Seconds,
-    Spec,
-    Workers,
-    parsed,
-    refusal,
-    validate,
-)
+from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.methods import MethodBase
 from syncline.specs.clock import BandwidthField, BytesField
 from syncline.specs.cluster.reading import is_file, parse_fields, read_text
@@ -190,11 +174,7 @@ class FailuresSpec(Spec):
         return {"workers_per_node": published.node, "spares": published.spares} | value
 
     def check(self, workers: int) -> None:
-        """Refuse failures of workers that do not exist.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse failures of workers that do not exist."""
         for name in ("workers_per_node", "sites", "min_workers"):
             if getattr(self, name) > workers:
                 raise refusal(f"failures.{name}", getattr(self, name), f"at most {workers}, the workers")
@@ -204,11 +184,7 @@ class FailuresSpec(Spec):
                 raise refusal(f"failures.outages.{i}", fields, f"a number of one of the {workers} workers")
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse ``recovery: elastic`` of a method whose workers cannot form a new group.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse ``recovery: elastic`` of a method whose workers cannot form a new group."""
         if self.recovery == "elastic" and not sends_only_means(method):
             expected = "restart; a group forms anew where a method sends means alone, uncompressed, or is asynchronous"
             raise refusal("failures.recovery", f"elastic, of {path} {method.name}", expected)
@@ -330,11 +306,7 @@ def _fields(value: Any) -> Any:
 
 
 def check_workers(failures: FailuresSpec, workers: int) -> None:
-    """Refuse failures of workers that do not exist; for callers outside of a spec.
-
-    Raises:
-        SpecError: names the path from ``failures`` on.
-    """
+    """Refuse failures of workers that do not exist; for callers outside of a spec."""
     try:
         failures.check(workers)
     except PydanticCustomError as error:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from syncline.costmodel.network.link import Network, Topology, topology
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.fields import Positive, Seconds, Spec, refusal
 from syncline.methods import METHOD_KINDS, MethodBase
 from syncline.seeds import generator
@@ -139,11 +140,7 @@ class FaultsSpec(Spec):
     absences: tuple[AbsenceSpec, ...] = ()
 
     def check(self, workers: int, steps: int) -> None:
-        """Refuse faults of workers or steps that do not exist.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse faults of workers or steps that do not exist."""
         named = [(f"slow_links.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_links)]
         for i, absence in enumerate(self.absences):
             named += [
@@ -164,19 +161,12 @@ class FaultsSpec(Spec):
         Args:
             expected: what would be accepted, for the error line.
             error: makes the exception from the path, the value and ``expected``.
-
-        Raises:
-            PydanticCustomError: or another ``error``, with the path from the spec's root.
         """
         if self.absences:
             raise error("faults.absences", [absence.model_dump() for absence in self.absences], expected)
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse absences together with a method that needs all workers in each step.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse absences together with a method that needs all workers in each step."""
         if self.absences and not sends_only_means(method):
             accepted_kinds = ", ".join(
                 sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone)

@@ -8,12 +8,7 @@ Spec of a worker's memory: the parts that are counted, and the hardware that lim
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    get_args,
-)
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -21,10 +16,7 @@ from syncline.costmodel import Activations, Precision
 from syncline.costmodel.compute.model_shape import Model
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.traffic.sharded import Sharding, WeightMessages
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, refusal
 from syncline.specs.cluster.clusters import HardwareField
 
@@ -74,11 +66,7 @@ class LayoutSpec(Spec):
         return Layout(**dict(self))
 
     def check(self, model: Model, workers: int) -> None:
-        """Refuse a layout that does not divide a model or the workers.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse a layout that does not divide a model or the workers."""
         layout = self.build()
         if layout.workers == 1:
             return

@@ -60,9 +60,6 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
             called with the other keys; a torch module, or a function that returns one; or a shape.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
-
     >>> f"{model('llama-3-8b').parameters:,}", model({"kind": "gpt2", "sequence": 512}).sequence
     ('8,030,261,248', 512)
     >>> short = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 128256}

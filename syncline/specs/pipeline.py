@@ -17,9 +17,9 @@ from syncline.methods import MethodSpec
 from syncline.methods.parts.asynchronous import remedy_of
 from syncline.registry import PYTHON
 from syncline.seeds import generator
-from syncline.specs.cluster.clusters import check_network_sizes
-from syncline.specs.experiment import Experiment, NetworkField, check_distinct
-from syncline.specs.layout import HardwareField, PlacementField, positions_of
+from syncline.specs.cluster.clusters import HardwareField, NetworkField, check_network_sizes
+from syncline.specs.experiment import Experiment, check_distinct
+from syncline.specs.layout import PlacementField, positions_of
 from syncline.specs.models import TransformerField
 from syncline.specs.problem import ProblemField
 from syncline.units import parse_bytes

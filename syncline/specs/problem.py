@@ -28,11 +28,7 @@ class UnavailableProblem:
     name: str
 
     def build(self, *_: Any, **__: Any) -> Any:
-        """Refuse to build the problem.
-
-        Raises:
-            SpecError: always; a placeholder cannot be trained.
-        """
+        """Refuse to build the problem."""
         expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
         raise SpecError("problem.target", None, expected)
 
@@ -127,11 +123,7 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
 
 
 def check_available(problem: Any) -> None:
-    """Refuse a problem of which only the name is left, before a training starts.
-
-    Raises:
-        SpecError: the problem is an `UnavailableProblem`.
-    """
+    """Refuse a problem of which only the name is left, before a training starts."""
     if isinstance(problem, UnavailableProblem):
         problem.build()
 

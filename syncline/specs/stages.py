@@ -10,8 +10,7 @@ from syncline.costmodel import ModelShape
 from syncline.fields import Spec, refusal
 from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import BackwardWeights, asynchronous_of, remedy_of
-from syncline.specs.cluster.clusters import NetworkField
-from syncline.specs.layout import HardwareField
+from syncline.specs.cluster.clusters import HardwareField, NetworkField
 from syncline.specs.models import TransformerField
 
 StageCount = Annotated[int, Field(ge=1, le=4096)]
@@ -57,9 +56,6 @@ class StagesSpec(Spec):
 
         Args:
             training: the `Training` that has this pipeline; its module imports this one.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
         """
         check_stages_of(training.problem, self.stages, "pipeline.stages")
         if training.workers != 1:
@@ -86,11 +82,7 @@ class StagesSpec(Spec):
                     )
 
     def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse an asynchronous method, and a remedy that does not support the weights of the backward passes.
-
-        Raises:
-            PydanticCustomError: with the path from the spec's root.
-        """
+        """Refuse an asynchronous method, and a remedy that does not support the weights of the backward passes."""
         if asynchronous_of(method) is not None:
             raise refusal(f"{path}.asynchronous", method.name, "none beside pipeline, which has no server")
         remedy = remedy_of(method)
@@ -99,11 +91,7 @@ class StagesSpec(Spec):
 
 
 def check_stages_of(problem: Any, stages: int, path: str) -> None:
-    """Refuse a number of stages into which a problem cannot be cut.
-
-    Raises:
-        PydanticCustomError: names ``path``, or the problem's field.
-    """
+    """Refuse a number of stages into which a problem cannot be cut."""
     blocks = getattr(problem, "layers", None)
     if blocks is None:
         raise refusal(path, stages, f"a problem of blocks (text-gpt), as {problem.name} has none to cut into stages")

@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
@@ -27,9 +21,8 @@ from syncline.errors import SynclineError
 from syncline.fields import Spec, kind_of_model, parsed, refusal
 from syncline.registry import Registry
 from syncline.specs.clock import BandwidthField
-from syncline.specs.cluster.clusters import NetworkField
+from syncline.specs.cluster.clusters import HardwareField, NetworkField
 from syncline.specs.experiment import Experiment
-from syncline.specs.layout import HardwareField
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,8 @@ import pytest
 from benchmarks.shaped import measure, network, traced
 from benchmarks.shaped.__main__ import SKIPPED, main
 from benchmarks.shaped.network import Network, Unavailable
-from syncline.costmodel.collectives.gloo import SHAPED, GlooCosts, gloo_wire
+from syncline.costmodel.collectives.gloo import gloo_wire
+from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
 
 ROOT = Path(__file__).parents[2]
 LACKS = network.missing()

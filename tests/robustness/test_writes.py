@@ -21,7 +21,7 @@ import torch
 import syncline as sl
 from syncline.analysis import axes
 from syncline.costmodel import Link
-from syncline.costmodel.collectives.gloo import SHAPED
+from syncline.costmodel.network.software_costs import SHAPED
 from syncline.errors import SynclineError
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching

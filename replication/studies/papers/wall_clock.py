@@ -14,7 +14,7 @@ from syncline.costmodel import Call, Exchange, Link, calls_by_step, compute_s
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
 from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs import Figures, ModelField, Record
-from syncline.specs.layout import HardwareField
+from syncline.specs.cluster.clusters import HardwareField
 from syncline.units import parse_bandwidth
 
 STATES = ("parameters", "first momentum", "second momentum")

@@ -33,8 +33,6 @@ Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Commun
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -54,10 +52,8 @@ from syncline.costmodel.collectives.hierarchical import (
     peers,
 )
 from syncline.costmodel.collectives.nccl import (
-    LAPS,
     NcclAlgorithm,
     NvlinkAlgorithm,
-    is_measured,
     measured_all_reduce_s,
     nccl_sockets_s,
     nvlink_s,
@@ -76,7 +72,8 @@ from syncline.costmodel.collectives.table import (
     link_of_all,
     nccl_on,
 )
-from syncline.costmodel.network.link import Link, Network, Topology
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
@@ -291,24 +288,6 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     times = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
     seconds_by_name = {name: seconds for name, seconds in times.items() if seconds is not None}
     return min(seconds_by_name, key=seconds_by_name.__getitem__, default=ALGORITHMS[kind][0])
-
-
-def fastest_s(kind: str, workers: int, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of a collective's fastest algorithm on each link, if the fields of ``link`` are arrays.
-
-    The fastest has the least closed-form time; parameter servers are excluded. The arguments are those of
-    `collective_s`.
-    """
-    if is_measured(kind, link, workers):
-        return measured_all_reduce_s(workers, nbytes, link)
-    if kind in LAPS and link.nvlink is not None:
-        return nvlink_s(kind, nbytes, gpu_nodes(link, workers))
-    algorithm_s = []
-    for name in ALGORITHMS[kind]:
-        if name not in SERVERS:
-            with contextlib.suppress(NoClosedForm):
-                algorithm_s.append(collective_s(kind, workers, nbytes, link, name))
-    return functools.reduce(np.minimum, algorithm_s)
 
 
 def wire_bytes(

@@ -1,8 +1,4 @@
-"""The collectives of gloo, as the library runs them.
-
-``times`` has the seconds of its algorithms, ``reduce`` the seconds of its reduce, and ``wire`` the bytes on the wire.
-
-Seconds of gloo's collectives as torch.distributed calls them: the real algorithms and the costs of their software.
+"""Seconds and bytes of gloo's collectives as torch.distributed calls them, with the costs of the software.
 
 gloo's sends are **receiver-driven**: the receiver posts its buffer and sends a notice to the sender, and the sender
 waits for the notice before it sends the data. A lone message takes ``2 alpha + n / R``. Rings keep two messages posted
@@ -49,9 +45,7 @@ Source: pytorch/gloo: gloo/allreduce.cc, reduce.cc (``i < numSegments - 2``), al
 gather.cc, and transport/tcp/pair.cc for the notices; torch's ProcessGroupGloo for the reduce-scatter.
 docs/validation.md compares it with measurements.
 
-Bytes of gloo's collectives on the wire, as a device counts them: payload, headers, notices, acknowledgements.
-
-For each message of s payload bytes (`gloo_messages` returns their number), the bytes are
+**On the wire**, as a device counts them, the bytes of each message of s payload bytes (`gloo_messages`) are
 
     sender to receiver:     a notice of 48 bytes, and s + 48 bytes (header) in ceil((s + 48) / MSS) segments
     receiver to sender:     a notice of 48 bytes, and an acknowledgement for every second segment,
@@ -75,27 +69,10 @@ import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.software_costs import FREE, GLOO, SHAPED, GlooCosts, tensor_bytes
+from syncline.costmodel.network.software_costs import FREE, GLOO, GlooCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
-
-__all__ = [
-    "FREE",
-    "GLOO",
-    "GLOO_ALGORITHMS",
-    "SHAPED",
-    "GlooAlgorithm",
-    "GlooCosts",
-    "gloo_message_s",
-    "gloo_s",
-    "gloo_sent_bytes",
-    "segments",
-    "slowest_tree_paths",
-    "tensor_bytes",
-    "tree_children",
-    "window_s",
-]
 
 SEGMENT_BYTES = 1 << 20
 """The longest message of an all-reduce. Source: gloo/allreduce.h, kMaxSegmentSize."""
@@ -339,9 +316,6 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     """Return the number of messages that a worker sends in a call, mean over workers, and a message's payload bytes.
 
     The arguments are those of `gloo_s`.
-
-    Raises:
-        SpecError: an argument out of range.
     """
     if kind not in GLOO:
         raise SpecError("collective", kind, one_of(GLOO, kind))

@@ -49,8 +49,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.network.link import Link, MemberTopology, Network, Topology
+from syncline.costmodel.network.link import Link, MemberTopology
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.errors import SpecError

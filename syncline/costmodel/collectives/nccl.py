@@ -1,14 +1,11 @@
-"""The collectives of NCCL, as the library runs them.
+"""Seconds of NCCL's collectives: over sockets, among GPUs with NVLink, and measured all-reduces inside a node.
 
-``sockets`` has the seconds of its rings and chains over TCP; ``nvlink`` interpolates measured times inside a node.
-
-Seconds of NCCL's collectives over sockets: pipelined rings and chains.
-
-NCCL cuts a tensor into pieces of its buffers' size, and a worker forwards a piece while it receives the next one. So a
-large collective pays latencies once, not at every step, unless a worker sends a step's bytes before the piece for the
-next step arrives. There are P workers, latency alpha, overhead o per message and R payload bytes per second. Pieces
-have at most C bytes in S slices, and a worker forwards a slice as soon as the slice has arrived. A block of w whole
-pieces and a rest of C' bytes takes w + 1 steps. Then
+**Over sockets** NCCL runs pipelined rings and chains (`nccl_sockets_s`). NCCL cuts a tensor into pieces of its buffers'
+size, and a worker forwards a piece while it receives the next one. So a large collective pays latencies once, not at
+every step, unless a worker sends a step's bytes before the piece for the next step arrives. There are P workers,
+latency alpha, overhead o per message and R payload bytes per second. Pieces have at most C bytes in S slices, and a
+worker forwards a slice as soon as the slice has arrived. A block of w whole pieces and a rest of C' bytes takes w + 1
+steps. Then
 
     s(C) = max(S o + C/R, alpha + o + C/(S R))           seconds of a ring's step
     u(C) = min(alpha, (S - 1)(o + C/(S R)))              extra time of the last slice, once
@@ -39,8 +36,7 @@ Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.network.software_costs`; src/
 ring's loops), broadcast.h (the chain), src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every
 channel and peer).
 
-Seconds of NCCL's collectives among GPUs with NVLink, in one node or in several: rings, trees and switches.
-
+**Among GPUs with NVLink** (`nvlink_s`), in one node or in several, NCCL runs rings, trees and reductions by switches.
 P = g m GPUs in m nodes take part. A ring has a channel for each of the node's network cards, and leaves and enters the
 node by another card on each channel, so that the cards carry the bytes together:
 
@@ -66,10 +62,10 @@ several nodes of H100 and H200, which reach 0.89 to 0.97 of the cards' rate. The
 src/graph/tuning.cc, protocol Simple; of a tree's level, LL128. From how many GPUs on switches reduce: NCCL 2.27
 on H200 and B200 (stas00/ml-engineering).
 
-Seconds of NCCL's all-reduce among the GPUs of a node, interpolated from measured sizes and numbers of GPUs.
-
-The time is linear between measured sizes. For a number P of GPUs without measurements, the time is linear in 1/P
-between the next smaller and the next larger measured number, at the same bytes for each of the node's links,
+**Measured all-reduces** among the GPUs of a node (`measured_all_reduce_s`) are interpolated between sizes and between
+numbers of GPUs. The time is linear between measured sizes. For a number P of GPUs without measurements, the time is
+linear in 1/P between the next smaller and the next larger measured number, at the same bytes for each of the node's
+links,
 
     T(P, n) = mean of T(p, n'),    n' = n (P - 1) p r(p) / (P (p - 1) r(P)),
 
@@ -84,30 +80,25 @@ Source: NVIDIA DGX-1 system architecture (the hybrid cube mesh; which pairs have
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import (
-    Any,
-    NamedTuple,
-    TypeAlias,
-)
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.algorithms.base import tree_depth
+from syncline.costmodel.collectives.algorithms.base import (
+    other_parts_bytes,
+    other_parts_bytes_twice,
+    other_workers_bytes,
+    tree_depth,
+)
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.software_costs import DEFAULT, NCCL_RUNS, NcclCosts, NodeTimes, NvlinkCosts
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.errors import SpecError, one_of
-
-__all__ = ["NCCL_ALGORITHMS", "NCCL_KINDS", "NcclAlgorithm", "NcclCosts", "nccl_messages", "nccl_sockets_s"]
 
 
 class NcclAlgorithm(NamedTuple):
@@ -175,7 +166,7 @@ def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | Non
 
 
 def _ring_s(laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    """Return the seconds of a ring's laps in which each worker forwards blocks of so many bytes."""
+    """Return the seconds of a ring's laps in which each worker forwards blocks of ``block`` bytes."""
     alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
 
     def step_s(piece_bytes: FloatOrArray) -> FloatOrArray:
@@ -189,25 +180,14 @@ def _ring_s(laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, cos
 
 
 def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    """Return u, the seconds of a ring's last slice beyond its steps, with blocks of so many bytes."""
+    """Return u, the seconds of a ring's last slice beyond its steps, with blocks of ``block`` bytes."""
     first_bytes = np.minimum(block, costs.ring_piece_bytes)
     rest_s = (1 - costs.forwarded_part) * first_bytes / link.goodput_bytes_per_s
     return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + rest_s)
 
 
-def _all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    return _ring_s(2, workers, np.divide(nbytes, workers), link, costs)
-
-
-def _all_gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    return _ring_s(1, workers, nbytes, link, costs)
-
-
-def _reduce_scatter_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    return _ring_s(1, workers, np.divide(nbytes, workers), link, costs)
-
-
 def _chain_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return the seconds of a chain, in which each worker forwards the whole tensor piece by piece."""
     alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
     piece_bytes = costs.chain_piece_bytes
     filling_s = np.subtract(workers, 2) * (overhead + np.minimum(piece_bytes, nbytes) / rate)
@@ -215,27 +195,34 @@ def _chain_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclC
 
 
 def _all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+    """Return the seconds in which a worker sends n/P bytes to each of the P - 1 others."""
     message_s = link.overhead_s + np.divide(nbytes, workers) / link.goodput_bytes_per_s
     return np.subtract(workers, 1) * message_s + link.latency_s
 
 
 def _gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+    """Return the seconds in which worker 0 receives n bytes from each of the P - 1 others."""
     return np.subtract(workers, 1) * (link.overhead_s + nbytes / link.goodput_bytes_per_s) + link.latency_s
 
 
-def _other_parts_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return n (P - 1)/P, the bytes of all but one of P equal parts of n bytes."""
-    return nbytes * (np.subtract(workers, 1) / workers)
-
-
 NCCL_ALGORITHMS: dict[str, NcclAlgorithm] = {
-    "all_reduce": NcclAlgorithm(_all_reduce_s, lambda workers, nbytes: 2 * _other_parts_bytes(workers, nbytes), 2),
-    "all_gather": NcclAlgorithm(_all_gather_s, lambda workers, nbytes: nbytes * np.subtract(workers, 1), 2),
-    "reduce_scatter": NcclAlgorithm(_reduce_scatter_s, _other_parts_bytes, 2),
-    "all_to_all": NcclAlgorithm(_all_to_all_s, _other_parts_bytes, 2),
-    "broadcast": NcclAlgorithm(_chain_s, _other_parts_bytes, None),
-    "reduce": NcclAlgorithm(_chain_s, _other_parts_bytes, None),
-    "gather": NcclAlgorithm(_gather_s, _other_parts_bytes, 1),
+    "all_reduce": NcclAlgorithm(
+        lambda workers, nbytes, link, costs: _ring_s(2, workers, np.divide(nbytes, workers), link, costs),
+        other_parts_bytes_twice,
+        2,
+    ),
+    "all_gather": NcclAlgorithm(
+        lambda workers, nbytes, link, costs: _ring_s(1, workers, nbytes, link, costs), other_workers_bytes, 2
+    ),
+    "reduce_scatter": NcclAlgorithm(
+        lambda workers, nbytes, link, costs: _ring_s(1, workers, np.divide(nbytes, workers), link, costs),
+        other_parts_bytes,
+        2,
+    ),
+    "all_to_all": NcclAlgorithm(_all_to_all_s, other_parts_bytes, 2),
+    "broadcast": NcclAlgorithm(_chain_s, other_parts_bytes, None),
+    "reduce": NcclAlgorithm(_chain_s, other_parts_bytes, None),
+    "gather": NcclAlgorithm(_gather_s, other_parts_bytes, 1),
 }
 """The algorithm of NCCL for each collective."""
 
@@ -255,7 +242,7 @@ class NvlinkAlgorithm(NamedTuple):
 
 
 NVLINK = "nccl-nvlink"
-"""The name of this algorithm."""
+"""The name of `NvlinkAlgorithm`."""
 
 
 class GpuNodes(NamedTuple):
@@ -300,8 +287,10 @@ def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
     return GpuNodes(inside.size, nodes, inside.link.goodput_bytes_per_s, card, latency_s, costs)
 
 
-def nvlink_s(kind: str, nbytes: FloatOrArray, on: GpuNodes | None) -> FloatOrArray:
-    """Return the seconds of a collective of n bytes among GPUs in nodes; all numbers broadcast.
+def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> FloatOrArray:
+    """Return the seconds of NCCL's fastest algorithm for a collective of n bytes among GPUs with NVLink, in nodes.
+
+    All numbers broadcast. The module's docstring has the formulas.
 
     Raises:
         NoClosedForm: no NVLink inside nodes, or a collective without such a time.
@@ -310,47 +299,51 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, on: GpuNodes | None) -> FloatOrArr
     >>> [round(1e3 * float(nvlink_s("all_reduce", nbytes, gpus)), 2) for nbytes in (2**20, 2**30)]
     [0.16, 6.87]
     """
-    if on is None or kind not in LAPS:
+    if gpu_nodes is None or kind not in LAPS:
         raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(LAPS)} on NVLink")
-    gpus, nodes, nvlink, card, alpha_s, costs = on
+    gpus, nodes, nvlink_rate, card_rate, alpha_s, costs = gpu_nodes
     laps, workers = LAPS[kind], np.multiply(gpus, nodes)
-    total = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
-    large = total / (total + costs.half_bytes)
-    several = np.greater(nodes, 1)
-    call_s = costs.factor * (costs.call_s + several * costs.network_call_s)
-    sent = total * (1.0 if kind in CHAINS else (workers - 1) / workers)
-    rate = np.minimum(costs.ring_part * nvlink, np.where(several, costs.card_part * gpus * card, np.inf))
-    inside_s = costs.factor * large * laps * (costs.lap_s + (workers - nodes) * costs.ring_step_s)
-    between_s = laps * (nodes - 1) * np.maximum(costs.factor * large * costs.network_step_s, alpha_s)
-    seconds = call_s + laps * sent / rate + inside_s + between_s
+    total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
+    large_part = total_bytes / (total_bytes + costs.half_bytes)  # w: how much the seconds of large tensors count
+    is_multi_node = np.greater(nodes, 1)
+    node_rate = np.where(is_multi_node, gpus * card_rate, np.inf)
+    call_s = costs.factor * (costs.call_s + is_multi_node * costs.network_call_s)
+    lap_bytes = total_bytes * (1.0 if kind in CHAINS else (workers - 1) / workers)
+    ring_rate = np.minimum(costs.ring_part * nvlink_rate, costs.card_part * node_rate)
+    inside_s = costs.factor * large_part * laps * (costs.lap_s + (workers - nodes) * costs.ring_step_s)
+    between_s = laps * (nodes - 1) * np.maximum(costs.factor * large_part * costs.network_step_s, alpha_s)
+    seconds = call_s + laps * lap_bytes / ring_rate + inside_s + between_s
     if kind == "all_reduce":
         depth, level_s = tree_depth(nodes), costs.factor * costs.tree_level_s
         tree_s = call_s + np.where(2 * alpha_s > level_s, depth * 2 * alpha_s, np.maximum(depth - 1, 0) * level_s)
-        tree_s = tree_s + total / (costs.tree_part * np.minimum(nvlink, np.where(several, gpus * card, np.inf)))
-        seconds = np.minimum(seconds, np.where(several, tree_s, np.inf))
+        tree_s = tree_s + total_bytes / (costs.tree_part * np.minimum(nvlink_rate, node_rate))
+        seconds = np.minimum(seconds, np.where(is_multi_node, tree_s, np.inf))
         if costs.switches is not None:
-            switched_s = call_s + total / (costs.switches.rate_part * nvlink)
-            switched_s = switched_s + costs.factor * large * workers * costs.switch_gpu_s
-            can = ~several & np.greater_equal(gpus, costs.switches.fewest_gpus)
-            seconds = np.minimum(seconds, np.where(can, switched_s, np.inf))
-    return np.where((workers > 1) & (total > 0), seconds, 0.0)[()]
+            switched_s = call_s + total_bytes / (costs.switches.rate_part * nvlink_rate)
+            switched_s = switched_s + costs.factor * large_part * workers * costs.switch_gpu_s
+            can_switch = ~is_multi_node & np.greater_equal(gpus, costs.switches.fewest_gpus)
+            seconds = np.minimum(seconds, np.where(can_switch, switched_s, np.inf))
+    return np.where((workers > 1) & (total_bytes > 0), seconds, 0.0)[()]
 
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
 """Measured sizes in bytes, increasing, and their seconds, by number of GPUs."""
 
 CUBE_MESH_RINGS = {2: 1.0, 3: 2.0, 4: 4.0, 5: 2 * 2 * (5 - 1) / 5 * 0.92, 6: 2.0, 7: 4.0, 8: 6.0}
-"""r by P of a cube mesh's first P GPUs; for five GPUs the rings that take as long as a chain of 0.92 of two links."""
+"""r(P), the number of rings among the first P GPUs of a cube mesh.
+
+Five GPUs have no ring: their number is that of the rings that take as long as a chain of 0.92 of two links.
+"""
 
 RINGS = {"a100": dict.fromkeys(range(2, 17), 1.0), "v100": CUBE_MESH_RINGS}
-"""Number of rings r by GPU and P."""
+"""r(P), the number of rings among P GPUs, by GPU and P."""
 
 
 def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySize) -> float:
-    """Return the seconds of an all-reduce among GPUs of a node, by the formula of this module.
+    """Return the seconds T(P, n) of an all-reduce among GPUs of a node, interpolated between measured times.
 
     Args:
-        gpu: one of ``RINGS``.
+        gpu: model of the GPUs, one of ``RINGS``.
         gpus: number of GPUs P, at least 2.
         nbytes: bytes n of the tensor, at least 0.
         measured: measured times of nodes with this GPU.

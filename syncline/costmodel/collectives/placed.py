@@ -44,11 +44,7 @@ ASTRA-sim's ``direct``.
 
 from __future__ import annotations
 
-from typing import (
-    Literal,
-    NamedTuple,
-    TypeAlias,
-)
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 

@@ -52,8 +52,9 @@ from syncline.costmodel.collectives.table import (
     knows_library,
     nccl_on,
 )
-from syncline.costmodel.network.link import Link, Network, Topology
+from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.software_costs import GLOO, NCCL_RUNS
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray

@@ -1,9 +1,4 @@
-"""Times of collectives in closed form, in many settings at once: on links, on nodes, and of groups of workers.
-
-A policy may choose another algorithm in each setting. `syncline.costmodel.collectives.prices` prices any network
-with these functions, setting by setting where the settings have no common form.
-
-Times and algorithms of collectives for many numbers of workers and many links at once.
+"""Times and algorithms of collectives in many settings at once: numbers of workers, bytes, links, groups of workers.
 
 `collective_s` prices a single algorithm on arrays. In this module a policy may choose another algorithm in each
 setting, and the caller may pass a function that times the settings without a closed form, for example by simulating
@@ -13,11 +8,7 @@ them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import (
-    Callable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
@@ -48,8 +39,9 @@ from syncline.costmodel.collectives.table import (
     gpu_nodes,
     nccl_on,
 )
-from syncline.costmodel.network.link import Link, Network
+from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.errors import SpecError
@@ -60,11 +52,14 @@ CLOSED_FORM = "closed form"
 TIME_SOURCES = (CLOSED_FORM, "lockstep", "events")
 """Sources of a time, from a formula to the event simulation; any other text is the reason for an unknown time."""
 
-BY_NCCL = "auto", "nccl"
+NVLINK_POLICIES = "auto", "nccl"
 """Policies that use NCCL's algorithm among GPUs with NVLink."""
 
 FIRST = np.zeros((), dtype=np.int64)
 """Index of the first of several texts, for all settings."""
+
+CollectiveTimer: TypeAlias = Callable[[str, int, float, Network, str, Rule, range | None], tuple[float, str]]
+"""A function of a collective's kind, P, n, network, algorithm, rule and group that returns seconds and their source."""
 
 
 class CollectivePrices(NamedTuple):
@@ -83,200 +78,6 @@ class CollectivePrices(NamedTuple):
     name_index: Indices
     sources: tuple[str, ...] = (CLOSED_FORM,)
     source_index: Indices = FIRST
-
-
-def link_prices(
-    kind: str, workers: Any, nbytes: FloatOrArray, link: Link, algorithms: Algorithms, rule: Rule
-) -> CollectivePrices:
-    """Return the prices of a collective on full-duplex links, or for a single number of workers on any link."""
-    policy = algorithm_of(algorithms, kind)
-    if policy == "auto" and is_measured(kind, link, workers):
-        return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST)
-    if policy in BY_NCCL and kind in LAPS and link.nvlink is not None and link.duplex == "full":
-        return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST)
-    if policy == "auto":
-        return _fastest_prices(kind, workers, nbytes, link, rule)
-    if policy == "nccl" and kind not in NCCL:
-        is_tree = _nccl_takes_tree(workers, nbytes, link)
-        names = nccl_names(kind, link)
-        # An algorithm that no setting chooses may have no closed form.
-        ring_s, tree_s = (
-            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(is_tree == index) else np.nan
-            for index, name in enumerate(names)
-        )
-        return CollectivePrices(np.where(is_tree, tree_s, ring_s), names, is_tree)
-    name = algorithm_for(algorithms, kind, 1, 0.0, link) or default_algorithm(kind, link)
-    return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
-
-
-def _fastest_prices(kind: str, workers: Any, nbytes: FloatOrArray, link: Link, rule: Rule) -> CollectivePrices:
-    """Return the prices of the fastest algorithms in closed form, the first of equals, without parameter servers."""
-    names, eager_s = [], []
-    for name in ALGORITHMS[kind]:
-        if name not in SERVERS:
-            with contextlib.suppress(NoClosedForm):
-                eager_s.append(collective_s(kind, workers, nbytes, link, name))
-                names.append(name)
-    if not names:
-        names, eager_s = [ALGORITHMS[kind][0]], [collective_s(kind, workers, nbytes, link)]
-    seconds = eager_s
-    if rule != "eager":
-        seconds = [collective_s(kind, workers, nbytes, link, name, rule=rule) for name in names]
-    return _least_cost_prices(eager_s, seconds, names)
-
-
-def node_prices(
-    kind: str,
-    workers: Indices,
-    nbytes: FloatOrArray,
-    network: TwoLevel | MultiLevel,
-    algorithms: Algorithms,
-    rule: Rule,
-) -> CollectivePrices | None:
-    """Return the prices of hierarchical algorithms, or None if they have no closed form in all settings.
-
-    They have one if each number of workers fills two nodes or more.
-    """
-    names, policy = hierarchical_names(kind, algorithms), algorithm_of(algorithms, kind)
-    if not names and policy not in BY_NCCL:
-        return None
-    size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
-    fills_nodes = size > 1 and bool(np.all((workers > size) & (workers % size == 0)))
-    if not fills_nodes:
-        return None
-    try:
-        *inner_levels, outermost = peers(network, 2 * size)
-    except NoClosedForm:
-        return None
-    if outermost.is_shared_half_duplex or any(
-        level.is_shared_half_duplex or level.link.duplex == "half" for level in inner_levels
-    ):
-        return None
-    levels = *inner_levels, outermost._replace(size=workers // size)
-    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
-    if priced is not None or not names:
-        return priced
-    return _least_cost_prices(
-        [hierarchy_s(kind, name, levels, nbytes) for name in names],
-        [hierarchy_s(kind, name, levels, nbytes, rule) for name in names],
-        names,
-    )
-
-
-def _nvlink_prices(
-    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms
-) -> CollectivePrices | None:
-    """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or under another policy."""
-    permitted = kind in LAPS and algorithm_of(algorithms, kind) in BY_NCCL
-    nodes = nodes_of(levels) if permitted else None
-    return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST)
-
-
-def _hierarchical_price(
-    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, names: tuple[str, ...], rule: Rule
-) -> CollectivePrices | None:
-    """Return the price of the fastest hierarchical algorithm on several levels, or None if none has a closed form."""
-    eager_s = {}
-    for name in names:
-        with contextlib.suppress(NoClosedForm):
-            eager_s[name] = hierarchy_s(kind, name, levels, nbytes)
-    if not eager_s:
-        return None
-    name = min(eager_s, key=eager_s.__getitem__)
-    seconds = eager_s[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
-    return CollectivePrices(seconds, (name,), FIRST)
-
-
-def group_price(
-    kind: str, group: range, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
-) -> CollectivePrices:
-    """Return the price of a collective that all groups of workers call at once on a network of levels.
-
-    ``group`` has the ranks of the first group, ``workers`` is the number of all workers.
-
-    Raises:
-        NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
-    """
-    levels = group_peers(network, group, workers)
-    policy = algorithm_of(algorithms, kind)
-    if not levels:
-        return CollectivePrices(np.float64(0.0), ("",), FIRST)
-    if len(levels) == 1:
-        if levels[0].is_shared_half_duplex:
-            raise NoClosedForm("network", network.name, "full-duplex links between units")
-        at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else algorithms
-        link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
-        return link_prices(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
-    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
-    if priced is not None:
-        return priced
-    names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
-    priced = _hierarchical_price(kind, levels, nbytes, names, rule)
-    if priced is None:
-        raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
-    return priced
-
-
-def hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
-    """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else the named one or none."""
-    policy = algorithm_of(algorithms, kind)
-    if policy == "auto":
-        return HIERARCHICAL[kind]
-    return (policy,) if policy in HIERARCHICAL[kind] and policy else ()
-
-
-def closed_form_price(
-    kind: str, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
-) -> CollectivePrices:
-    """Return the price of one setting by a closed form."""
-    if isinstance(network, Link):
-        return link_prices(kind, workers, nbytes, network, algorithms, rule)
-    names = hierarchical_names(kind, algorithms)
-    if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
-        with contextlib.suppress(NoClosedForm):
-            price = _hierarchical_price(kind, peers(network, workers), nbytes, names, rule)
-            if price is not None:
-                return price
-    name = algorithm_for(algorithms, kind, workers, nbytes, network)
-    seconds = collective_s(kind, workers, nbytes, network, name, rule=rule)
-    return CollectivePrices(seconds, (name or default_algorithm(kind, network),), FIRST)
-
-
-def _least_cost_prices(
-    eager_s: Sequence[FloatOrArray], seconds: Sequence[FloatOrArray], names: Sequence[str]
-) -> CollectivePrices:
-    """Return the seconds of the algorithm with the least eager seconds in each setting, the first of equals."""
-    name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s)), axis=0)
-    stacked_s = np.stack(np.broadcast_arrays(*seconds))
-    return CollectivePrices(np.take_along_axis(stacked_s, name_index[None], axis=0)[0], tuple(names), name_index)
-
-
-def _nccl_takes_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
-    """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
-    is_tree = []
-    for count, size, setting_link in settings(workers, nbytes, link):
-        estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
-        fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
-        is_tree.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[fastest])
-    return np.stack(np.broadcast_arrays(*is_tree))
-
-
-def settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
-    """Yield the number of workers, the bytes and the network of each setting; equal networks are the same object."""
-    counts = np.reshape(workers, (-1,))
-    sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)
-    arrays = network.arrays if isinstance(network, Link) else {}
-    varies = any(len(value) > 1 for value in arrays.values())
-    current = network
-    for index, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
-        if isinstance(network, Link) and arrays and (varies or not index):
-            numbers = {field: value[index if len(value) > 1 else 0] for field, value in arrays.items()}
-            current = network.with_numbers(numbers, same_links=True)
-        yield count, size, current
-
-
-CollectiveTimer: TypeAlias = Callable[[str, int, float, Network, str, Rule, range | None], tuple[float, str]]
-"""A function of a collective's kind, P, n, network, algorithm, rule and group that returns seconds and their source."""
 
 
 def collective_prices(
@@ -325,7 +126,7 @@ def collective_prices(
     ):
         return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
-        priced = node_prices(kind, workers, nbytes, network, algorithms, rule)
+        priced = _node_prices(kind, workers, nbytes, network, algorithms, rule)
         if priced is not None:
             return priced
     is_hierarchical = algorithm_of(algorithms, kind) in HIERARCHICAL[kind]
@@ -343,16 +144,9 @@ def group_algorithm(
     algorithms: Algorithms,
     timer: CollectiveTimer | None = None,
 ) -> str | None:
-    """Return the algorithm of `collective_prices` for a group of workers, or None if the group has no price.
+    """Return the algorithm that `collective_prices` takes for a group of workers, or None if the group has no price.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        ranks: ranks of the group among all workers.
-        workers: number of all workers.
-        nbytes: bytes of the collective.
-        network: network of all workers.
-        algorithms: see `collective_prices`.
-        timer: see `collective_prices`.
+    ``ranks`` are those of the group among all ``workers``; the other arguments are those of `collective_prices`.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> dgx = NETWORKS["dgx-a100"].network
@@ -369,6 +163,183 @@ def group_algorithm(
     return priced.names[int(np.ravel(priced.name_index)[0])] or None
 
 
+def link_prices(
+    kind: str, workers: Any, nbytes: FloatOrArray, link: Link, algorithms: Algorithms, rule: Rule
+) -> CollectivePrices:
+    """Return the prices of a collective on full-duplex links, or for a single number of workers on any link."""
+    policy = algorithm_of(algorithms, kind)
+    if policy == "auto" and is_measured(kind, link, workers):
+        return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST)
+    if policy in NVLINK_POLICIES and kind in LAPS and link.nvlink is not None and link.duplex == "full":
+        return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST)
+    if policy == "auto":
+        names, eager_s = [], []
+        for name in ALGORITHMS[kind]:
+            if name not in SERVERS:
+                with contextlib.suppress(NoClosedForm):
+                    eager_s.append(collective_s(kind, workers, nbytes, link, name))
+                    names.append(name)
+        if not names:  # raises the error of the first algorithm
+            collective_s(kind, workers, nbytes, link)
+        is_eager = rule == "eager"
+        seconds = eager_s if is_eager else [collective_s(kind, workers, nbytes, link, n, rule=rule) for n in names]
+        return _fastest_prices(eager_s, seconds, names)
+    if policy == "nccl" and kind not in NCCL:
+        is_tree = _nccl_takes_tree(workers, nbytes, link)
+        ring_and_tree = nccl_names(kind, link)
+        # An algorithm that no setting chooses may have no closed form.
+        ring_s, tree_s = (
+            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(is_tree == index) else np.nan
+            for index, name in enumerate(ring_and_tree)
+        )
+        return CollectivePrices(np.where(is_tree, tree_s, ring_s), ring_and_tree, is_tree)
+    name = algorithm_for(algorithms, kind, 1, 0.0, link) or default_algorithm(kind, link)
+    return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
+
+
+def _fastest_prices(
+    eager_s: Sequence[FloatOrArray], seconds: Sequence[FloatOrArray], names: Sequence[str]
+) -> CollectivePrices:
+    """Return the prices of the algorithm with the least eager seconds in each setting, the first of equals.
+
+    Args:
+        eager_s: seconds of each algorithm under the eager rule.
+        seconds: seconds of each algorithm under the rule that counts.
+        names: name of each algorithm.
+    """
+    name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s)), axis=0)
+    stacked_s = np.stack(np.broadcast_arrays(*seconds))
+    return CollectivePrices(np.take_along_axis(stacked_s, name_index[None], axis=0)[0], tuple(names), name_index)
+
+
+def _nccl_takes_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
+    """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
+    is_tree = []
+    for count, size, setting_link in _settings(workers, nbytes, link):
+        estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
+        fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
+        is_tree.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[fastest])
+    return np.stack(np.broadcast_arrays(*is_tree))
+
+
+def _node_prices(
+    kind: str,
+    workers: Indices,
+    nbytes: FloatOrArray,
+    network: TwoLevel | MultiLevel,
+    algorithms: Algorithms,
+    rule: Rule,
+) -> CollectivePrices | None:
+    """Return the prices of hierarchical algorithms, or None if they have no closed form in all settings.
+
+    They have a closed form if each number of workers fills two nodes or more.
+    """
+    names = _hierarchical_names(kind, algorithms)
+    if not names and algorithm_of(algorithms, kind) not in NVLINK_POLICIES:
+        return None
+    size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
+    if size < 2 or not np.all((workers > size) & (workers % size == 0)):
+        return None
+    try:
+        *inner_levels, outermost = peers(network, 2 * size)
+    except NoClosedForm:
+        return None
+    if outermost.is_shared_half_duplex or any(
+        level.is_shared_half_duplex or level.link.duplex == "half" for level in inner_levels
+    ):
+        return None
+    levels = *inner_levels, outermost._replace(size=workers // size)
+    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
+    if priced is not None or not names:
+        return priced
+    eager_s = [hierarchy_s(kind, name, levels, nbytes) for name in names]
+    return _fastest_prices(eager_s, [hierarchy_s(kind, name, levels, nbytes, rule) for name in names], names)
+
+
+def _nvlink_prices(
+    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms
+) -> CollectivePrices | None:
+    """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or under another policy."""
+    is_permitted = kind in LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
+    nodes = nodes_of(levels) if is_permitted else None
+    return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST)
+
+
+def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
+    """Return the hierarchical algorithms that ``algorithms`` permits: all for ``auto``, else the named one or none."""
+    policy = algorithm_of(algorithms, kind)
+    if policy == "auto":
+        return HIERARCHICAL[kind]
+    return (policy,) if policy in HIERARCHICAL[kind] and policy else ()
+
+
+def _hierarchical_price(
+    kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, names: tuple[str, ...], rule: Rule
+) -> CollectivePrices | None:
+    """Return the price of the fastest hierarchical algorithm on several levels, or None if none has a closed form."""
+    eager_s = {}
+    for name in names:
+        with contextlib.suppress(NoClosedForm):
+            eager_s[name] = hierarchy_s(kind, name, levels, nbytes)
+    if not eager_s:
+        return None
+    name = min(eager_s, key=eager_s.__getitem__)
+    seconds = eager_s[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
+    return CollectivePrices(seconds, (name,), FIRST)
+
+
+def _group_price(
+    kind: str, group: range, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
+) -> CollectivePrices:
+    """Return the price of a collective that all groups of workers call at once on a network of levels.
+
+    Args:
+        kind: one of ``COLLECTIVES``.
+        group: ranks of the first group.
+        workers: number of all workers.
+        nbytes: bytes of the collective.
+        network: network of all workers.
+        algorithms: see `collective_prices`.
+        rule: the start rule of messages.
+
+    Raises:
+        NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
+    """
+    levels = group_peers(network, group, workers)
+    policy = algorithm_of(algorithms, kind)
+    if not levels:
+        return CollectivePrices(np.float64(0.0), ("",), FIRST)
+    if len(levels) == 1:
+        if levels[0].is_shared_half_duplex:
+            raise NoClosedForm("network", network.name, "full-duplex links between units")
+        at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else algorithms
+        link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
+        return link_prices(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
+    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
+    if priced is None:
+        names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
+        priced = _hierarchical_price(kind, levels, nbytes, names, rule)
+    if priced is None:
+        raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
+    return priced
+
+
+def _closed_form_price(
+    kind: str, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
+) -> CollectivePrices:
+    """Return the price of a collective of all workers in one setting by a closed form."""
+    if isinstance(network, Link):
+        return link_prices(kind, workers, nbytes, network, algorithms, rule)
+    names = _hierarchical_names(kind, algorithms)
+    if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
+        with contextlib.suppress(NoClosedForm):
+            price = _hierarchical_price(kind, peers(network, workers), nbytes, names, rule)
+            if price is not None:
+                return price
+    name = algorithm_for(algorithms, kind, workers, nbytes, network) or default_algorithm(kind, network)
+    return CollectivePrices(collective_s(kind, workers, nbytes, network, name, rule=rule), (name,), FIRST)
+
+
 def _setting_by_setting(
     kind: str,
     workers: Indices,
@@ -379,60 +350,32 @@ def _setting_by_setting(
     timer: CollectiveTimer | None,
     groups: Sequence[range] | None = None,
 ) -> CollectivePrices:
-    """Return the prices of a collective, each setting by itself, and equal settings only once."""
+    """Return the prices of a collective, each setting by itself, by a closed form or else by ``timer``.
+
+    Equal settings are priced once. The arguments are those of `collective_prices`.
+    """
     cache: dict[tuple[int, float, int, range | None], CollectivePrices] = {}
     prices, networks = [], []
-    for index, (count, size, setting_network) in enumerate(settings(workers, nbytes, network)):
+    for index, (count, size, setting_network) in enumerate(_settings(workers, nbytes, network)):
         group = groups[index] if groups is not None and len(groups[index]) < count else None
         key = count, size, id(setting_network), group
         if key not in cache:
-            cache[key] = _setting_price(kind, count, size, setting_network, algorithms, rule, timer, group)
             networks.append(setting_network)  # while the list keeps the network alive, no other object has its id
+            try:
+                if group is not None:
+                    cache[key] = _group_price(kind, group, count, size, setting_network, algorithms, rule)
+                else:
+                    cache[key] = _closed_form_price(kind, count, size, setting_network, algorithms, rule)
+            except NoClosedForm:
+                if timer is None:
+                    raise
+                cache[key] = _timed_price(kind, count, size, setting_network, algorithms, rule, timer, group)
+            except SpecError as error:
+                if timer is None:
+                    raise
+                cache[key] = _unknown_price(setting_network, error)
         prices.append(cache[key])
-    seconds = np.stack(np.broadcast_arrays(*(priced.seconds for priced in prices)))
-    names, name_index = _merged_texts([(priced.names, priced.name_index) for priced in prices])
-    return CollectivePrices(
-        seconds, names, name_index, *_merged_texts([(priced.sources, priced.source_index) for priced in prices])
-    )
-
-
-def _merged_texts(lists: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
-    """Merge pairs of texts and indices into one list of texts and the indices into this list, on a new first axis."""
-    all_texts = tuple(dict.fromkeys(chain.from_iterable(texts for texts, _ in lists)))
-    position = {text: number for number, text in enumerate(all_texts)}
-    merged = [np.array([position[text] for text in texts], dtype=np.int64)[indices] for texts, indices in lists]
-    return all_texts, np.stack(np.broadcast_arrays(*merged))
-
-
-def _setting_price(
-    kind: str,
-    workers: int,
-    nbytes: float,
-    network: Network,
-    algorithms: Algorithms,
-    rule: Rule,
-    timer: CollectiveTimer | None,
-    group: range | None = None,
-) -> CollectivePrices:
-    """Return the price of one setting, by a closed form or else by ``timer``."""
-    try:
-        if group is not None:
-            return group_price(kind, group, workers, nbytes, network, algorithms, rule)
-        return closed_form_price(kind, workers, nbytes, network, algorithms, rule)
-    except NoClosedForm:
-        if timer is None:
-            raise
-        return _timed_price(kind, workers, nbytes, network, algorithms, rule, timer, group)
-    except SpecError as error:
-        if error.path != "workers" or timer is None:
-            raise
-        return _unknown_price(network, error)
-
-
-def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
-    """Return the time NaN with the reason that the network cannot join so many workers."""
-    reason = f"{network.name} cannot join so many workers; expected {error.expected}"
-    return CollectivePrices(np.float64(np.nan), ("",), FIRST, (reason,), FIRST)
+    return _merged_prices(prices)
 
 
 def _timed_price(
@@ -443,7 +386,7 @@ def _timed_price(
     algorithms: Algorithms,
     rule: Rule,
     timer: CollectiveTimer,
-    group: range | None = None,
+    group: range | None,
 ) -> CollectivePrices:
     """Return the price of a setting by ``timer``, for each index of a link whose fields are arrays.
 
@@ -451,42 +394,68 @@ def _timed_price(
     not hierarchical, or the default.
     """
     prices = []
-    for single_link in _scalar_networks(network):
-        name = algorithm_of(algorithms, kind)
-        if name == "auto":
-            names = candidates_on(kind, single_link, workers)
-        elif group is None:
-            names = (
-                algorithm_for(algorithms, kind, workers, nbytes, single_link) or default_algorithm(kind, single_link),
-            )
+    arrays = network.arrays if isinstance(network, Link) else {}
+    for single_network in _network_at_each(network, max(map(len, arrays.values()), default=1)):
+        policy = algorithm_of(algorithms, kind)
+        if policy == "auto":
+            names = candidates_on(kind, single_network, workers)
         else:
-            names = (
-                name
-                if name in TABLE[kind] and name not in HIERARCHICAL[kind]
-                else default_algorithm(kind, single_link),
-            )
+            chosen = policy if policy in TABLE[kind] and policy not in HIERARCHICAL[kind] else None
+            if group is None:
+                chosen = algorithm_for(algorithms, kind, workers, nbytes, single_network)
+            names = (chosen or default_algorithm(kind, single_network),)
         try:
-            times = [(*timer(kind, workers, nbytes, single_link, name, rule, group), name) for name in names]
+            times = [(*timer(kind, workers, nbytes, single_network, name, rule, group), name) for name in names]
         except SpecError as error:
-            if error.path != "workers":
-                raise
-            prices.append(_unknown_price(single_link, error))
+            prices.append(_unknown_price(single_network, error))
         else:
             seconds, source, name = min(times, key=lambda time: (np.isnan(time[0]), time[0]))
             prices.append(CollectivePrices(seconds, (name,), FIRST, (source,), FIRST))
-    if len(prices) == 1:
-        return prices[0]
-    names, name_index = _merged_texts([(priced.names, priced.name_index) for priced in prices])
-    sources, source_index = _merged_texts([(priced.sources, priced.source_index) for priced in prices])
-    return CollectivePrices(np.array([priced.seconds for priced in prices]), names, name_index, sources, source_index)
+    return prices[0] if len(prices) == 1 else _merged_prices(prices)
 
 
-def _scalar_networks(network: Network) -> Iterator[Network]:
-    """Yield a network for each index of a link whose fields are arrays ``(n,)``, or the network itself."""
+def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
+    """Return the time NaN with the reason that the network cannot join so many workers; raise any other error."""
+    if error.path != "workers":
+        raise error
+    reason = f"{network.name} cannot join so many workers; expected {error.expected}"
+    return CollectivePrices(np.float64(np.nan), ("",), FIRST, (reason,), FIRST)
+
+
+def _merged_prices(prices: Sequence[CollectivePrices]) -> CollectivePrices:
+    """Return the prices of several settings as one, with the settings along a new first axis."""
+
+    def merged(lists: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
+        """Return all different texts of pairs of texts and indices, and the indices of all pairs into these texts."""
+        all_texts = tuple(dict.fromkeys(chain.from_iterable(texts for texts, _ in lists)))
+        position = {text: number for number, text in enumerate(all_texts)}
+        indices = [np.array([position[text] for text in texts], dtype=np.int64)[index] for texts, index in lists]
+        return all_texts, np.stack(np.broadcast_arrays(*indices))
+
+    return CollectivePrices(
+        np.stack(np.broadcast_arrays(*(priced.seconds for priced in prices))),
+        *merged([(priced.names, priced.name_index) for priced in prices]),
+        *merged([(priced.sources, priced.source_index) for priced in prices]),
+    )
+
+
+def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
+    """Yield the number of workers, the bytes and the network of each setting; equal networks are the same object."""
+    counts = np.reshape(workers, (-1,))
+    sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)
+    yield from zip(counts.tolist(), sizes.tolist(), _network_at_each(network, len(counts)), strict=True)
+
+
+def _network_at_each(network: Network, count: int) -> Iterator[Network]:
+    """Yield the network of each of ``count`` settings, which are along the first axis of a link's arrays.
+
+    Settings without numbers of their own get the same object.
+    """
     arrays = network.arrays if isinstance(network, Link) else {}
-    if not isinstance(network, Link) or not arrays:
-        yield network
-        return
-    for index in range(max(len(value) for value in arrays.values())):
-        numbers = {field: value[index if len(value) > 1 else 0] for field, value in arrays.items()}
-        yield network.with_numbers(numbers, same_links=True)
+    varies = any(len(value) > 1 for value in arrays.values())
+    current = network
+    for index in range(count):
+        if isinstance(network, Link) and arrays and (varies or not index):
+            numbers = {field: value[index if len(value) > 1 else 0] for field, value in arrays.items()}
+            current = network.with_numbers(numbers, same_links=True)
+        yield current

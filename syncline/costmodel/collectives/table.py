@@ -41,8 +41,9 @@ from syncline.costmodel.collectives.placed import (
     DirectAlgorithm,
     PlacedAlgorithm,
 )
-from syncline.costmodel.network.link import Link, Network, Topology
+from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.network.places import place_of
 from syncline.costmodel.network.software_costs import GLOO, NCCL_RUNS, HivemindCosts, NcclCosts
 from syncline.costmodel.network.two_level import TwoLevel

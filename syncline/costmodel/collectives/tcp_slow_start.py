@@ -26,8 +26,8 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import rounds_and_block, wire_bytes
 from syncline.costmodel.collectives.table import ALGORITHMS, default_algorithm, is_direct, is_library_algorithm
-from syncline.costmodel.network.link import Link, Network, Topology
-from syncline.costmodel.network.paths import Floats, Star
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats, Network, Star, Topology
 from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE, Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
 

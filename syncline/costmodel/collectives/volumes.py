@@ -25,13 +25,10 @@ from syncline.costmodel.collectives.table import (
     nccl_on,
 )
 from syncline.costmodel.network.graph import Routed
-from syncline.costmodel.network.link import Link, Network, Topology
+from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import MatrixTopology
 from syncline.costmodel.network.multi_level import LevelTopology
-from syncline.costmodel.network.paths import (
-    DerivedTopology,
-    Floats,
-)
+from syncline.costmodel.network.paths import DerivedTopology, Floats, Network, Topology
 from syncline.costmodel.network.two_level import Nodes, SitesTopology
 
 

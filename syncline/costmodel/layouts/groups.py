@@ -30,10 +30,10 @@ from itertools import pairwise
 import numpy as np
 
 from syncline.costmodel.collectives.hierarchical import group_peers, level_sizes
-from syncline.costmodel.network.link import Link, Network, topology
+from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.paths import Floats, Network
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError

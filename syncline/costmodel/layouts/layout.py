@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.compute.model_shape import Model, ModelShape
-from syncline.costmodel.network.link import Ints, Network
 from syncline.costmodel.network.matrix import Matrix
+from syncline.costmodel.network.paths import Ints, Network
 from syncline.errors import SpecError
 
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.network.link import Floats, Ints, Link, Paths
-from syncline.costmodel.network.network_links import CostsOfLinks, CostsOfNetwork
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
+from syncline.costmodel.network.paths import Floats, Ints, Paths
 from syncline.errors import SpecError, one_of
 
 
@@ -135,7 +136,7 @@ class _Step(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Routed(CostsOfNetwork):
+class Routed(NetworkTopology):
     """The topology of a graph's first hosts.
 
     A full-duplex edge has two channels, there and back; a directed or half-duplex edge has one. The channels follow the
@@ -169,11 +170,6 @@ class Routed(CostsOfNetwork):
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
         for route in self.network.routes:
             self._routes[route[0], route[-1]] = self._steps_along(route)
-
-    @property
-    def name(self) -> str:
-        """Return the name that tables and messages show."""
-        return self.network.name
 
     def channel_names(self) -> list[str]:
         """Return the names of the two ends of each channel's edge."""

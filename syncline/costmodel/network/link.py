@@ -13,16 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.network.paths import (
-    ByValue,
-    DerivedTopology,
-    Floats,
-    Ints,
-    Network,
-    Paths,
-    Star,
-    Topology,
-)
+from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts, NodeTimes, NvlinkCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics.arrays import FloatOrArray, bounded_cache, is_hashed_by_value, require
@@ -66,9 +57,6 @@ class Link:
         bounds: errors of predictions on this link, from the calibration that measured it; None: nobody measured it.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
-
-    Raises:
-        SpecError: a field out of range or not finite.
 
     Source: R. Hockney, "The communication challenge for MPP", Parallel Computing 20 (1994): the alpha-beta model;
     D. Culler et al., "LogP" (1993): the overhead o.
@@ -226,12 +214,6 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         column([link.duplex == "half" for link in worker_links], np.bool_),
         *(common(name) for name in ("gloo", "nccl", "tcp", "measured", "nvlink")),
     )  # fmt: skip
-
-
-__all__ = [
-    "ByValue", "DerivedTopology", "Floats", "Ints", "MemberTopology", "Network", "Paths", "Star", "Topology", "among",
-    "topology",
-]  # fmt: skip
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.link import ByValue, Floats, Ints, Link, Paths
-from syncline.costmodel.network.network_links import CostsOfLinks, CostsOfNetwork
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
+from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
 from syncline.costmodel.network.software_costs import HivemindCosts
-from syncline.costmodel.numerics.arrays import frozen
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 
 Per = Literal["connection", "pair", "host", "place"]
-"""Owner of the rate of a line; the messages of one owner share the rate."""
+"""The owner of a line's rate, whose messages share the rate; `Matrix` has a table of the owners."""
 
 MOST_WORKERS = 2048
 """Largest number of workers with a rate for each connection, of which there are P^2."""
@@ -128,25 +128,11 @@ class Matrix(CostsOfLinks):
         return f"{self.workers} workers in {len(self.places)} places, {lines}, a rate per {self.per}"
 
 
-class _LineChannels(NamedTuple):
-    """The rate of each channel of the lines, and the first channel of those inside places (0 without own channels)."""
-
-    bytes_per_s: Floats
-    first_inside: int
-
-
-class _Block(NamedTuple):
-    """The channels of one kind: the number of the first, and the bytes per second of each."""
-
-    first: int
-    bytes_per_s: Floats
-
-
 @dataclass(frozen=True, eq=False)
-class MatrixTopology(ByValue, CostsOfNetwork):
+class MatrixTopology(ByValue, NetworkTopology):
     """The topology of the workers of some places.
 
-    The channels are, in this order: the lines, by their owner (see `_lines`); the workers' cards up, then down; the
+    The channels are, in this order: the lines, by their owner (see `_rates`); the workers' cards up, then down; the
     places' uplinks up, then down; a connection from each worker to each, if software limits connections.
 
     Args:
@@ -157,14 +143,6 @@ class MatrixTopology(ByValue, CostsOfNetwork):
     network: Matrix
     place: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "place", frozen(self.place))
-
-    @property
-    def name(self) -> str:
-        """Return the name that tables and messages show."""
-        return self.network.name
-
     @property
     def hivemind(self) -> HivemindCosts | None:
         """Return the costs of hivemind's software, or None."""
@@ -174,11 +152,6 @@ class MatrixTopology(ByValue, CostsOfNetwork):
     def workers(self) -> int:
         """Return P, the number of workers."""
         return len(self.place)
-
-    @cached_property
-    def value(self) -> Hashable:
-        """Return the value by which topologies are compared and hashed."""
-        return self.network, self.place.tobytes()
 
     @cached_property
     def _numbers(self) -> tuple[Floats, Floats, Floats]:
@@ -203,42 +176,49 @@ class MatrixTopology(ByValue, CostsOfNetwork):
             classes[place] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
         return classes
 
-    @cached_property
-    def _lines(self) -> _LineChannels:
-        """Return the channels of the lines.
+    @property
+    def _class_count(self) -> int:
+        """Return the number of classes of lines, at most one for each place."""
+        return int(self._classes.max()) + 1
 
-        Per connection there are P^2 channels, in the order of (sender, receiver); per host a channel for each worker
-        and class; per pair S^2 and per place S x classes, then one up and one down for each worker inside its place.
+    @cached_property
+    def _rates(self) -> dict[str, Floats]:
+        """Return the bytes per second of each channel by kind of channel, in the order of the channels' numbers.
+
+        The kinds are: the ``lines``; the lines ``inside`` places, if ``per`` is ``pair`` or ``place``: one up and one
+        down for each worker; ``cards`` up, then down; ``uplinks`` up, then down; and ``connections`` from each worker
+        to each, if software limits them. There are P^2 lines per connection, in the order of (sender, receiver); one
+        for each worker and class per host; S^2 per pair; one for each place and class per place.
         """
         _, rate, _ = self._numbers
-        place, per = self.place, self.network.per
-        if per == "connection":
-            rates = rate[place[:, None], place[None, :]]
-            costs = self.network.hivemind
-            rates = rates if costs is None else np.minimum(rates, costs.connection_bytes_per_s)
-            return _LineChannels(rates.ravel(), 0)
-        class_rates = np.ones((len(rate), int(self._classes.max()) + 1))
+        network, place, per, hivemind = self.network, self.place, self.network.per, self.network.hivemind
+        class_rates = np.ones((len(rate), self._class_count))
         np.put_along_axis(class_rates, self._classes, rate, axis=1)
-        if per == "host":
-            return _LineChannels(class_rates[place].ravel(), 0)
-        between = (rate if per == "pair" else class_rates).ravel()
-        return _LineChannels(np.concatenate([between, np.tile(rate[place, place], 2)]), len(between))
-
-    @cached_property
-    def _blocks(self) -> dict[str, _Block]:
-        """Return the channels of each kind."""
-        rates: dict[str, Floats] = {"lines": self._lines.bytes_per_s}
-        network = self.network
+        rates: dict[str, Floats] = {}
+        if per == "connection":
+            rates["lines"] = rate[place[:, None], place[None, :]].ravel()
+            if hivemind is not None:
+                rates["lines"] = np.minimum(rates["lines"], hivemind.connection_bytes_per_s)
+        elif per == "host":
+            rates["lines"] = class_rates[place].ravel()
+        else:
+            rates["lines"] = (rate if per == "pair" else class_rates).ravel()
+            rates["inside"] = np.tile(rate[place, place], 2)
         if network.card is not None:
             card = np.array([network.card.up_bytes_per_s, network.card.down_bytes_per_s], dtype=np.float64)
             rates["cards"] = np.repeat(card, self.workers)
         if self._uplinks:
             up_and_down = [(link.up_bytes_per_s, link.down_bytes_per_s) for link in self._uplinks]
             rates["uplinks"] = np.array(up_and_down, dtype=np.float64).T.ravel()
-        if network.hivemind is not None and network.per != "connection":
-            rates["connections"] = np.full(self.workers**2, network.hivemind.connection_bytes_per_s)
-        firsts = np.cumsum([0, *(len(block) for block in rates.values())]).tolist()
-        return {kind: _Block(first, block) for first, (kind, block) in zip(firsts, rates.items(), strict=False)}
+        if hivemind is not None and per != "connection":
+            rates["connections"] = np.full(self.workers**2, hivemind.connection_bytes_per_s)
+        return rates
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        """Return the number of the first channel of each kind."""
+        counts = [len(rates) for rates in self._rates.values()]
+        return dict(zip(self._rates, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
 
     @property
     def _uplinks(self) -> tuple[Link, ...]:
@@ -249,22 +229,26 @@ class MatrixTopology(ByValue, CostsOfNetwork):
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second that each channel carries."""
-        return np.concatenate([block.bytes_per_s for block in self._blocks.values()])
+        return np.concatenate(list(self._rates.values()))
 
     def channel_names(self) -> list[str]:
         """Return the name of each channel's link: both places of a line, or the sender's if several lines share it."""
         places, worker_places = self.network.places, [self.network.places[place] for place in self.place.tolist()]
-        inside = [f"{name}-{name}" for name in worker_places] * 2
-        classes = range(int(self._classes.max()) + 1)
+        classes = range(self._class_count)
         lines = {
             "connection": [f"{source}-{target}" for source in worker_places for target in worker_places],
-            "pair": [f"{source}-{target}" for source in places for target in places] + inside,
+            "pair": [f"{source}-{target}" for source in places for target in places],
             "host": [f"from {source}" for source in worker_places for _ in classes],
-            "place": [f"from {source}" for source in places for _ in classes] + inside,
+            "place": [f"from {source}" for source in places for _ in classes],
         }[self.network.per]
-        names = {"cards": ["card"] * 2 * self.workers, "uplinks": [f"{name}'s uplink" for name in places] * 2}
-        names |= {"lines": lines, "connections": ["connection"] * self.workers**2}
-        return [name for kind in self._blocks for name in names[kind]]
+        names = {
+            "lines": lines,
+            "inside": [f"{name}-{name}" for name in worker_places] * 2,
+            "cards": ["card"] * 2 * self.workers,
+            "uplinks": [f"{name}'s uplink" for name in places] * 2,
+            "connections": ["connection"] * self.workers**2,
+        }
+        return [name for kind in self._rates for name in names[kind]]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths over lines, cards and uplinks."""
@@ -283,28 +267,26 @@ class MatrixTopology(ByValue, CostsOfNetwork):
     def _channels(self, senders: Ints, receivers: Ints) -> Iterator[Ints]:
         """Yield the columns of `Paths.channels`; columns with entries -1, of messages without a channel, come last."""
         source, target = self.place[senders], self.place[receivers]
-        across, per, inside = source != target, self.network.per, self._lines.first_inside
-        if "connections" in self._blocks:
-            yield self._blocks["connections"].first + senders * self.workers + receivers
-        if "cards" in self._blocks:
+        across, per, first = source != target, self.network.per, self._first
+        if "connections" in first:
+            yield first["connections"] + senders * self.workers + receivers
+        if "cards" in first:
             is_half_duplex = self.network.card is not None and self.network.card.duplex == "half"
-            first = self._blocks["cards"].first
-            yield first + senders
-            yield first + (0 if is_half_duplex else self.workers) + receivers
+            yield first["cards"] + senders
+            yield first["cards"] + (0 if is_half_duplex else self.workers) + receivers
         if per == "connection":
             yield senders * self.workers + receivers
         elif per == "host":
-            yield senders * (int(self._classes.max()) + 1) + self._classes[source, target]
+            yield senders * self._class_count + self._classes[source, target]
         else:
-            count = len(self.network.places) if per == "pair" else int(self._classes.max()) + 1
+            count = len(self.network.places) if per == "pair" else self._class_count
             line = target if per == "pair" else self._classes[source, target]
-            yield np.where(across, source * count + line, inside + senders)
+            yield np.where(across, source * count + line, first["inside"] + senders)
         inside_down = np.full(len(senders), -1)
         if per in ("pair", "place"):
-            inside_down = np.where(across, -1, inside + self.workers + receivers)
-            if "uplinks" not in self._blocks:
+            inside_down = np.where(across, -1, first["inside"] + self.workers + receivers)
+            if "uplinks" not in first:
                 yield inside_down
-        if "uplinks" in self._blocks:
-            first = self._blocks["uplinks"].first
-            yield np.where(across, first + source, inside_down)
-            yield np.where(across, first + len(self.network.places) + target, -1)
+        if "uplinks" in first:
+            yield np.where(across, first["uplinks"] + source, inside_down)
+            yield np.where(across, first["uplinks"] + len(self.network.places) + target, -1)

@@ -1,30 +1,23 @@
-"""Any number of levels, from the inside out: sockets, nodes, racks, sites; each with a link of its own.
-
-A level of a network of several levels, and the shape that its levels have among some workers.
-"""
+"""Networks of any number of levels, from the inside out: sockets, nodes, racks, sites. Each level has its own link."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import (
-    Literal,
-    NamedTuple,
-    get_args,
-)
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syncline.costmodel.network.link import ByValue, Floats, Ints, Link, Paths
-from syncline.costmodel.network.network_links import CostsOfLinks, CostsOfNetwork
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
+from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, one_of
 
 CrossRail = Literal["spine", "inside"]
-"""How a message gets from one rail to another: over the level above, or within its node first."""
+"""The way of a message from one rail to another: over the level above (``spine``), or first within its node."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +71,14 @@ class Level:
         details = [
             *([f"{self.rails} rail{'s' if self.rails > 1 else ''}"] if self.rails else []),
             *([f"{self.oversubscription:g}:1"] if self.is_pooled else []),
+            *(
+                [f"rails joined {'by the spine' if self.cross_rail == 'spine' else 'inside'}"]
+                if self.cross_rail
+                else []
+            ),
         ]
-        if self.cross_rail:
-            details.append(f"rails joined {'by the spine' if self.cross_rail == 'spine' else 'inside'}")
-        link = self.link.name or self.link.describe()
-        suffix = f" ({', '.join(details)})" if details else ""
-        return f"{self.units or 'any'} by {link}{suffix}"
+        suffix = f" ({', '.join(filter(None, details))})" if any(details) else ""
+        return f"{self.units or 'any'} by {self.link.name or self.link.describe()}{suffix}"
 
 
 class LevelShape(NamedTuple):
@@ -107,19 +102,12 @@ class LevelShape(NamedTuple):
 
 @dataclass(frozen=True)
 class MultiLevel(CostsOfLinks):
-    """Levels of units: consecutive ranks fill the units of each level.
+    """A network of ``levels`` from the inside out; consecutive ranks fill the units of each level.
 
     A message passes the link of the lowest level whose unit holds both ends, and the links of the levels below that
     share their links with this level: its latency and overhead are the sums over these links, its bandwidth is that of
     the narrowest, which messages share. If there are fewer workers than the levels can hold, the workers fill the first
     units of each level.
-
-    Args:
-        levels: levels, from the inside out.
-        name: display name.
-
-    Raises:
-        SpecError: no level, or a field out of range.
     """
 
     levels: tuple[Level, ...]
@@ -135,7 +123,7 @@ class MultiLevel(CostsOfLinks):
             raise SpecError(f"network.levels.{free[1]}.units", None, "a number: in one level alone is it left open")
 
     def _check(self, number: int, level: Level, path: str) -> None:
-        """Refuse a level with a field out of range, or one that the levels around it exclude."""
+        """Refuse a level with a field out of range, or with a field that the levels around it exclude."""
         if level.units is not None and level.units < 1:
             raise SpecError(f"{path}.units", level.units, "a number of units of the level below, at least 1")
         if level.rails is not None and level.rails < 1:
@@ -185,8 +173,8 @@ class MultiLevel(CostsOfLinks):
                 sizes.append(remaining)
                 remaining = 1
             elif remaining % size:
-                expected = f"a multiple of {math.prod(sizes) * size}, the workers of {self._unit_text(number)}"
-                raise SpecError("workers", workers, expected)
+                unit = f"a {self.levels[number].name}" if self.levels[number].name else f"a unit of level {number}"
+                raise SpecError("workers", workers, f"a multiple of {math.prod(sizes) * size}, the workers of {unit}")
             else:
                 sizes.append(size)
                 remaining //= size
@@ -200,15 +188,8 @@ class MultiLevel(CostsOfLinks):
         *inner_units, outermost_units = (level.units for level in self.levels)
         return 0 if outermost_units is not None else math.prod(count or 0 for count in inner_units)
 
-    def _unit_text(self, number: int) -> str:
-        """Return the name of a level's unit with an article."""
-        return f"a {self.levels[number].name}" if self.levels[number].name else f"a unit of level {number}"
-
     def shape(self, workers: int) -> LevelShape:
-        """Return the sizes and rails of each level of the network, from the innermost to the outermost.
-
-        Args:
-            workers: number of all workers.
+        """Return the sizes and rails of each level of the network among a number of workers.
 
         Raises:
             SpecError: `sizes` refuses the number of workers; or messages cross a level that has more rails than a unit
@@ -237,7 +218,7 @@ class MultiLevel(CostsOfLinks):
         """Return the effective link of a message across a level while its peers in all units send and receive.
 
         Args:
-            number: number of the level.
+            number: index of the level, from the innermost.
             workers: number of all workers.
             all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
@@ -277,11 +258,7 @@ class MultiLevel(CostsOfLinks):
         return any(level.link.duplex == "half" for level in self.levels[begin : number + 1])
 
     def among(self, workers: int) -> LevelTopology:
-        """Return the topology of a number of workers.
-
-        Raises:
-            SpecError: as ``shape``.
-        """
+        """Return the topology of a number of workers."""
         return LevelTopology(self, workers, self.shape(workers))
 
     def describe(self) -> str:
@@ -302,16 +279,11 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
         return Level(network.per_node, network.inner), Level(None, network.outer, nics, shares_lower_links=False)
     if isinstance(network, Link):
         return (Level(None, network),)
-    return _levels_of_sites(network)
-
-
-def _levels_of_sites(network: Sites) -> tuple[Level, ...]:
-    """Return the level inside sites and the level of sites; a message across it passes two uplinks."""
     fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
     if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
-    across = replace(uplink, latency_s=2 * uplink.latency_s)
+    across = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
     return Level(max(fixed_sizes, default=None), network.lan), Level(network.count, across, 1, shares_lower_links=True)
 
 
@@ -324,8 +296,8 @@ class LevelChannels(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LevelTopology(ByValue, CostsOfNetwork):
-    """The topology of the workers of some levels.
+class LevelTopology(ByValue, NetworkTopology):
+    """The topology of workers on a network of levels.
 
     The channels are, level by level from the inside out, the rails of every unit up, then down; the rails of the
     innermost level are the workers' own links. Then follow the pools of each oversubscribed level: a channel up and a
@@ -342,34 +314,21 @@ class LevelTopology(ByValue, CostsOfNetwork):
     shape: LevelShape
 
     @property
-    def name(self) -> str:
-        """Return the name that tables and messages show."""
-        return self.network.name
-
-    @property
-    def value(self) -> Hashable:
-        """Return the value by which topologies are compared and hashed."""
-        return self.network, self.workers
-
-    @property
     def innermost(self) -> tuple[int, Link]:
-        """Return the workers of an innermost unit, and their link."""
+        """Return the number of workers of an innermost unit, and the link of each."""
         return self.shape.capacity[0], self.network.levels[0].link
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second that each channel carries."""
-        rates: list[NDArray[np.float64]] = []
-        levels = self.network.levels
-        for number, (level, rails) in enumerate(zip(levels, self.shape.rails, strict=True)):
-            up_and_down = np.array([level.link.up_bytes_per_s, level.link.down_bytes_per_s], dtype=np.float64)
-            rates.append(np.repeat(up_and_down, self._rail_owners(number) * rails))
-        for number, level in enumerate(levels):
+        links: list[tuple[Link, int]] = []  # each kind of link, and its number of channels in one direction
+        for number, (level, rails) in enumerate(zip(self.network.levels, self.shape.rails, strict=True)):
+            links.append((level.link, self._rail_owners(number) * rails))
+        for number, level in enumerate(self.network.levels):
             if level.is_pooled:
-                pool = level.pool(self.shape.rails[number])
-                up_and_down = np.array([pool.up_bytes_per_s, pool.down_bytes_per_s], dtype=np.float64)
-                rates.append(np.repeat(up_and_down, self._rail_owners(number)))
-        return np.concatenate(rates)
+                links.append((level.pool(self.shape.rails[number]), self._rail_owners(number)))
+        rates = np.array([(link.up_bytes_per_s, link.down_bytes_per_s) for link, _ in links], dtype=np.float64)
+        return np.repeat(rates.ravel(), np.repeat([count for _, count in links], 2))
 
     def _rail_owners(self, number: int) -> int:
         """Return the number of units (or of switches of rails) that have rails of a level."""
@@ -391,7 +350,7 @@ class LevelTopology(ByValue, CostsOfNetwork):
         return levels
 
     def _rail_owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
-        """Return the unit (or switch) whose rails each worker uses, and the worker's number among the unit's users."""
+        """Return the unit (or switch) whose rails of a level each worker uses, and the worker's index in this unit."""
         shape = self.shape
         if number == 0:
             return workers, np.zeros_like(workers)
@@ -423,7 +382,7 @@ class LevelTopology(ByValue, CostsOfNetwork):
         """Return the paths: up to the lowest level that holds both ends, and down to the receiver."""
         senders, receivers = (np.asarray(ranks, dtype=np.int64) for ranks in (senders, receivers))
         levels, shape = self.network.levels, self.shape
-        across = np.zeros(senders.shape, dtype=np.int64)  # the lowest level whose unit holds both ends
+        across = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
         for capacity in shape.capacity[:-1]:
             across += senders // capacity != receivers // capacity
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None

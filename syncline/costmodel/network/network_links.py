@@ -1,7 +1,4 @@
-"""Networks with changed links: all links, or those equal to a link.
-
-Costs of communication libraries on a network of several links, which the links carry.
-"""
+"""The links of a network of several links: list them, change them, and read the library costs that they carry."""
 
 from __future__ import annotations
 
@@ -10,33 +7,27 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts
+from syncline.costmodel.network.software_costs import Calls, GlooCosts, NcclCosts
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
 T = TypeVar("T")
 
 
-def with_links(network: T, change: Callable[[Link], Link]) -> T:
-    """Return a network, or anything made of dataclasses that has links, with each link replaced by ``change(link)``."""
-    result: T = _with_links(network, change)
-    return result
-
-
-def _with_links(node: Any, change: Callable[[Link], Link]) -> Any:
-    """Return a part of a network with its links replaced, or the part itself if no link changes."""
-    if isinstance(node, Link):
-        return change(node)
-    if isinstance(node, tuple) and not hasattr(node, "_fields"):
-        parts = tuple(_with_links(part, change) for part in node)
-        return parts if any(part is not other for part, other in zip(parts, node, strict=True)) else node
-    if is_dataclass(node) and not isinstance(node, type):
-        values = {field.name: getattr(node, field.name) for field in fields(node) if field.init}
-        new_values = {name: _with_links(value, change) for name, value in values.items()}
-        changes = {name: value for name, value in new_values.items() if value is not values[name]}
-        return replace(node, **changes) if changes else node
-    return node
+def each_link(part: Any) -> Iterator[Link]:
+    """Yield the links of a network, or of anything made of dataclasses and tuples, in the order of its fields."""
+    if isinstance(part, Link):
+        yield part
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from each_link(item)
+    elif is_dataclass(part) and not isinstance(part, type):
+        for field in fields(part):
+            if field.init:
+                yield from each_link(getattr(part, field.name))
 
 
 def links_of(network: Any) -> list[Link]:
@@ -48,47 +39,30 @@ def links_of(network: Any) -> list[Link]:
     """
     links: list[Link] = []
     for link in each_link(network):
-        if link not in links:
+        if link not in links:  # links whose numbers are arrays have no hash
             links.append(link)
     return links
 
 
-def each_link(node: Any) -> Iterator[Link]:
-    """Yield the links of a network, or of anything made of dataclasses and tuples, in the order of its fields."""
-    if isinstance(node, Link):
-        yield node
-    elif isinstance(node, tuple):
-        for part in node:
-            yield from each_link(part)
-    elif is_dataclass(node) and not isinstance(node, type):
-        for field in fields(node):
-            if field.init:
-                yield from each_link(getattr(node, field.name))
+def with_links(network: T, change: Callable[[Link], Link]) -> T:
+    """Return a network, or anything made of dataclasses that has links, with each link replaced by ``change(link)``."""
 
+    def changed(part: Any) -> Any:
+        """Return a part of the network with its links replaced, or the part itself if no link changes."""
+        if isinstance(part, Link):
+            return change(part)
+        if isinstance(part, tuple) and not hasattr(part, "_fields"):
+            items = tuple(map(changed, part))
+            return items if any(item is not old for item, old in zip(items, part, strict=True)) else part
+        if is_dataclass(part) and not isinstance(part, type):
+            values = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
+            new_values = {name: changed(value) for name, value in values.items()}
+            changes = {name: value for name, value in new_values.items() if value is not values[name]}
+            return replace(part, **changes) if changes else part
+        return part
 
-def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: Collection[Link] | None = None) -> T:
-    """Return the network with bandwidths and latencies multiplied by factors; software costs stay the same.
-
-    Args:
-        network: a link, or anything made of dataclasses that has links.
-        bandwidth: positive factor of bandwidths, uploads included.
-        latency: positive factor of latencies.
-        selected: change only these links; None: all links.
-
-    Raises:
-        SpecError: a factor that is not positive.
-
-    >>> scaled(Link(1e-3, 1e8), bandwidth=0.5, latency=2.0) == Link(2e-3, 5e7)
-    True
-    """
-    for name, factor in (("bandwidth", bandwidth), ("latency", latency)):
-        require(0 < factor < float("inf"), name, factor, "a positive number")
-
-    def change(link: Link) -> Link:
-        unchanged = (bandwidth == latency == 1.0) or (selected is not None and link not in selected)
-        return link if unchanged else scaled_link(link, bandwidth, latency)
-
-    return with_links(network, change)
+    result: T = changed(network)
+    return result
 
 
 def scaled_link(link: Link, bandwidth: float, latency: float) -> Link:
@@ -102,12 +76,87 @@ def scaled_link(link: Link, bandwidth: float, latency: float) -> Link:
     )
 
 
+def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: Collection[Link] | None = None) -> T:
+    """Return the network with bandwidths and latencies multiplied by factors; software costs stay the same.
+
+    Args:
+        network: a link, or anything made of dataclasses that has links.
+        bandwidth: positive factor of bandwidths, uploads included.
+        latency: positive factor of latencies.
+        selected: the links to change; None: all links.
+
+    >>> scaled(Link(1e-3, 1e8), bandwidth=0.5, latency=2.0) == Link(2e-3, 5e7)
+    True
+    """
+    for name, factor in (("bandwidth", bandwidth), ("latency", latency)):
+        require(0 < factor < float("inf"), name, factor, "a positive number")
+    if bandwidth == latency == 1.0:
+        return network
+    is_selected = (lambda link: True) if selected is None else selected.__contains__
+    return with_links(network, lambda link: scaled_link(link, bandwidth, latency) if is_selected(link) else link)
+
+
+def slow_down(network: T, factor: float) -> T:
+    """Return the network with ``factor`` times the latencies and overheads, and bandwidths divided by ``factor``.
+
+    The costs of software grow by the same factor, so that every message takes ``factor`` times as long. TCP's windows
+    open in round trips, which are longer by this factor; the timeout after which idle windows close stays the same.
+
+    Args:
+        network: a link, or anything made of dataclasses that has links.
+        factor: factor of all seconds, positive.
+
+    >>> slow_down(Link(1e-3, 1e8), 2.0).transfer_s(1e6) / Link(1e-3, 1e8).transfer_s(1e6)
+    2.0
+    """
+    require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
+    slower: Any = with_links(network, lambda link: _slower_link(link, factor))
+    if "hivemind" in getattr(slower, "__dataclass_fields__", ()) and slower.hivemind is not None:
+        slower = replace(slower, hivemind=slower.hivemind.slowed(factor))
+    result: T = slower
+    return result
+
+
+def _slower_link(link: Link, factor: float) -> Link:
+    """Return a link on which each message takes ``factor`` times as long."""
+    upload = link.upload_bytes_per_s
+    return replace(
+        link,
+        latency_s=link.latency_s * factor,
+        overhead_s=link.overhead_s * factor,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor,
+        upload_bytes_per_s=None if upload is None else upload / factor,
+        gloo=None if link.gloo is None else _slower_gloo(link.gloo, factor),
+        measured=None if link.measured is None else replace(link.measured, factor=link.measured.factor * factor),
+        nccl=None if link.nccl is None else replace(link.nccl, call_s=link.nccl.call_s * factor),
+        nvlink=None if link.nvlink is None else replace(link.nvlink, factor=link.nvlink.factor * factor),
+    )
+
+
+def _slower_gloo(costs: GlooCosts, factor: float) -> GlooCosts:
+    """Return the costs of gloo's software with ``factor`` times all seconds."""
+
+    def slower_calls(calls: Calls) -> Calls:
+        """Return pairs of a number of workers and ``factor`` times the seconds of a call."""
+        return tuple((workers, seconds * factor) for workers, seconds in calls)
+
+    tcp = costs.connection
+    return replace(
+        costs,
+        message_s=costs.message_s * factor,
+        call_s=slower_calls(costs.call_s),
+        byte_s=tuple((kind, seconds * factor) for kind, seconds in costs.byte_s),
+        call_of_s=tuple((kind, slower_calls(calls)) for kind, calls in costs.call_of_s),
+        connection=None if tcp is None else replace(tcp, flow_bytes_per_s=tcp.flow_bytes_per_s / factor),
+    )
+
+
 class CostsOfLinks:
-    """A network of several links, whose library is the one whose costs the links carry."""
+    """A network of several links; the costs of a library on the network are those that its links carry."""
 
     @cached_property
     def gloo(self) -> GlooCosts | None:
-        """Return gloo's software costs on the links, or None."""
+        """Return the costs of gloo's software on the links, or None."""
         costs: GlooCosts | None = _common_costs(self, "gloo")
         return costs
 
@@ -118,24 +167,33 @@ class CostsOfLinks:
         return costs
 
     def check_costs(self) -> None:
-        """Refuse links with different costs of a library, or with costs of two libraries.
-
-        Raises:
-            SpecError: names the library.
-        """
+        """Refuse links with different costs of a library, or with costs of two libraries."""
         gloo, nccl = self.gloo, self.nccl
         if gloo is not None and nccl is not None:
             raise SpecError("network.nccl", nccl, "none beside gloo: one library carries what names no algorithm")
 
 
-class CostsOfNetwork:
-    """A topology with the costs of libraries on its ``network``."""
+def _common_costs(network: Any, library: str) -> Any:
+    """Return the costs of a library that all links with such costs have, or None; refuse links with different costs."""
+    costs = {getattr(link, library) for link in each_link(network)} - {None}
+    if len(costs) > 1:
+        raise SpecError(f"network.{library}", f"{len(costs)} different costs", "equal costs on all links with costs")
+    return costs.pop() if costs else None
+
+
+class NetworkTopology:
+    """A topology with the name of its ``network``, and with the costs of libraries on the network."""
 
     network: Any
 
     @property
+    def name(self) -> str:
+        """Return the name that tables and messages show."""
+        return str(self.network.name)
+
+    @property
     def gloo(self) -> GlooCosts | None:
-        """Return gloo's software costs on the network, or None."""
+        """Return the costs of gloo's software on the network, or None."""
         costs: GlooCosts | None = self.network.gloo
         return costs
 
@@ -144,11 +202,3 @@ class CostsOfNetwork:
         """Return NCCL's costs on the network, or None."""
         costs: NcclCosts | None = self.network.nccl
         return costs
-
-
-def _common_costs(network: Any, library: str) -> Any:
-    """Return the costs of a library that all links with such costs have, or None."""
-    costs = {getattr(link, library) for link in each_link(network)} - {None}
-    if len(costs) > 1:
-        raise SpecError(f"network.{library}", f"{len(costs)} different costs", "equal costs on all links with costs")
-    return costs.pop() if costs else None

@@ -26,7 +26,7 @@ class Paths(NamedTuple):
     """The paths of N messages.
 
     Attributes:
-        channels: ``(N, H)`` the channels that each message passes; -1 beyond the end of a shorter path.
+        channels: ``(N, H)`` the numbers of the channels that each message passes; -1 after the end of a shorter path.
         latency_s: ``(N,)`` seconds from the sender to the receiver.
         overhead_s: ``(N,)`` seconds that the sender is busy before the message leaves.
     """
@@ -37,7 +37,7 @@ class Paths(NamedTuple):
 
 
 class Topology(Protocol):
-    """Workers and the channels between them."""
+    """P workers and the C channels between them."""
 
     @property
     def name(self) -> str:
@@ -45,27 +45,44 @@ class Topology(Protocol):
 
     @property
     def gloo(self) -> GlooCosts | None:
-        """Return gloo's software costs on the network, or None."""
+        """Return the costs of gloo's software on the network, or None."""
 
     @property
     def workers(self) -> int:
-        """Return P, the number of workers."""
+        """Return the number of workers P."""
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the ``(C,)`` payload bytes per second that each channel carries."""
+        """Return the payload bytes per second that each channel carries, ``(C,)``."""
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths from ``senders[i]`` to ``receivers[i]``, two ``(N,)`` arrays of different workers."""
+        """Return the paths of N messages from ``senders[i]`` to ``receivers[i]``, two different workers."""
+
+
+class Network(Protocol):
+    """A network that a user describes: a `Link` that every worker has, nodes, sites, a graph."""
+
+    @property
+    def name(self) -> str:
+        """Return the name that tables and messages show."""
+
+    @property
+    def gloo(self) -> GlooCosts | None:
+        """Return the costs of gloo's software, or None; with them, collectives use gloo's algorithms by default."""
+
+    def among(self, workers: int) -> Topology:
+        """Return the topology of a number of workers, or raise a `SpecError` if the network cannot join so many."""
+
+    def describe(self) -> str:
+        """Return a short description for users, in half a line."""
+
+    def __hash__(self) -> int:
+        """Return the hash by which results of a network are cached."""
 
 
 @dataclass(frozen=True, eq=False)
 class DerivedTopology:
-    """A topology made from another one, with its name and the software costs of its libraries.
-
-    Args:
-        whole: the underlying topology.
-    """
+    """A topology made from the topology ``whole``, with its name and the costs of its libraries."""
 
     whole: Topology
 
@@ -76,7 +93,7 @@ class DerivedTopology:
 
     @property
     def gloo(self) -> GlooCosts | None:
-        """Return gloo's software costs in the underlying topology, or None."""
+        """Return the costs of gloo's software in the underlying topology, or None."""
         return self.whole.gloo
 
     @property
@@ -90,13 +107,24 @@ class DerivedTopology:
         return getattr(self.whole, "hivemind", None)
 
 
+@dataclass(frozen=True, eq=False)
 class ByValue:
-    """A topology that compares and hashes by its value, so that caches recognise equal topologies."""
+    """A topology that compares and hashes by the values of its fields, so that caches recognise equal topologies.
 
-    @property
+    Arrays in the fields become read-only.
+    """
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, frozen(value))
+
+    @cached_property
     def value(self) -> Hashable:
-        """Return the value by which topologies are compared and hashed."""
-        raise NotImplementedError
+        """Return the values of all fields, arrays as their bytes."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(item.tobytes() if isinstance(item, np.ndarray) else item for item in values)
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -105,38 +133,13 @@ class ByValue:
         return self is other or (type(other) is type(self) and self.value == other.value)
 
 
-class Network(Protocol):
-    """A network that a user describes: a `Link` that every worker has, nodes, sites, a graph."""
-
-    @property
-    def name(self) -> str:
-        """Return the name that tables and messages show."""
-
-    @property
-    def gloo(self) -> GlooCosts | None:
-        """Return gloo's software costs, or None; with costs, gloo's algorithms are the default of collectives."""
-
-    def among(self, workers: int) -> Topology:
-        """Return the topology of a number of workers.
-
-        Raises:
-            SpecError: a number of workers that the network cannot join.
-        """
-
-    def describe(self) -> str:
-        """Return a short description for users, in half a line."""
-
-    def __hash__(self) -> int:
-        """Return the hash by which results of a network are cached."""
-
-
 @dataclass(frozen=True, eq=False)
 class Star(ByValue):
     """Every worker has a link to one switch that is never the bottleneck.
 
-    A message from i to j passes i's link up and j's link down; its latency is the mean of the latencies of both links.
-    Among P workers channel i is worker i's link up, and channel P + i the same link down; of a half-duplex link both
-    directions are channel i.
+    A message from worker i to worker j passes i's link up and j's link down; its latency is the mean of the latencies
+    of both links. Among P workers channel i is worker i's link up, and channel P + i the same link down; of a
+    half-duplex link both directions are channel i.
 
     Args:
         name: display name.
@@ -162,31 +165,16 @@ class Star(ByValue):
     measured: NodeTimes | None = None
     nvlink: NvlinkCosts | None = None
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                object.__setattr__(self, field.name, frozen(value))
-
     @property
     def workers(self) -> int:
-        """Return P, the number of workers."""
+        """Return the number of workers P."""
         return len(self.latency_s)
-
-    @cached_property
-    def value(self) -> Hashable:
-        """Return the value by which topologies are compared and hashed."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return tuple(item.tobytes() if isinstance(item, np.ndarray) else item for item in values)
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths up the sender's link and down the receiver's."""
         down = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
-        return Paths(
-            np.stack([senders, down], axis=1),
-            (self.latency_s[senders] + self.latency_s[receivers]) / 2,
-            self.overhead_s[senders],
-        )
+        latency_s = (self.latency_s[senders] + self.latency_s[receivers]) / 2
+        return Paths(np.stack([senders, down], axis=1), latency_s, self.overhead_s[senders])
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:

@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.graph import Graph
-from syncline.costmodel.network.link import MemberTopology, Network, Topology, topology
+from syncline.costmodel.network.link import MemberTopology, topology
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.paths import Floats, Ints, narrowest
+from syncline.costmodel.network.paths import Floats, Ints, Network, Topology, narrowest
 from syncline.costmodel.numerics.arrays import is_hashed_by_value
 
 

@@ -205,9 +205,6 @@ class NcclCosts:
         chain_latencies: the same for every other algorithm.
         stored_part: part of a ring's piece that a worker must receive before it forwards the piece, from ``1 / S`` to
             1; None: ``1 / S``. The first slice of a piece has this part.
-
-    Raises:
-        SpecError: a field out of range.
     """
 
     buffer_bytes: float = 4 * 2**20
@@ -400,9 +397,6 @@ class HivemindCosts:
         call_s: seconds of each averaging, for the group to form and the parts to be prepared.
         peer_s: seconds for each peer beyond the first.
         byte_s: seconds for each byte of a part; positive.
-
-    Raises:
-        SpecError: a field out of range.
 
     Source: GitHub cirquit/hivemind-multi-cloud 654cc02 (A. Erben, R. Mayer, H.-A. Jacobsen, PVLDB 17, 2024), MIT.
     """

@@ -21,9 +21,6 @@ def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
 
     Args:
         loss: p, the probability that a packet is lost; at least 0, below 1.
-
-    Raises:
-        SpecError: a probability out of range.
     """
     require((loss >= 0) & (loss < 1), "loss", loss, "a fraction of the packets, at least 0 and below 1")
     return 1 - loss
@@ -39,9 +36,6 @@ def tcp_bytes_per_s(
         round_trip_s: RTT, in seconds; above 0.
         streams: S, parallel connections; at least 1.
         segment_bytes: MSS, payload of a segment in bytes; at least 1.
-
-    Raises:
-        SpecError: an argument out of range.
 
     Source: M. Mathis, J. Semke, J. Mahdavi, T. Ott, "The macroscopic behavior of the TCP congestion avoidance
     algorithm", ACM SIGCOMM Computer Communication Review 27(3) (1997), equation 3: periodic losses and an
@@ -104,9 +98,6 @@ class Tcp:
         segment_bytes: MSS, payload of a segment; positive.
         flow_bytes_per_s: limit of the network on the rate of a connection with any window; positive.
         queue_bytes: Q, bytes of the queue; positive, and infinite if the queue never limits windows.
-
-    Raises:
-        SpecError: a field out of range.
     """
 
     window_bytes: float = WINDOW_BYTES

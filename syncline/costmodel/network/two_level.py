@@ -1,20 +1,15 @@
-"""Nodes of several workers: a fast link inside a node, network cards between nodes.
-
-Sites: a local network inside each, one uplink from each to a wide-area network.
-"""
+"""Networks of two levels: nodes with a fast link inside and network cards; sites with a local network and an uplink."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.link import ByValue, Floats, Ints, Link, Paths
-from syncline.costmodel.network.network_links import CostsOfLinks, CostsOfNetwork
-from syncline.costmodel.numerics.arrays import frozen
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
+from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
 
 
@@ -32,9 +27,6 @@ class TwoLevel(CostsOfLinks):
         outer: the link of one network card.
         nics_per_node: network cards of a node, from 1 to ``per_node``; one per worker by default.
         name: display name.
-
-    Raises:
-        SpecError: a field out of range.
     """
 
     per_node: int
@@ -68,11 +60,7 @@ class TwoLevel(CostsOfLinks):
         return (self.per_node,) * (workers // self.per_node)
 
     def group(self, workers: int) -> int:
-        """Return the number of workers of a node: ``per_node``, or ``workers`` if there are fewer.
-
-        Raises:
-            SpecError: as ``sizes``.
-        """
+        """Return the number of workers of a node: ``per_node``, or ``workers`` if there are fewer."""
         return self.sizes(workers)[0]
 
     def crossing(self, flows: int = 1) -> Link:
@@ -84,11 +72,7 @@ class TwoLevel(CostsOfLinks):
         return self.outer.shared_by(int(np.bincount(card).max()))
 
     def among(self, workers: int) -> Nodes:
-        """Return the topology of a number of workers.
-
-        Raises:
-            SpecError: as ``sizes``.
-        """
+        """Return the topology of a number of workers."""
         return Nodes(self, workers, len(self.sizes(workers)))
 
     def describe(self) -> str:
@@ -99,7 +83,7 @@ class TwoLevel(CostsOfLinks):
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes(ByValue, CostsOfNetwork):
+class Nodes(ByValue, NetworkTopology):
     """The topology of the workers of some nodes.
 
     The channels are the P workers' inner links up, then down, then every node's network cards up, then down. Of a
@@ -114,16 +98,6 @@ class Nodes(ByValue, CostsOfNetwork):
     network: TwoLevel
     workers: int
     nodes: int
-
-    @property
-    def name(self) -> str:
-        """Return the name that tables and messages show."""
-        return self.network.name
-
-    @property
-    def value(self) -> Hashable:
-        """Return the value by which topologies are compared and hashed."""
-        return self.network, self.workers, self.nodes
 
     @property
     def innermost(self) -> tuple[int, Link]:
@@ -265,7 +239,7 @@ MOST_WORKERS = 10**7
 
 
 @dataclass(frozen=True, eq=False)
-class SitesTopology(ByValue, CostsOfNetwork):
+class SitesTopology(ByValue, NetworkTopology):
     """The topology of the workers of some sites.
 
     The channels are the P workers' local links up, then down, then the S sites' uplinks up, then down. Of a half-duplex
@@ -279,23 +253,10 @@ class SitesTopology(ByValue, CostsOfNetwork):
     network: Sites
     site: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "site", frozen(self.site))
-
-    @property
-    def name(self) -> str:
-        """Return the name that tables and messages show."""
-        return self.network.name
-
     @property
     def workers(self) -> int:
         """Return P, the number of workers."""
         return len(self.site)
-
-    @cached_property
-    def value(self) -> Hashable:
-        """Return the value by which topologies are compared and hashed."""
-        return self.network, self.site.tobytes()
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:

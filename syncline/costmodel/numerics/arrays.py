@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
-from typing import (
-    Any,
-    Generic,
-    ParamSpec,
-    TypeAlias,
-    TypeVar,
-)
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +27,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
-    """Refuse a value, or the first element of an array, for which the condition ``holds`` of equal shape is false.
-
-    Raises:
-        SpecError: names the field, the element and the accepted values.
-    """
+    """Refuse a value, or the first element of an array, for which the condition ``holds`` of equal shape is false."""
     if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)
 

@@ -31,15 +31,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import (
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-    replace,
-)
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -147,9 +140,6 @@ class Uncertainty:
         sources: number of sources of the residuals; 0 if they are of what is predicted.
         scope: what was measured.
         reasons: why the answer is outside of the scope; empty if it is inside.
-
-    Raises:
-        SpecError: a factor out of range.
     """
 
     low: float

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.collectives.cost import Rule, collective_s, fastest_s
+from syncline.costmodel.collectives.cost import Rule, collective_s
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
+from syncline.costmodel.collectives.prices import link_prices
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.traffic.call import Call, Ranks, Spans, groups_like
@@ -283,7 +284,7 @@ def call_s(
     """
     has_many_links = np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0)) > 0
     if rule == "eager" and has_many_links and algorithm_of(algorithm, kind) == "auto":
-        return fastest_s(kind, int(workers), nbytes, link)
+        return link_prices(kind, int(workers), nbytes, link, "auto", rule).seconds
     return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
 
 

@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 
 from syncline.costmodel.collectives.table import hivemind_on
-from syncline.costmodel.network.link import Network, Topology
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.costmodel.traffic.call import Call, Spans
 from syncline.errors import SpecError, one_of
 

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from syncline.costmodel.collectives.gloo import GLOO
+from syncline.costmodel.network.software_costs import GLOO
 from syncline.errors import SpecError, one_of
 
 TIMED_COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")

@@ -15,8 +15,7 @@ from functools import cache
 from typing import Any
 
 from syncline.costmodel import Hardware, Network
-from syncline.costmodel.network.network_links import scaled
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import scaled, slow_down
 from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Computed,

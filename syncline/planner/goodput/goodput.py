@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from syncline.costmodel.failures import rejoin_s
-from syncline.costmodel.network.link import Network
+from syncline.costmodel.network.paths import Network
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import FP32_BYTES, elements
 from syncline.specs.failures import Recovery

@@ -16,7 +16,7 @@ from rich.console import Group
 
 from syncline.costmodel.collectives.prices import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
-from syncline.costmodel.network.link import Network
+from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.places import ring_text
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from syncline.costmodel import Network, TensorShape
-from syncline.costmodel.network.link import Floats, topology
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.network_links import slow_down
+from syncline.costmodel.network.paths import Floats
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from syncline.comm import Absence, Membership
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.failures import rejoin_s
-from syncline.costmodel.network.link import Floats
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.errors import SynclineError
 from syncline.methods.parts.method_spec import FP32_BYTES

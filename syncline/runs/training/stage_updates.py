@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel import Hardware, ModelShape, Network, compute_s
 from syncline.costmodel.layouts.partition import stage_blocks, stage_flops
 from syncline.costmodel.layouts.pipelines import stage_delays
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
 from syncline.specs import MethodBase

@@ -16,8 +16,8 @@ from syncline.comm.devices import name_of_device, training_device
 from syncline.costmodel import Call, Network, TensorShape
 from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.failures import rejoin_s
-from syncline.costmodel.network.link import Topology
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
+from syncline.costmodel.network.paths import Topology
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import asynchronous_of

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.costmodel.network.link import Floats, Ints, Link, Network, Topology, among, topology
+from syncline.costmodel.network.link import Link, among, topology
+from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError, SynclineError

@@ -17,8 +17,8 @@ from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
-from syncline.costmodel.network.link import Link, Network, Topology, topology
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.traffic.call import Call, groups_like
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import ALGORITHMS, candidates_on
-from syncline.costmodel.network.link import Floats, Link, Network, Topology, among, topology
+from syncline.costmodel.network.link import Link, among, topology
+from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.network.places import place_of
 from syncline.costmodel.numerics.arrays import require
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks

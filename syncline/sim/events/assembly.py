@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm, knows_library
-from syncline.costmodel.network.link import Floats, Ints, Topology, among
+from syncline.costmodel.network.link import among
+from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.sim.events import codes
 from syncline.sim.events.engine import address, aligned, write_shared
 from syncline.sim.events.kinds import CollectiveKinds

@@ -18,7 +18,8 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import is_direct, is_gloo, is_nccl, nccl_on
 from syncline.costmodel.collectives.tcp_slow_start import collective_opening
-from syncline.costmodel.network.link import Topology, among
+from syncline.costmodel.network.link import among
+from syncline.costmodel.network.paths import Topology
 from syncline.costmodel.network.places import Places
 from syncline.costmodel.network.software_costs import FREE
 from syncline.costmodel.network.tcp import TIMEOUT_TOLERANCE

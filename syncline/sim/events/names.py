@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.link import Ints
+from syncline.costmodel.network.paths import Ints
 from syncline.errors import SynclineError
 from syncline.sim.program.instructions import Collective, First
 from syncline.sim.program.timeline import COMPUTING, Words

@@ -17,11 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
-from syncline.costmodel.network.link import (
-    Floats,
-    Ints,
-    Topology,
-)
+from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.sim.events.engine import (
     address,
     aligned,

@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.network.link import Link, Network, Topology, topology
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
 from syncline.sim.program.instructions import Collective, Delay, Program, SharedProgram

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from simpy.events import NORMAL, EventPriority
 
 from syncline.acceleration import keep_freed_memory
-from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.paths import Topology
 from syncline.costmodel.network.software_costs import MESSAGES_AHEAD, bytes_ahead
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.events import codes

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel.network.link import Ints
+from syncline.costmodel.network.paths import Ints
 from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.names import Numbers

@@ -30,11 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.link import (
-    Ints,
-    Topology,
-)
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.costmodel.network.software_costs import FREE, GlooCosts
 from syncline.sim.lockstep.recurrences import Ports, shared_flow_s
 from syncline.sim.lockstep.routed import (

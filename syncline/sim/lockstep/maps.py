@@ -26,8 +26,8 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, collective_opening
-from syncline.costmodel.network.link import Star, Topology, among
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.link import among
+from syncline.costmodel.network.paths import Floats, Star, Topology
 from syncline.costmodel.network.software_costs import FREE
 from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.lockstep.libraries import run_direct, run_gloo, run_nccl

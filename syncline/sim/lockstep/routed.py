@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
-from syncline.costmodel.network.link import Star, Topology
-from syncline.costmodel.network.paths import Floats, Ints, narrowest
+from syncline.costmodel.network.paths import Floats, Ints, Star, Topology, narrowest
 from syncline.costmodel.numerics.arrays import bounded_cache, is_hashed_by_value
 from syncline.errors import SynclineError
 from syncline.sim.lockstep.rings import rings

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from simpy.events import EventPriority
 
-from syncline.costmodel.network.link import Floats
+from syncline.costmodel.network.paths import Floats
 from syncline.sim.failures.costs import FailureCosts, no_progress
 from syncline.sim.failures.outages import AbsencePeriod, Absences
 from syncline.sim.online.hierarchy import GATE, GatedSimulation, UpperServerPrograms, gate

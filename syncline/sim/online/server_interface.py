@@ -12,15 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.network.link import (
-    DerivedTopology,
-    Floats,
-    Ints,
-    Network,
-    Paths,
-    Topology,
-    topology,
-)
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Network, Paths, Topology
 from syncline.errors import SpecError
 from syncline.sim.failures.costs import FailureCosts
 from syncline.sim.program.timeline import Timeline

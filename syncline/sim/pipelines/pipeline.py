@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.layouts.pipelines import LIBRARY
-from syncline.costmodel.network.link import Link, Network, Topology
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.pipelines.schedules import (
     Kind,

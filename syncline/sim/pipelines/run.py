@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from syncline.acceleration import Kernels, paused_garbage_collection
 from syncline.costmodel.layouts.pipelines import averaging_calls
-from syncline.costmodel.network.link import Star, topology
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.link import topology
+from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.sim.events.codes import LEFT_OVER
 from syncline.sim.events.run import run_events

@@ -17,14 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from syncline.costmodel.network.link import (
-    DerivedTopology,
-    Floats,
-    Ints,
-    Paths,
-    Star,
-    Topology,
-)
+from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Paths, Star, Topology
 from syncline.errors import SpecError
 
 

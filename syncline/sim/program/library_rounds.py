@@ -40,8 +40,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.collectives.algorithms.exchanges import pairwise_rounds, ring_rounds
 from syncline.costmodel.collectives.gloo import segments
 from syncline.costmodel.collectives.table import nccl_on
-from syncline.costmodel.network.link import Topology
-from syncline.costmodel.network.paths import longest_latency_s
+from syncline.costmodel.network.paths import Topology, longest_latency_s
 from syncline.costmodel.network.software_costs import DEFAULT, NcclCosts
 
 

@@ -30,8 +30,8 @@ from syncline.costmodel.collectives.cost import wire_bytes
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, Inner, all_sizes, inner_sizes, level_parts
 from syncline.costmodel.collectives.placed import DirectAlgorithm, Owners, PlacedAlgorithm
 from syncline.costmodel.collectives.table import TABLE, algorithm_name, is_gloo, is_nccl, nccl_on
-from syncline.costmodel.network.link import Link, Network, Topology
-from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.network.places import Places, place_of, places_in_order, places_on
 from syncline.costmodel.network.software_costs import DEFAULT, HivemindCosts, NcclCosts
 from syncline.costmodel.numerics.arrays import bounded_cache

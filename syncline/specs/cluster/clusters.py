@@ -11,40 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-)
+from typing import Annotated, Any
 
 from pydantic import InstanceOf, PlainSerializer
 
-from syncline.costmodel import (
-    Link,
-)
+from syncline.costmodel import Link
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.network.graph import Graph
-from syncline.costmodel.network.link import Network
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed, refusal
-from syncline.specs.cluster.hardware import (
-    hardware,
-    hardware_fields,
-)
-from syncline.specs.cluster.networks import (
-    network,
-    network_fields,
-)
-from syncline.specs.cluster.reading import (
-    SECTIONS,
-    is_file,
-    parse_fields,
-    read_text,
-    whole_number,
-    with_tables_beside,
-)
+from syncline.specs.cluster.hardware import hardware, hardware_fields
+from syncline.specs.cluster.networks import network, network_fields
+from syncline.specs.cluster.reading import SECTIONS, is_file, parse_fields, read_text, whole_number, with_tables_beside
 
 LIBRARY = Path(__file__).parent / "library"
 
@@ -91,9 +73,6 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
             ``workers``, where only ``network`` is required, or with the fields of a network alone; a mapping of these;
             or a ``Cluster``.
         path: the field's name, for the error line.
-
-    Raises:
-        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
 
     >>> both = named_cluster("two-sites-a100")
     >>> both.workers, both.hardware.name, [level.name for level in both.network.levels]
@@ -224,11 +203,7 @@ def _single_link(value: Any, path: str) -> Link:
 
 
 def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
-    """Refuse a number of workers that a network cannot connect.
-
-    Raises:
-        PydanticCustomError: with the path from the spec's root.
-    """
+    """Refuse a number of workers that a network cannot connect."""
     for joined in networks:
         if isinstance(
             joined, Link

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import Field, InstanceOf, create_model
 
@@ -99,9 +94,6 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
             holds one, or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a ``Hardware``.
         path: the field's name, for the error line.
-
-    Raises:
-        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
 
     >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
     8589934592.0

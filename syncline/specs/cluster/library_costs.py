@@ -10,27 +10,15 @@ Costs of hivemind's averaging from a user's description, and descriptions of suc
 from __future__ import annotations
 
 import math
-from collections.abc import (
-    Callable,
-    Mapping,
-)
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Self,
-)
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, InstanceOf, model_validator
 
 from syncline.costmodel.network.software_costs import GLOO, GlooCosts, HivemindCosts, NcclCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
-from syncline.fields import (
-    Seconds,
-    parsed,
-    refusal,
-)
+from syncline.fields import Seconds, parsed, refusal
 from syncline.specs.cluster.reading import Bandwidth, Description, Number, count_validator, described_costs
 from syncline.units import parse_bytes, parse_seconds
 
@@ -68,9 +56,6 @@ def parse_tcp(value: Any, path: str = "tcp") -> Tcp | None:
         value: ``true`` for Linux's defaults; ``false`` for none, so that no window limits the bandwidth, as with RDMA;
             a mapping, see `TcpDescription`; or ``Tcp``.
         path: the field's name, for the error line.
-
-    Raises:
-        SpecError: a field is unknown or unusable; the error line says what would be accepted.
 
     >>> parse_tcp({"window": "1 MiB", "connections": 4}) == Tcp(window_bytes=1048576.0, connections=4)
     True
@@ -165,9 +150,6 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
         value: a mapping, see `GlooDescription`, where a missing field costs nothing; or ``GlooCosts``.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: a field is unknown or unusable; the error line says what would be accepted.
-
     >>> costs = gloo_costs({"message_overhead": "0.1 ms", "call_overhead": {2: "0.2 ms"}})
     >>> costs == GlooCosts(message_s=0.0001, call_s=((2, 0.0002),))
     True
@@ -246,9 +228,6 @@ def nccl_costs(value: Any, path: str = "nccl") -> NcclCosts | None:
             `NcclDescription`; or ``NcclCosts``.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: a field is unknown or unusable; the error line says what would be accepted.
-
     >>> nccl_costs({"channels": 4, "call_overhead": "20 us"}) == NcclCosts(channels=4, call_s=2e-05)
     True
     """
@@ -284,11 +263,7 @@ class HivemindDescription(Description):
 
 
 def hivemind_costs(value: Any, path: str = "hivemind") -> HivemindCosts | None:
-    """Return the costs that a user describes: ``true`` for the measured ones, a mapping, or ``HivemindCosts``.
-
-    Raises:
-        SpecError: a field is unknown or unusable; the error line says what would be accepted.
-    """
+    """Return the costs that a user describes: ``true`` for the measured ones, a mapping, or ``HivemindCosts``."""
     return described_costs(value, path, HivemindCosts, HivemindDescription)
 
 

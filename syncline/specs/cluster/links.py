@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, replace
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import numpy as np
 from pydantic import InstanceOf, create_model
@@ -151,9 +145,6 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
         path: the field's name, for the error line.
         uplink: whether the link is a site's uplink, which is half of the way to another site. A preset's latency is
             from site to site, so that the uplink takes half of it.
-
-    Raises:
-        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
     """
     if isinstance(value, Link):
         return value
@@ -173,11 +164,7 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
 
 
 def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
-    """Return a link that is a part of a network, as a user describes it.
-
-    Raises:
-        SpecError: see `parse_link`.
-    """
+    """Return a link that is a part of a network, as a user describes it."""
     link = parse_link(value, path, uplink)
     # Windows limit the bandwidth of a part; TCP slow start is modelled for networks of one link only.
     return link if link.tcp is None else replace(link, tcp=None)

@@ -227,9 +227,6 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
             by their names (`RegionsDescription`). All may have a ``name``.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: a field is unknown, missing or unusable; the error line says what would be accepted.
-
     >>> network("wan").latency_s, network("50us,10Gbit/s").bandwidth_bytes_per_s
     (0.025, 1250000000.0)
     >>> network({"per_node": 8, "inside": "nvlink4", "between": "ib-ndr"}).describe()

@@ -13,15 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    TypeGuard,
-    TypeVar,
-)
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -99,9 +91,6 @@ def described_costs(value: Any, path: str, costs: type[T], description: type[Des
         path: the field's name, for the error line.
         costs: dataclass of the costs.
         description: class of the description; its ``attributes`` are those of the costs by field.
-
-    Raises:
-        SpecError: a field is unknown or unusable; the error line says what would be accepted.
     """
     if value is None or isinstance(value, costs):
         return value
@@ -223,9 +212,6 @@ def check_file(file: Path, path: str) -> None:
     """Refuse a file outside of the package while a folder of results is being read.
 
     A folder of results has to be complete: reading it reads no other files.
-
-    Raises:
-        SpecError: a folder of results is being read, and the file does not come with Syncline.
     """
     if specs_are_data() and not file.is_relative_to(PACKAGE):
         raise SpecError(path, str(file), "no file, because reading results reads their folder alone")

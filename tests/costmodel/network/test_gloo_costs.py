@@ -24,9 +24,8 @@ from syncline.costmodel import (
     mean_step,
     ring_all_reduce_s,
 )
-from syncline.costmodel.collectives.gloo import FREE
 from syncline.costmodel.collectives.policies import algorithm_for, all_by_library
-from syncline.costmodel.network.software_costs import connections
+from syncline.costmodel.network.software_costs import FREE, connections
 from syncline.errors import SpecError
 from syncline.specs import network, network_fields
 

@@ -10,7 +10,7 @@ import pytest
 from syncline.costmodel import GlooCosts, Link, NcclCosts, Sites, TwoLevel, collective_s
 from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.collectives.table import default_algorithm
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.sim import collective_finish_s
 from syncline.specs.cluster.networks import network, network_fields
 

@@ -11,7 +11,7 @@ import pytest
 from syncline.costmodel import Edge, Graph, HivemindCosts, Link, Matrix, Sites
 from syncline.costmodel.collectives.volumes import channel_links
 from syncline.costmodel.network.link import among, topology
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.errors import SpecError
 from syncline.sim import collective_finish_s
 

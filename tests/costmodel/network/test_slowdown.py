@@ -11,7 +11,7 @@ import pytest
 from syncline.costmodel import NETWORKS, GlooCosts, Link, collective_s, gloo_s
 from syncline.costmodel.network.graph import Edge, Graph
 from syncline.costmodel.network.multi_level import Level, MultiLevel
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.network.software_costs import NcclCosts
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError

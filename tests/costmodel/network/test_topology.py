@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import Graph, Link, Sites, TwoLevel, topology
-from syncline.costmodel.network.link import Network
+from syncline.costmodel.network.paths import Network
 from syncline.errors import SpecError
 from tests.costmodel.network.topologies import all_paths, assert_same, channels
 

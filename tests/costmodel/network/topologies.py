@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from syncline.costmodel.network.link import Paths, Topology
+from syncline.costmodel.network.paths import Paths, Topology
 
 
 def all_paths(topology: Topology) -> Paths:

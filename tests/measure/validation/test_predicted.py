@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Call, Link
-from syncline.costmodel.collectives.gloo import GlooCosts, gloo_s, gloo_wire
+from syncline.costmodel.collectives.gloo import gloo_s, gloo_wire
+from syncline.costmodel.network.software_costs import GlooCosts
 from syncline.measure.validation.predicted import Software, predict, sent_by_step, typical_step_s
 from syncline.runs.training.trained import Trained
 from syncline.sim import clock

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from syncline.costmodel import Link
-from syncline.costmodel.collectives.gloo import SHAPED
+from syncline.costmodel.network.software_costs import SHAPED
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.processes.hosts import LocalHosts, run_together
 from syncline.measure.validation.cases import Case, CasePlan

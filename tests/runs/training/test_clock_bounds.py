@@ -7,7 +7,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel.bases import TIMED_STEPS, any_library_basis, communication_uncertainty
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.numerics.uncertainty import uncertainties
 from syncline.specs import network
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.network.link import Paths
+from syncline.costmodel.network.paths import Paths
 from syncline.errors import SpecError
 from syncline.sim import Recv, Send, run_events
 from syncline.sim.events.simulation import Simulation

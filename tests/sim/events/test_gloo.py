@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, Link, Sites, collective_s, wire_bytes
-from syncline.costmodel.collectives.gloo import SHAPED, GlooCosts, gloo_s
+from syncline.costmodel.collectives.gloo import gloo_s
+from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
 from syncline.sim import Call, clock, collective_finish_s, rounds
 from syncline.sim.events.run import run_events
 from syncline.sim.lockstep.routed import Contention

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.costmodel.network.link import Link, Paths, topology
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.paths import Paths
 from syncline.sim import Round, rounds
 from syncline.sim.events.plans import Routes, plan_of
 from syncline.sim.events.state import CoreState

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.network.link import Floats, Topology
+from syncline.costmodel.network.paths import Floats, Topology
 from syncline.sim import Round
 from syncline.sim.lockstep.recurrences import Ports, run_routed
 from syncline.sim.lockstep.routed import RoutedRounds

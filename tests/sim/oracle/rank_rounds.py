@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
-from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.paths import Topology
 from tests.sim.oracle.flows import Route
 
 

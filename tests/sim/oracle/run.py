@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.cost import Rule
-from syncline.costmodel.network.link import Link, Network, Topology, topology
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.paths import Network, Topology
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.recurrences import RULES
 from syncline.sim.program.instructions import Program

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.hierarchical import inner_sizes
 from syncline.costmodel.collectives.table import default_algorithm
-from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.paths import Topology
 from syncline.costmodel.network.software_costs import FREE
 from syncline.errors import SynclineError
 from syncline.sim.program.instructions import (

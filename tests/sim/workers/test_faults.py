@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel.network.link import Link, Star, topology
+from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.network.paths import Star
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError
 from syncline.seeds import generator

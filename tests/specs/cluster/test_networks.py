@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, Tcp, TwoLevel
-from syncline.costmodel.network.link import Topology
+from syncline.costmodel.network.paths import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.specs import network, network_fields
 from syncline.specs.cluster.networks import SEVERAL, Network, describe_dataclass

@@ -57,10 +57,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     tree_depth,
 )
 from syncline.costmodel.collectives.algorithms.trees import range_halvings
-from syncline.costmodel.numerics.arrays import (
-    FloatOrArray,
-    IntOrArray,
-)
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 def ring_rounds(workers: int, nbytes: float, laps: int = 1) -> Iterable[Round]:

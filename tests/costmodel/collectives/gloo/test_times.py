@@ -10,16 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import GLOO, Link, NoClosedForm, collective_s, wire_bytes
-from syncline.costmodel.collectives.gloo import (
-    SHAPED,
-    GlooCosts,
-    gloo_message_s,
-    gloo_s,
-    segments,
-    slowest_tree_paths,
-    window_s,
-)
+from syncline.costmodel.collectives.gloo import gloo_message_s, gloo_s, segments, slowest_tree_paths, window_s
 from syncline.costmodel.link_fit import TimedCall, errors, fit_costs
+from syncline.costmodel.network.software_costs import SHAPED, GlooCosts
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, needs_reference
 

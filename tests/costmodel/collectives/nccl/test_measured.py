@@ -8,7 +8,7 @@ import pytest
 from syncline.costmodel import NETWORKS, Link, NoClosedForm, chosen_algorithm, collective_s
 from syncline.costmodel.collectives.nccl import node_times, nvlink_all_reduce_s
 from syncline.costmodel.collectives.prices import collective_prices
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s
 from syncline.specs import network, network_fields

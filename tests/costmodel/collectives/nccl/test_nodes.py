@@ -13,7 +13,7 @@ from syncline.costmodel import NETWORKS, Link, MultiLevel, TwoLevel, collective_
 from syncline.costmodel.collectives.nccl import LAPS
 from syncline.costmodel.collectives.policies import chosen_algorithm
 from syncline.costmodel.collectives.prices import collective_prices
-from syncline.costmodel.network.slowdown import slow_down
+from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s
 from syncline.specs import network, network_fields

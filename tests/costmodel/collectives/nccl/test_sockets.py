@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from syncline.costmodel import OF_NCCL, Link, algorithms_on, best_algorithm, chosen_algorithm, collective_s
 from syncline.costmodel.collectives.algorithms import NoClosedForm
-from syncline.costmodel.collectives.nccl import NCCL_KINDS, NcclCosts, nccl_sockets_s
+from syncline.costmodel.collectives.nccl import NCCL_KINDS, nccl_sockets_s
 from syncline.costmodel.collectives.prices import collective_prices
-from syncline.costmodel.network.software_costs import FREE
+from syncline.costmodel.network.software_costs import FREE, NcclCosts
 from syncline.errors import SpecError
 
 MIB = 2**20
