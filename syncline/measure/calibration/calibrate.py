@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path

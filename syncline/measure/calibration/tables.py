@@ -9,14 +9,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.planner.tables.columns import (
-    Column,
-    count_of,
-    percent_of,
-    seconds_of,
-    table,
-    text_of,
-)
+from syncline.planner.tables.columns import Column, count_of, percent_of, seconds_of, table, text_of
 from syncline.specs.study import Record
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 

@@ -6,10 +6,7 @@ A communicator and a task that forward each call to another one and time it with
 from __future__ import annotations
 
 import time
-from collections.abc import (
-    Callable,
-    Mapping,
-)
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch

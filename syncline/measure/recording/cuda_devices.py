@@ -23,12 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from syncline.measure.recording import streams
 from syncline.measure.recording.operations import tensors_in
-from syncline.measure.recording.recorder import (
-    RECORDER,
-    TORCHS,
-    Refusal,
-    user_line,
-)
+from syncline.measure.recording.recorder import RECORDER, TORCHS, Refusal, user_line
 from syncline.measure.recording.streams import ClockReading
 
 CPU = torch.device("cpu")

@@ -29,22 +29,11 @@ from typing import Any, NamedTuple
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import temporary_folder
 from syncline.interrupts import end_with_parent
-from syncline.measure.recording import (
-    hooks,
-    operations,
-)
-from syncline.measure.recording import (
-    hooks as cuda,
-)
-from syncline.measure.recording import (
-    hooks as eager,
-)
-from syncline.measure.recording import (
-    recorder as measured,
-)
-from syncline.measure.recording import (
-    streams as clocks,
-)
+from syncline.measure.recording import hooks, operations
+from syncline.measure.recording import hooks as cuda
+from syncline.measure.recording import hooks as eager
+from syncline.measure.recording import recorder as measured
+from syncline.measure.recording import streams as clocks
 from syncline.measure.recording.rank_processes import (
     Identity,
     TracedRank,

@@ -10,10 +10,7 @@ by rank, so that two ranks' rows are never in memory together.
 from __future__ import annotations
 
 import json
-from collections.abc import (
-    Iterator,
-    Sequence,
-)
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,11 +22,7 @@ import pyarrow.parquet as pq
 from syncline.costmodel import COLLECTIVES
 from syncline.costmodel.compute.kernel_rates import FORMATS
 from syncline.costmodel.compute.operations import Kind
-from syncline.errors import (
-    SpecError,
-    one_of,
-    within,
-)
+from syncline.errors import SpecError, one_of, within
 from syncline.measure.recording.record import (
     Computed,
     Counted,

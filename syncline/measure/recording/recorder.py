@@ -12,10 +12,7 @@ import statistics
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import (
-    Iterator,
-    Sequence,
-)
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident

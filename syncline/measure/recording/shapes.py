@@ -24,35 +24,19 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import (
-    dataclass,
-    field,
-    replace,
-)
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from syncline.errors import (
-    SpecError,
-    SynclineError,
-)
+from syncline.errors import SpecError, SynclineError
 from syncline.files import temporary_folder
 from syncline.interrupts import raise_if_interrupted
-from syncline.measure.recording import (
-    hooks as cuda,
-)
-from syncline.measure.recording import (
-    hooks as eager,
-)
-from syncline.measure.recording import (
-    operations,
-    shaped_rank,
-)
-from syncline.measure.recording import (
-    streams as clocks,
-)
+from syncline.measure.recording import hooks as cuda
+from syncline.measure.recording import hooks as eager
+from syncline.measure.recording import operations, shaped_rank
+from syncline.measure.recording import streams as clocks
 from syncline.measure.recording.rank_processes import fork_process, reset_child_state, set_up_child
 from syncline.measure.recording.ranks import (
     DEFAULT_OPTIONS,
@@ -65,14 +49,7 @@ from syncline.measure.recording.ranks import (
     rank_environment,
     run_script,
 )
-from syncline.measure.recording.record import (
-    Event,
-    MessageAwaited,
-    MessageSent,
-    RankRecord,
-    Started,
-    print_notes,
-)
+from syncline.measure.recording.record import Event, MessageAwaited, MessageSent, RankRecord, Started, print_notes
 from syncline.measure.recording.recorder import RECORDER
 
 RankPlace: TypeAlias = tuple[Any, ...]

@@ -18,12 +18,7 @@ from syncline.costmodel.bases import communication_uncertainty, computing_uncert
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.network.paths import Floats
 from syncline.measure.recording.record import Lost, MessageAwaited, MessageSent, RankRecord, Started, Stepped
-from syncline.measure.replaying.replay import (
-    MeasuredComputing,
-    Replayed,
-    known_host,
-    replay,
-)
+from syncline.measure.replaying.replay import MeasuredComputing, Replayed, known_host, replay
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text
 from syncline.runs.training.clock_bounds import bounds_record, speedup_bounds

@@ -17,12 +17,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from syncline.acceleration import paused_garbage_collection
-from syncline.costmodel import (
-    Hardware,
-    Link,
-    Network,
-    chosen_algorithm,
-)
+from syncline.costmodel import Hardware, Link, Network, chosen_algorithm
 from syncline.costmodel.collectives.hierarchical import first_group_like
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.collectives.prices import collective_prices, group_algorithm

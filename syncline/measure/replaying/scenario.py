@@ -6,10 +6,7 @@ Changes of a record: other software runs the same script.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any

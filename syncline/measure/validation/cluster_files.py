@@ -21,17 +21,10 @@ import contextlib
 import csv
 import math
 import re
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import (
-    Any,
-    NamedTuple,
-)
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,10 +38,7 @@ from syncline.costmodel.measured_clusters import l40s_step, p3_s
 from syncline.costmodel.network.presets import NETWORKS, P3, P3Constants, g6e_nccl_link
 from syncline.costmodel.network.tcp import Tcp
 from syncline.costmodel.numerics import measured_times as measured
-from syncline.errors import (
-    SpecError,
-    SynclineError,
-)
+from syncline.errors import SpecError, SynclineError
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
 from syncline.measure.logs import FORMATS, Logged, format_of, gpus_in, log_error, positive_number, read_log, read_text
 from syncline.measure.validation.measured_steps import COLUMNS, TIME, Point, check_point, layouts, recomputes

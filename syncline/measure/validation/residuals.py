@@ -8,17 +8,9 @@ Cross-validation of a cluster's constants: fitted to all measurements, and witho
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import (
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import (
-    Any,
-    NamedTuple,
-)
+from typing import Any, NamedTuple
 
 import numpy as np
 

@@ -18,12 +18,7 @@ import numpy as np
 from syncline.costmodel.network.presets import P3
 from syncline.errors import SpecError
 from syncline.measure.validation.cluster_files import BUNDLED, COLLECTIVES, DEFAULT, KNOWN, predicted_files, read_table
-from syncline.measure.validation.measured_steps import (
-    GROUPS,
-    error_of,
-    errors_by_group,
-    validate_step_times,
-)
+from syncline.measure.validation.measured_steps import GROUPS, error_of, errors_by_group, validate_step_times
 from syncline.measure.validation.residuals import (
     collectives_left_out,
     covered_by_others,

@@ -25,14 +25,8 @@ from syncline.runs.training.trained import build_task
 from syncline.sim import Span, Timeline
 from syncline.sim.failures.costs import FailureCosts
 from syncline.sim.online.server_interface import AsyncResult, Contribution
-from syncline.specs import (
-    RunSpec,
-    load_spec,
-)
-from syncline.training import (
-    History,
-    Recorder,
-)
+from syncline.specs import RunSpec, load_spec
+from syncline.training import History, Recorder
 
 FILE = "server.jsonl"
 
