@@ -80,11 +80,7 @@ def log_error(file: Path, line: int, problem: str) -> SynclineError:
 
 
 def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
-    """Return a finite number of at least ``minimum`` from its text.
-
-    Raises:
-        SpecError: it is none.
-    """
+    """Return a finite number of at least ``minimum`` from its text."""
     try:
         value = float(text)
     except (TypeError, ValueError):
@@ -95,11 +91,7 @@ def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> flo
 
 
 def number_of(text: str, name: str, file: Path, line: int) -> float:
-    """Return a positive number.
-
-    Raises:
-        SynclineError: it is none; the error names file and line.
-    """
+    """Return a positive number."""
     try:
         return positive_number(text, name)
     except SpecError as error:
@@ -167,11 +159,7 @@ def is_iperf(text: str) -> bool:
 
 
 def iperf_log(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the rate of all streams of a run of iperf3, with the round trip that the sender's kernel saw.
-
-    Raises:
-        SynclineError: the JSON cannot be read, or iperf3 reports an error.
-    """
+    """Yield the rate of all streams of a run of iperf3, with the round trip that the sender's kernel saw."""
     try:
         run = json.loads(text)
     except ValueError as error:
@@ -203,11 +191,7 @@ def is_ping(text: str) -> bool:
 
 
 def ping_log(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the mean round trip of each ping in a text.
-
-    Raises:
-        SynclineError: a ping has no line of round trips, because nothing came back.
-    """
+    """Yield the mean round trip of each ping in a text."""
     host, begin = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if pinged := PINGED.match(line):
@@ -230,11 +214,7 @@ def is_region_table(header: set[str]) -> bool:
 
 
 def region_table(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the rates and round trips of a table of regions.
-
-    Raises:
-        SynclineError: a number cannot be read, or a place is missing.
-    """
+    """Yield the rates and round trips of a table of regions."""
     for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
         source, target = next((row[a], row[b]) for a, b in ENDS if a in row and b in row)
         if not source or not target:
@@ -282,11 +262,7 @@ def is_nccl_tests(text: str) -> bool:
 
 
 def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the timed collectives of a log.
-
-    Raises:
-        SynclineError: there are no ranks, a row cannot be read, or no program's name tells the collective.
-    """
+    """Yield the timed collectives of a log."""
     hosts: list[str] = []
     kind, gpu, columns = _kind_in(file.name), "", dict[str, int]()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -352,11 +328,7 @@ def is_torch_comms(text: str) -> bool:
 
 
 def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the timed collectives of a log; messages between pairs are left out.
-
-    Raises:
-        SynclineError: a row cannot be read.
-    """
+    """Yield the timed collectives of a log; messages between pairs are left out."""
     kind, workers = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if title := TITLE.search(line):
@@ -411,11 +383,7 @@ FORMATS = (
 
 
 def read_text(file: Path, path: str = "measurements") -> str:
-    """Return the text of a log.
-
-    Raises:
-        SpecError: the file does not exist, or is no text.
-    """
+    """Return the text of a log."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -259,9 +259,6 @@ def measure(
     Returns:
         ``workers``, ``machines``, ``steps`` (each rank's seconds, block by block), ``flops_per_step``,
         ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (the measured links of each rank), ``collectives``.
-
-    Raises:
-        SynclineError: an error in the problem, which shows only once it is built.
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
@@ -315,11 +312,7 @@ def calibration_process(rank: int, plan: Calibration, processes: int, options: L
 def _on_local_processes(
     plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], done: int
 ) -> dict[str, Any] | Failure:
-    """Measure with ``processes`` local processes after ``done`` parts, and return the measurements or the failure.
-
-    Raises:
-        SynclineError: a mistake that the processes found.
-    """
+    """Measure with ``processes`` local processes after ``done`` parts, and return the measurements or the failure."""
     store = host_store(options.port)
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)

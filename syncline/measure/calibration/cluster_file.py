@@ -163,11 +163,7 @@ def _with_bounds(hardware: Fields | None, measured: Sequence[Fields], workers: i
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
-    """Return the link fitted to the times, or with the plan's link only the costs of the software.
-
-    Raises:
-        SpecError: the times do not determine a bandwidth, because nearly all time of small messages is latency.
-    """
+    """Return the link fitted to the times, or with the plan's link only the costs of the software."""
     if plan.link is not None:
         return fit_link(calls, plan.link, runs)
     with suppress(SpecError):

@@ -54,9 +54,6 @@ class Timing:
         fewest: minimum number of repetitions; half of the repetitions count.
         most: maximum number of repetitions.
         longest_s: maximum seconds of one repetition; the first size that takes longer and all larger sizes are skipped.
-
-    Raises:
-        SpecError: if nothing is to be timed, a collective is unknown, or a number is out of range.
     """
 
     collectives: tuple[str, ...] = TIMED_COLLECTIVES

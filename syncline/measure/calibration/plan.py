@@ -36,9 +36,6 @@ class Calibration:
         timing: the collectives to time, with their sizes and their time.
         window_s: seconds for which each rank repeats training steps, and seconds for matrix products and copies.
         link: latency and bandwidth of the network if they are known; None: the calibration fits them.
-
-    Raises:
-        SpecError: the window is not above 0.
     """
 
     problem: Problem
@@ -106,11 +103,7 @@ def plan_of_options(
 
 
 def numbers_of(workers: str) -> list[int]:
-    """Return the numbers of processes in a text, separated by commas.
-
-    Raises:
-        SpecError: the text has anything else.
-    """
+    """Return the numbers of processes in a text, separated by commas."""
     try:
         counts = [int(number) for number in workers.split(",")]
     except ValueError:

@@ -119,9 +119,6 @@ def on_local_processes(
         processes: number of processes P.
         parts: the folder to which the processes write their lines.
         on_progress: called with the number of steps that all processes have completed.
-
-    Raises:
-        SynclineError: a process found a mistake.
     """
     progress = Progress.shared(parts / "progress", processes)
 
@@ -159,11 +156,7 @@ def check(spec: RunSpec) -> None:
 
 
 def check_undisturbed(spec: RunSpec) -> None:
-    """Refuse a problem that a file stores only by name, and failures, measures and absences that are simulated.
-
-    Raises:
-        SpecError: the field that is not supported.
-    """
+    """Refuse a problem that a file stores only by name, and failures, measures and absences that are simulated."""
     check_available(spec.problem)
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")

@@ -140,9 +140,6 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
         message: the shape and type of the tensors between stages.
         watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
             ``optimizer``, and receives and sends; a record's step is the micro-batch.
-
-    Raises:
-        SpecError: if the order of the schedule depends on timing.
     """
     if not schedule.orders:
         raise SpecError("schedule", schedule.name, "one with a fixed order: processes do not choose what to run")

@@ -42,9 +42,6 @@ class Launch:
         keep_parameters: whether the folder gets the parameters that each worker ended with, ``parameters.pt``.
         workers_per_process: number of workers R in each process, as rows of its tensors.
         rejoins: for workers at their own pace, number of restarts of a worker's process that dies.
-
-    Raises:
-        SpecError: a timeout below a second, no port, no worker in a process, or a negative number of rejoins.
     """
 
     device: str = "auto"
@@ -67,11 +64,7 @@ class Launch:
             raise SpecError("rejoins", self.rejoins, "an integer of at least 0")
 
     def processes(self, workers: int) -> int:
-        """Return the number of processes for a number of workers.
-
-        Raises:
-            SpecError: a process would have fewer workers than others.
-        """
+        """Return the number of processes for a number of workers."""
         if workers % self.workers_per_process:
             expected = f"a multiple of the {self.workers_per_process} workers of each process"
             raise SpecError("workers", workers, expected)
@@ -116,11 +109,7 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
 
 
 def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
-    """Check, before the training, that all processes can run the same spec, and return the machine of each.
-
-    Raises:
-        SynclineError: the reason why they cannot; the same on every process.
-    """
+    """Check, before the training, that all processes can run the same spec, and return the machine of each."""
     run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
     same = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
     mistake = None
@@ -141,11 +130,7 @@ def take_part(
     progress: Progress,
     folder: Path,
 ) -> None:
-    """Join the other processes, train, and write this process's lines into the folder.
-
-    Raises:
-        SynclineError: a mistake that only the built problem shows; raised before training.
-    """
+    """Join the other processes, train, and write this process's lines into the folder."""
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)

@@ -85,11 +85,7 @@ class Hosts(Protocol):
     """A set of hosts that a network connects."""
 
     def links(self, networks: Sequence[Network]) -> list[Link]:
-        """Return the available links among the requested networks, as the cost model describes them.
-
-        Raises:
-            SpecError: if hosts of this kind cannot have a requested network.
-        """
+        """Return the available links among the requested networks, as the cost model describes them."""
         ...
 
     def segment_bytes(self, link: Link) -> int:
@@ -97,11 +93,7 @@ class Hosts(Protocol):
         ...
 
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
-        """Run Python with the arguments as one process on each of ``workers`` hosts, with torchrun's environment.
-
-        Raises:
-            SynclineError: if a process fails or the time is over.
-        """
+        """Run Python with the arguments as one process on each of ``workers`` hosts, with torchrun's environment."""
         ...
 
 
@@ -150,9 +142,6 @@ def run_together(
     Args:
         timeout_s: seconds for all commands together.
         on_poll: see `run_commands`.
-
-    Raises:
-        SynclineError: if a process fails, with the last line of its standard error, or does not finish in time.
     """
     with ExitStack() as stack:
         stderr_files = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]

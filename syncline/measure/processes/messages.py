@@ -80,11 +80,7 @@ class Message(NamedTuple):
 
 
 def check_encryption() -> None:
-    """Check that libzmq can encrypt.
-
-    Raises:
-        SynclineError: if libzmq is built without CURVE.
-    """
+    """Check that libzmq can encrypt."""
     if not zmq.has("curve"):
         raise SynclineError(f"pyzmq: got libzmq {zmq.zmq_version()} without CURVE; expected one that is built with it")
 
@@ -227,11 +223,7 @@ class _Authenticator(ThreadAuthenticator):
 
 
 def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors of a message's frames, with the shapes, types and devices of the tensors ``like``.
-
-    Raises:
-        MalformedMessage: if the number of frames differs, or a frame has another size than its tensor.
-    """
+    """Return the tensors of a message's frames, with the shapes, types and devices of the tensors ``like``."""
     if len(frames) != len(like):
         raise MalformedMessage(f"{len(frames)} tensors in place of {len(like)}")
     tensors = []

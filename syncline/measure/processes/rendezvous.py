@@ -41,11 +41,7 @@ class Place(NamedTuple):
 
 
 def host_store(port: int = 0) -> dist.TCPStore:
-    """Return a store in this process that only this machine can reach; port 0 means any free port.
-
-    Raises:
-        SpecError: if the port is in use or not allowed.
-    """
+    """Return a store in this process that only this machine can reach; port 0 means any free port."""
     with open_listener(port) as listener:
         # A store that opens a socket by itself listens on every interface, whatever its address is. Torch's other
         # implementation, libuv, does not accept an open socket in all versions.
@@ -56,11 +52,7 @@ def host_store(port: int = 0) -> dist.TCPStore:
 
 
 def open_listener(port: int) -> socket.socket:
-    """Return a socket that listens on this machine's loopback address; port 0 means any free port.
-
-    Raises:
-        SpecError: if the port is in use or not allowed.
-    """
+    """Return a socket that listens on this machine's loopback address; port 0 means any free port."""
     try:
         return socket.create_server((LOOPBACK, port), backlog=128)
     except (OSError, OverflowError) as error:

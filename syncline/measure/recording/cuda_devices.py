@@ -52,11 +52,7 @@ def device_count() -> int:
 
 
 def cuda_of(device: Any) -> torch.device | None:
-    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU.
-
-    Raises:
-        RuntimeError: if the rank does not see the GPU.
-    """
+    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU."""
     if isinstance(device, str):
         if not device.startswith("cuda"):
             return None

@@ -86,9 +86,6 @@ class TraceOptions:
         gpu: ``none``: the script sees no GPU; ``auto``: those of ``CUDA_VISIBLE_DEVICES``, else one for each rank.
         clock: ``refuse``: a script that branches on the clock is refused; ``allow``: the record contains the branches
             that the script took during the recording.
-
-    Raises:
-        SpecError: if an option has another value.
     """
 
     gpu: str = "auto"
@@ -292,11 +289,7 @@ def run_script(program: ForeignScript) -> None:
 
 
 def script_of(words: Sequence[str]) -> ForeignScript:
-    """Return the script of a command line: a file and its arguments, or ``-m``, a module and its arguments.
-
-    Raises:
-        SpecError: if ``-m`` has no module, or code may not run (`refuse_code`).
-    """
+    """Return the script of a command line: a file and its arguments, or ``-m``, a module and its arguments."""
     refuse_code("script", " ".join(words), "no script")
     if words[0] == "-m":
         if len(words) < 2:
@@ -306,11 +299,7 @@ def script_of(words: Sequence[str]) -> ForeignScript:
 
 
 def program_of(source: str | Path | Callable[[], object]) -> ForeignScript:
-    """Return the program of a script, a command line or a function.
-
-    Raises:
-        SpecError: the argument is neither a script nor a function; or it is a script where no code may run.
-    """
+    """Return the program of a script, a command line or a function."""
     if callable(source):
         import cloudpickle
 
@@ -340,9 +329,6 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
     """Run `syncline.measure.recording.ranks.traced` in a child that has only imported torch; return its records.
 
     The output of the ranks goes to ``sys.stderr``, even if that is no file, as in a notebook.
-
-    Raises:
-        SynclineError: a rank failed.
     """
     with temporary_folder() as folder:
         (folder / "request").write_bytes(pickle.dumps((tuple(program), workers, options)))

@@ -145,9 +145,6 @@ def rank_of_tables(
 
     Args:
         groups: name and ranks of each group, by number.
-
-    Raises:
-        SpecError: if a column contains an invalid value.
     """
     segments = _segments(operations)
     columns: dict[str, list[Any]] = {name: events[name].to_pylist() for name in EVENTS.names}

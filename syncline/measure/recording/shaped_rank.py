@@ -171,11 +171,7 @@ class Objects:
         (self.folder / f"want-{to}").touch()  # the receiver is recorded too
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **rest: Any) -> int:
-        """Receive objects from another rank, in place of ``recv_object_list``.
-
-        Raises:
-            Refusal: if no objects arrive in time.
-        """
+        """Receive objects from another rank, in place of ``recv_object_list``."""
         source = peer(src, rest.get("group_src"), group)
         file, until_s = self._file(source, self.rank), time.monotonic() + PATIENCE_S
         (self.folder / f"want-{source}").touch()  # the sender is recorded too

@@ -277,11 +277,7 @@ def trace_by_shapes(
 
 
 def parse_ranks(text: str | None) -> tuple[int, ...]:
-    """Return the ranks in a comma-separated list of a command line, sorted and without duplicates.
-
-    Raises:
-        SpecError: if the text is not a list of numbers.
-    """
+    """Return the ranks in a comma-separated list of a command line, sorted and without duplicates."""
     try:
         return tuple(sorted({int(word) for word in text.split(",")})) if text is not None else ()
     except ValueError:
@@ -295,9 +291,6 @@ def recorded_ranks(
 
     Returns:
         The ranks that were recorded.
-
-    Raises:
-        SynclineError: if a rank fails.
     """
     running: dict[int, int] = {}
     started: list[int] = []

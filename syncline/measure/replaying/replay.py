@@ -68,9 +68,6 @@ class MeasuredComputing:
 
     Args:
         scale: positive factor on the measured seconds.
-
-    Raises:
-        SpecError: a scale out of range.
     """
 
     scale: float = 1.0
@@ -86,11 +83,7 @@ class MeasuredComputing:
 
 
 def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
-    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware.
-
-    Raises:
-        SpecError: names the option that cannot be used.
-    """
+    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware."""
     name, _, scale = machine.partition(":") if isinstance(machine, str) else ("", "", "")
     if name != MEASURED:
         return hardware(machine, path)
@@ -107,11 +100,7 @@ HOSTS: tuple[str, ...] = get_args(Host)
 
 
 def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
-    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and any other runs ahead.
-
-    Raises:
-        SpecError: ``host`` is another word.
-    """
+    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and any other runs ahead."""
     if host is None:
         return "waits" if isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu") else "ahead"
     if host not in HOSTS:
@@ -143,11 +132,7 @@ def operations_s(operations: Operations, on: Hardware) -> float:
 
 
 def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
-    """Return the seconds of each segment of a rank.
-
-    Raises:
-        SpecError: the record has no measured seconds, or no counted operations.
-    """
+    """Return the seconds of each segment of a rank."""
     if isinstance(on, Hardware):
         if record.segments and not any(
             operation.flops or operation.nbytes for segment in record.segments for operation in segment

@@ -209,11 +209,7 @@ class ReplayedOn:
         cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None, host: str | None = None,
         changes: Changes = Changes(), target_loss: float | None = None,
     ) -> ReplayedOn:  # fmt: skip
-        """Return the settings that a user's options describe.
-
-        Raises:
-            SpecError: names the option that cannot be used.
-        """
+        """Return the settings that a user's options describe."""
         joined = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
         check_distinct("--network", [value.name for value in joined])
         computes = computing_on(machine, "--hardware")

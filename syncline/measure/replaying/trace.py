@@ -36,9 +36,6 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
         workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
         max_workers: largest number of ranks.
-
-    Raises:
-        SpecError: a script that does not exist, too many workers, or a network that cannot join them.
     """
     if program.function is None and not program.is_module and not Path(program.target).is_file():
         raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
@@ -171,11 +168,7 @@ def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
 
 
 def read_records(folder: Path) -> list[TraceRecord]:
-    """Return the records in a run folder, with their names.
-
-    Raises:
-        SpecError: the folder has no record.
-    """
+    """Return the records in a run folder, with their names."""
     inside = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
     try:
         names = [str(name) for name in read_json(folder / "run.json")["scripts"]]

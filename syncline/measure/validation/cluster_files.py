@@ -63,9 +63,6 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
 
     A collective is predicted as ``syncline collectives`` does, on the network or on the preset of the GPUs that the log
     names.
-
-    Raises:
-        SynclineError: the log cannot be read, or names no GPU with a preset.
     """
     return [_logged_collective(entry, network) for entry in read_log(path)]
 
@@ -100,9 +97,6 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
 
     Streams are predicted by the window of the fewest streams of their line, which is in one of the files. A line with
     one number of streams is predicted by the window that Linux lets a connection have, `Tcp`.
-
-    Raises:
-        SynclineError: a log cannot be read, or a line has no round trip.
     """
     logged = [entry for path in paths for entry in read_log(path)]
     rows = []
@@ -203,12 +197,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """Return the kind of a file, and its rows as written.
-
-    Raises:
-        SpecError: the file does not exist, or has another header.
-        SynclineError: the file is not text, or a line has more or fewer columns than the header.
-    """
+    """Return the kind of a file, and its rows as written."""
     if not path.is_file():
         raise SpecError("measurements", str(path), "a CSV file, or a log")
     try:

@@ -113,10 +113,6 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
 
     Args:
         field: field of the spec that names it.
-
-    Raises:
-        SpecError: the folder or file does not exist; the message says where to get it.
-        SynclineError: a line cannot be read.
     """
     if not Path(folder).is_dir():
         raise SpecError("data", folder, WHERE)
@@ -141,11 +137,7 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
 
 
 def check_point(point: Point) -> None:
-    """Refuse a configuration that no training can have.
-
-    Raises:
-        SpecError: a number is too small or too large, or there are more stages than layers.
-    """
+    """Refuse a configuration that no training can have."""
     for name, column in COLUMNS.items():
         if getattr(point, name) > MOST:
             raise SpecError(column, getattr(point, name), f"at most {MOST:,}")
@@ -212,9 +204,6 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     Returns:
         ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
         the repeats; ``constants``, by name, with the spread of the fitted ones.
-
-    Raises:
-        SynclineError: measurements do not exist or cannot be read.
     """
     single = read_points(spec.data, spec.single_node, "single_node")
     multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []

@@ -60,11 +60,7 @@ class Software:
 
 
 def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
-    """Return the times from the files of a case's processes without a network.
-
-    Raises:
-        SynclineError: the processes did not finish.
-    """
+    """Return the times from the files of a case's processes without a network."""
     every = read_measured(folder, spec, repeats)
     stood_in_s = np.array([
         [[line["stood_in_ns"] / 1e9 for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
@@ -83,11 +79,7 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
-    """Return the measured runs from the files of a case's processes, by repetition.
-
-    Raises:
-        SynclineError: the processes did not finish.
-    """
+    """Return the measured runs from the files of a case's processes, by repetition."""
     runs = []
     for repeat in range(repeats):
         run = read_parts(folder / str(repeat), spec, 0.0, interrupted=False)

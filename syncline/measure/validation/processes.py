@@ -48,9 +48,6 @@ class Question:
         workers: numbers of processes.
         repeats: number of trainings of each that count, at least 1.
         timeout_s: timeout of a launch of processes, in which all trainings of one network run.
-
-    Raises:
-        SpecError: no repetition, or fewer than two workers.
     """
 
     specs: tuple[RunSpec | CompareSpec, ...]
@@ -136,9 +133,6 @@ def validate_local(
 
     Returns:
         See `validate_processes`.
-
-    Raises:
-        SynclineError: an argument cannot be used, or a process failed.
     """
     numbers = tuple(numbers_of(workers)) if workers else tuple(sorted({spec.workers for spec in specs}))
     question = Question(tuple(specs), numbers, repeats)

@@ -174,11 +174,7 @@ EIGHT_BITS = ("fp8", "mxfp8")
 
 
 def model_of(row: Row) -> ModelShape:
-    """Return the shape of a row's model.
-
-    Raises:
-        SpecError: no model has this name, or it is no transformer.
-    """
+    """Return the shape of a row's model."""
     described = parse_yaml(row["model"])
     sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}
     shape = model(described if isinstance(described, dict) else {"kind": described}, "model")
@@ -204,9 +200,6 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     Args:
         row: row of a table of trainings.
         by_utilisation: whether computing is FLOPs at the utilisation of the hardware, even if its kernels are known.
-
-    Raises:
-        SpecError: names the column that cannot be used.
     """
     shape, gpus, micro_batch = model_of(row), _count(row, "gpus"), _count(row, "micro_batch")
     layout = {name: _count(row, name) for name in LAYOUT if row.get(name)}

@@ -85,9 +85,6 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
     Returns:
         ``spec`` (its name), ``rows`` (predicted points), ``summary`` (errors of groups of them), ``constants``,
         ``folder``; for clusters ``cross_validation`` too.
-
-    Raises:
-        SynclineError: measurements do not exist or cannot be read.
     """
     from syncline.analysis import save
     from syncline.analysis.validation import predicted_against_measured
@@ -160,9 +157,6 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
         is between the bounds (for bundled measurements, between the bounds from all others), and ``half_width``, the
         median half width of the bounds; ``constants``; ``cross_validation``, errors of rows that constants were fitted
         without, for the bundled collectives only.
-
-    Raises:
-        SynclineError: a file does not exist or cannot be predicted.
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]

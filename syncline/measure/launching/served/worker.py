@@ -78,9 +78,6 @@ class RoundReport(_Head):
             drawn: number of places that all workers have drawn.
             seeds: number of seeds S.
             zero_ns: time at which the training began.
-
-        Raises:
-            MalformedMessage: the part of the report that is wrong.
         """
         if [step[0] for step in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not given")
@@ -105,11 +102,7 @@ Head = TypeVar("Head", bound=_Head)
 
 
 def read_head(kind: type[Head], content: bytes) -> Head:
-    """Return the head of a message.
-
-    Raises:
-        MalformedMessage: the content is not such a head.
-    """
+    """Return the head of a message."""
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
@@ -153,10 +146,6 @@ def _work(
         local_worker: the worker's parameters, optimizer and task.
         register: the counters of all workers.
         slower: how long the worker sleeps after each step, relative to the duration of the step.
-
-    Raises:
-        ConnectionLost: the connection to the server is gone, or the server has refused a message.
-        MalformedMessage: a model of another shape.
     """
     while True:
         waited_ns = watch.now_ns()

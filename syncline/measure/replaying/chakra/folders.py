@@ -45,9 +45,6 @@ def export_record(
 
     Returns:
         Rows, one per rank, and the folder.
-
-    Raises:
-        SynclineError: a record, hardware or folder that cannot be used; or protobuf is missing.
     """
     on = computing_on(machine, "--hardware")
     host_mode = known_host(host, on, "--host")
@@ -74,9 +71,6 @@ def write_chakra(
 
     Returns:
         Rows, one per rank: its file, nodes and bytes; and the folder.
-
-    Raises:
-        SynclineError: the folder exists already, or protobuf is missing.
     """
     chakra_messages()
     with RunFolder(out, exact) as folder:
@@ -119,11 +113,7 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
 
 
 def read_chakra(source: Path) -> list[RankRecord]:
-    """Return the record of each rank from a folder of Chakra traces.
-
-    Raises:
-        SynclineError: see `import_chakra`.
-    """
+    """Return the record of each rank from a folder of Chakra traces."""
     chakra_messages()  # refuses if protobuf is not installed
     files = files_of(source)
     groups = _groups_of(source, len(files))
@@ -138,11 +128,7 @@ def read_chakra(source: Path) -> list[RankRecord]:
 
 
 def files_of(source: Path) -> list[Path]:
-    """Return the trace files of a folder, by rank.
-
-    Raises:
-        SpecError: the folder has no trace, traces of several programs, or lacks a rank.
-    """
+    """Return the trace files of a folder, by rank."""
     expected = "a folder of Chakra execution traces, NAME.0.et, NAME.1.et and so on"
     programs: dict[str, dict[int, Path]] = {}
     for path in source.iterdir() if source.is_dir() else ():

@@ -83,9 +83,6 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
     """Return nodes in the order in which they are issued.
 
     A dependency on a node that takes no time is replaced by the dependencies of that node.
-
-    Raises:
-        SpecError: two nodes have one number, a node has an unknown type, or nodes wait for each other.
     """
     by_id: dict[int, ChakraMessage] = {}
     for node in nodes:
@@ -163,11 +160,7 @@ class RecordOfRank:
         self._seconds: list[float] = []
 
     def take(self, nodes: Sequence[IssuedNode]) -> RankRecord:
-        """Return the record of the nodes.
-
-        Raises:
-            SpecError: a node lacks an attribute that it needs.
-        """
+        """Return the record of the nodes."""
         computing = [node for node in nodes if node.type == COMPUTE]
         mixed = any(not node.attributes.get("is_cpu_op") for node in computing)
         streams = [value for node in nodes if isinstance(value := node.attributes.get("stream"), int)]

@@ -95,11 +95,7 @@ def _file() -> Any:
 
 @cache
 def chakra_messages() -> ChakraMessages:
-    """Return the classes of the messages in a file.
-
-    Raises:
-        SynclineError: protobuf is not installed.
-    """
+    """Return the classes of the messages in a file."""
     try:
         from google.protobuf import descriptor_pool, message_factory
     except ImportError:
@@ -186,11 +182,7 @@ def _broken(path: Path, why: str) -> SpecError:
 
 
 def read_messages(path: Path) -> Iterator[ChakraMessage]:
-    """Yield the head of a file, then its nodes.
-
-    Raises:
-        SpecError: the file does not have such messages.
-    """
+    """Yield the head of a file, then its nodes."""
     from google.protobuf.message import DecodeError
 
     kinds = chakra_messages()
