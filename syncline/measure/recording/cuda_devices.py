@@ -1,9 +1,8 @@
-"""Tensors that a script moves to ``cuda``: they stay on the CPU, are copied as for a GPU, and report ``cuda``.
+"""CUDA for a script that is traced on a machine without a GPU: its tensors, ``torch.cuda`` and ``torch.accelerator``.
 
-The storage of such a tensor has a mark, and the results of operations on marked tensors are marked. The files of torch
-see the real device, so that they take the code paths of a CPU. All other files see the GPU.
-
-Replacements for ``torch.cuda`` and ``torch.accelerator`` in a script that is traced on a machine without a GPU.
+Tensors that the script moves to ``cuda`` stay on the CPU, are copied as for a GPU, and report ``cuda``. Their storage
+has a mark, and the results of operations on marked tensors are marked. The files of torch see the real device, so that
+they take the code paths of a CPU. All other files see the GPU.
 """
 
 from __future__ import annotations
@@ -135,11 +134,11 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the result of ``Tensor.cuda`` where there is no GPU: the tensor, or a copy, labelled with a virtual GPU.
+    """Return the result of ``Tensor.cuda``: the tensor, or a copy, marked with a GPU.
 
     Args:
-        f: torch's ``Tensor.cuda``.
-        args: the tensor, and the device if it was given by position.
+        f: torch's ``Tensor.cuda``, which is not called.
+        args: the tensor, and the device if it was passed by position.
         kwargs: the other arguments of the call.
     """
     x, *rest = args

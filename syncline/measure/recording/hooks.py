@@ -1,8 +1,8 @@
-"""Hooks by which a trace records a script: its groups, the steps of its optimizers, its losses.
+"""Functions of torch that a trace replaces in the process of a rank.
 
-Replacements for ``torch.compile``, ``spawn`` and ``elastic_launch``, which a trace runs differently or refuses.
-
-Scripts that use ``cuda``, on the CPU: this module replaces the functions of torch that take a device.
+`install` lets process groups, steps of optimizers and losses be recorded. `install_eager` replaces ``torch.compile``,
+``spawn`` and ``elastic_launch``, which a trace runs differently or refuses. `install_cuda` lets functions that take a
+device run on the CPU for a script that uses ``cuda``.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def install_eager() -> None:
 
 
 def uncompiled(model: Any = None, **options: Any) -> Any:
-    """Return the model uncompiled; compiled kernels have the same values up to rounding, and other costs."""
+    """Return a model uncompiled, in place of ``torch.compile``, and add a note to the record."""
     RECORDER.remark("torch.compile: what it was given runs uncompiled, operation by operation")
     if model is None:
         return lambda module: uncompiled(module, **options)
@@ -198,11 +198,7 @@ def refuse_launch(*_: Any, **__: Any) -> None:
 def run_spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any) -> None:
     """Run the function of ``torch.multiprocessing.spawn`` in this rank, as the process with the rank's number.
 
-    The function starts with a freshly seeded generator.
-
-    Raises:
-        Refusal: if the number of processes differs from the number of ranks, or for ``join=False``.
-        SystemExit: in all ranks but the first one, which goes on alone as the parent process.
+    Afterwards the first rank goes on alone as the parent process; the others exit.
     """
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if nprocs != workers:

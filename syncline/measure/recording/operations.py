@@ -157,7 +157,7 @@ class OperationCounter(TorchDispatchMode):
     Args:
         note: called with each operation.
         is_counting: returns whether to count now; inside a collective it returns False.
-        reads: called when the host reads the result of an operation.
+        reads: called when the host reads the result of an operation, as ``.item()`` does.
     """
 
     def __init__(self, note: Note, is_counting: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
@@ -301,9 +301,16 @@ def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """Return the bytes that an operation reads and writes.
+    """Return the bytes that an operation reads and writes: of its arguments, and of its new results.
 
-    They are the bytes of its arguments, twice if it reads and changes an argument, and of its new results.
+    An argument that the operation reads and changes counts twice.
+
+    Args:
+        name: torch's name of the operation.
+        schema: torch's schema of the operation's arguments.
+        args: the arguments passed by position.
+        kwargs: the arguments passed by name.
+        out: the results.
     """
     if name == "all_gather_copy_in":  # FSDP2 copies its inputs into this rank's part of the buffer
         return 2 * sum(x.numel() * x.element_size() for x in tensors_in(args[0]))

@@ -1,11 +1,8 @@
-"""Forked processes that behave as if they had been started from scratch.
+"""The processes of a traced script: forked as if started from scratch, and watched until they end.
 
-Processes that a script starts as ranks of its own: they end the trace with an error instead of waiting for ever.
-
-A trace runs the script once for each rank. A process that such a rank starts is not recorded, and would wait for ranks
-that do not exist. Processes that join no group, such as the workers of a ``DataLoader``, run unchanged.
-
-Supervision of traced ranks: a rank that fails ends all ranks, and so does a deadlock between ranks.
+A rank that fails ends all ranks, and so does a deadlock between ranks. A process that a rank starts is not recorded; if
+it joins a process group, it would wait for ranks that do not exist, so it ends the trace with an error. Processes that
+join no group, such as the workers of a ``DataLoader``, run unchanged.
 """
 
 from __future__ import annotations
@@ -35,14 +32,11 @@ HARD = 2
 
 
 def fork_process() -> int:
-    """Fork this process after ending OpenMP's threads, which a child would wait for but does not have.
+    """Fork this process, and return the child's process id, or 0 in the child, which ends with this process.
 
-    The child ends with this process. Objects and processes of this process stay this process's: the child's garbage
-    collector skips the objects, because a finalizer may wait for a thread that the child does not have (a client of
-    dask, an executor); and when the child ends, it neither ends nor joins the processes, such as those of a pool.
-
-    Returns:
-        The process id of the child; 0 in the child.
+    OpenMP's threads end before the fork, because the child would wait for them but does not have them. The child's
+    garbage collector skips this process's objects, because a finalizer may wait for a thread that the child does not
+    have (a client of dask, an executor). When the child ends, it does not end this process's other children.
     """
     end = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
     if end is not None:
@@ -59,10 +53,7 @@ def fork_process() -> int:
 
 
 def set_up_child() -> None:
-    """Set up signals and output in a forked child.
-
-    The child ignores Ctrl-C, ends on SIGTERM, and writes line by line to standard error.
-    """
+    """Let a forked child ignore Ctrl-C, end on SIGTERM, and write its output line by line to standard error."""
     atexit._clear()  # drops the parent's functions; the caller runs those of the script
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -116,7 +107,7 @@ class TracedRank(NamedTuple):
 
 
 class Identity:
-    """The rank of this process, or of the rank that started it; None outside a trace."""
+    """A holder of the rank of this process, or of the rank that started this process; None outside a trace."""
 
     rank: TracedRank | None = None
 
@@ -263,9 +254,13 @@ def reap_failed_ranks(running: dict[int, int]) -> dict[int, str]:
 
 
 def first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
-    """Return the rank that failed first, and its note that `leave_words` wrote; other ranks fail as a consequence.
+    """Return the rank that failed first, and its note that `write_failure` wrote: ``words``, ``reason`` and ``line``.
 
-    A rank without a note was ended from outside and counts as the first.
+    The other ranks fail as a consequence. A rank without a note was ended from outside and counts as the first.
+
+    Args:
+        failed: the failed ranks, each with its exit code or signal in words.
+        folder: the folder of the notes.
     """
     notes: dict[tuple[float, int], dict[str, str]] = {}
     for rank in failed:

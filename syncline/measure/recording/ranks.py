@@ -1,6 +1,7 @@
-"""The processes of a traced script: forked from a process that has imported torch, and watched until all have ended.
+"""Tracing of a script: each rank runs it in a process forked from one that has imported torch, and is recorded.
 
-Tracing from Python in a separate process, because torch's threads may already run in the calling process.
+`traced` forks the ranks from the calling process. `traced_apart` does so from a new process, for callers in which
+torch's threads may already run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,7 +112,6 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
         SynclineError: if a rank fails, with its traceback on standard error, or all ranks wait for ever.
     """
     import_before_forking()
-
     with temporary_folder() as folder:
         port = free_port()
         ranks: dict[int, int] = {}
@@ -206,7 +207,7 @@ def end_as_python_does() -> None:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """Return the error with a traceback that begins in the script."""
+    """Return an error with a traceback that begins in the user's script."""
     ours = str(Path(__file__).parent)
     while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename.startswith((ours, "<frozen runpy")):
         error.__traceback__ = error.__traceback__.tb_next
@@ -241,8 +242,7 @@ def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) 
 
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
-    """Run the program as ``python`` would, and record it."""
-
+    """Run a program in this process as ``python`` would, and record it as one rank."""
     reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
@@ -257,7 +257,6 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
 
 def finished_record() -> RankRecord:
     """Return the record of this process, with its CPU seconds."""
-
     RECORDER.flush()
     RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
     RECORDER.record.cpu_s = time.process_time()
@@ -341,10 +340,17 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
         ) as child:  # fmt: skip
             try:
                 if child.stdout is not None:
-                    _pass_on(child.stdout)
+                    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                    while chunk := os.read(child.stdout.fileno(), 1 << 16):
+                        sys.stderr.write(decoder.decode(chunk))
+                        sys.stderr.flush()
+                    sys.stderr.write(decoder.decode(b"", final=True))
                 child.wait()
             except BaseException:
-                _end(child)
+                for signal_number in (signal.SIGTERM, signal.SIGKILL):
+                    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                        os.killpg(child.pid, signal_number)
+                        child.wait(ENDING_S)
                 raise
         try:
             error, ranks = pickle.loads((folder / "result").read_bytes())
@@ -354,25 +360,6 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
             raise error
         records: list[RankRecord] = ranks
         return records
-
-
-def _pass_on(pipe: Any) -> None:
-    """Copy all output of a pipe to ``sys.stderr`` of this process."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while chunk := os.read(pipe.fileno(), 1 << 16):
-        sys.stderr.write(decoder.decode(chunk))
-        sys.stderr.flush()
-    sys.stderr.write(decoder.decode(b"", final=True))
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child process together with its ranks: first with SIGTERM, then with SIGKILL."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, signal_number)
-            child.wait(ENDING_S)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
 
 
 def trace_request() -> None:

@@ -52,7 +52,10 @@ class Started(NamedTuple):
 
 
 class MessageSent(NamedTuple):
-    """A message to another rank, which leaves after the work that is queued on the stream."""
+    """A message to another rank, which leaves after the work that is queued on the stream.
+
+    The tag is the name of the group, the sender, the receiver, and the number of the message between these two.
+    """
 
     call: int
     to: int

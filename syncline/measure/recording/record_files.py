@@ -1,14 +1,14 @@
-"""Conversion of a rank's record to tables and back, for files and for passing a record from a rank to its parent.
+"""Records of ranks as tables: Arrow files by which a rank passes its record to its parent, and Parquet in a folder.
 
-Records in folders: ``trace.parquet``, the events in their order by rank, and ``operations.parquet``, by segment.
-
-A header, JSON in the metadata of ``trace.parquet``, has what concerns the whole record: its format, the number of
-ranks, the groups, and notes on deviations of the recording from the script. The files are written and read rank
-by rank, so that two ranks' rows are never in memory together.
+A folder has ``trace.parquet`` (events, ordered by rank and then as they happened) and ``operations.parquet``
+(operations, by rank and segment). JSON in the metadata of ``trace.parquet`` has the format's version, the number of
+ranks, the groups, and notes on differences between the recorded run and the script. The files are written and read one
+rank at a time, so that the rows of two ranks are never in memory together.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -98,54 +98,30 @@ class TracedGroups:
 
 def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple[pa.Table, pa.Table]:
     """Return the tables of a rank's events and operations, and add new groups to ``groups``."""
-    columns: dict[str, list[Any]] = {name: [] for name in EVENTS.names[1:]}
+    event_rows = []
     for event in record.events:
-        fields = _fields(event, groups)
-        for name, column in columns.items():
-            column.append(fields.get(name))
-    arrays = [pa.array(columns[field.name], field.type.value_type if field.type == _WORD else field.type)
-              for field in EVENTS if field.name != "rank"]  # fmt: skip
-    events = pa.Table.from_arrays(
-        [pa.array(np.full(len(record.events), rank, np.int32)), *(
-            array.dictionary_encode() if array.type == pa.string() else array for array in arrays)],
-        schema=EVENTS,
-    )  # fmt: skip
+        row: dict[str, Any] = event._asdict() | {"rank": rank, "event": NAMES[type(event)]}
+        if isinstance(event, Started):
+            row |= {"group": groups.number(event.key[0], event.ranks), "number": event.key[1]}
+        elif isinstance(event, MessageSent | MessageAwaited):
+            peer = event.to if isinstance(event, MessageSent) else event.source
+            row |= {"group": groups.number(event.tag[0]), "number": event.tag[3], "peer": peer}
+        event_rows.append(row)
     counts = [len(segment) for segment in record.segments]
     flat = [operation for segment in record.segments for operation in segment]
     operations = {
-        "rank": np.full(len(flat), rank, np.int32),
-        "segment": np.repeat(np.arange(len(counts), dtype=np.int32), counts),
-        "flops": np.array([operation.flops for operation in flat], np.float64),
-        "bytes": np.array([operation.nbytes for operation in flat], np.float64),
-        "cpu_s": pa.array(np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat)),
-        "kind": pa.array([operation.kind for operation in flat], pa.string()).dictionary_encode(),
-        "precision": pa.array([operation.precision for operation in flat], pa.string()).dictionary_encode(),
-        "shape": pa.array([operation.shape for operation in flat], pa.list_(pa.float64())),
-        "causal": np.array([operation.causal for operation in flat], bool),
-    }  # fmt: skip
-    return events, pa.table(operations, schema=OPERATIONS)
-
-
-def _fields(event: Event, groups: TracedGroups) -> dict[str, Any]:
-    """Return the columns of an event, in which groups are numbers."""
-    fields: dict[str, Any] = event._asdict()
-    fields["event"] = NAMES[type(event)]
-    if isinstance(event, Started):
-        fields |= {"group": groups.number(event.key[0], event.ranks), "number": event.key[1]}
-    elif isinstance(event, MessageSent | MessageAwaited):
-        peer = event.to if isinstance(event, MessageSent) else event.source
-        fields |= {"group": groups.number(event.tag[0]), "number": event.tag[3], "peer": peer}
-    return fields
+        "rank": [rank] * len(flat),
+        "segment": np.repeat(np.arange(len(counts)), counts),
+        "cpu_s": np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat),
+        "bytes": [operation.nbytes for operation in flat],
+    } | {name: [getattr(operation, name) for operation in flat] for name in Counted._fields if name != "nbytes"}
+    return pa.Table.from_pylist(event_rows, schema=EVENTS), pa.table(operations, schema=OPERATIONS)
 
 
 def rank_of_tables(
     rank: int, events: pa.Table, operations: pa.Table, groups: Sequence[tuple[str, tuple[int, ...]]]
 ) -> RankRecord:
-    """Return the record of a rank from its tables.
-
-    Args:
-        groups: name and ranks of each group, by number.
-    """
+    """Return the record of a rank from its tables; ``groups`` has the name and the ranks of each group, by number."""
     segments = _segments(operations)
     columns: dict[str, list[Any]] = {name: events[name].to_pylist() for name in EVENTS.names}
     for name in COUNTS:
@@ -203,7 +179,7 @@ def read_rank(stem: Path, rank: int) -> RankRecord:
 
 
 def _event(rank: int, kind: Any, fields: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]) -> Event:
-    """Return an event from its columns, in which groups are numbers."""
+    """Return an event from its row in a table, where a group is a number that indexes ``groups``."""
     if "group" not in fields:
         event: Event = kind(**fields)
         return event
@@ -245,16 +221,11 @@ def _segments(operations: pa.Table) -> list[Operations]:
             if word not in names:
                 raise SpecError(name, word, one_of(names, word))
     shapes = [tuple(shape) for shape in operations["shape"].to_pylist()]
-    rest = (
-        operations["kind"].to_pylist(),
-        operations["precision"].to_pylist(),
-        shapes,
-        operations["causal"].to_pylist(),
-    )
-    pairs = [Counted(*values) for values in zip(flops.tolist(), nbytes.tolist(), *rest, strict=True)]
-    ends = [*np.flatnonzero(np.diff(segment)).tolist(), len(pairs) - 1]
-    begins = [0, *(end + 1 for end in ends[:-1])]
-    return [tuple(pairs[begin : end + 1]) for begin, end in zip(begins, ends, strict=True)]
+    kinds, precisions, causal = (operations[name].to_pylist() for name in ("kind", "precision", "causal"))
+    values = zip(flops.tolist(), nbytes.tolist(), kinds, precisions, shapes, causal, strict=True)
+    counted = [Counted(*fields) for fields in values]
+    bounds = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(counted)]
+    return [tuple(counted[begin:end]) for begin, end in itertools.pairwise(bounds)]
 
 
 FORMAT = 2
@@ -265,7 +236,7 @@ FILES = {"trace": EVENTS, "operations": OPERATIONS}
 
 
 def parts_of_record(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
-    """Return the tables of a record by file name, one table per rank."""
+    """Return the tables of a record by file name; each is an iterator with one table per rank."""
     groups = TracedGroups()
     for record in ranks:
         for event in record.events:

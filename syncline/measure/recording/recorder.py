@@ -1,9 +1,7 @@
-"""The recorder of the events of a rank, and the source lines of a script that its messages name.
+"""The recorder of a rank's events and of the CPU seconds of its segments, and the lines of the script that it names.
 
-Measured compute times of a recording: CPU seconds of the computing thread, for each segment.
-
-CPU time excludes the time in which other processes use the core. It also excludes the work of the recorder: the clock
-stops while a call is recorded and made, and the time to count an operation is measured once and subtracted.
+The seconds are CPU time of the computing thread, which excludes the time in which other processes use the core. The
+clock stops while a call is recorded and made. The seconds to count an operation are measured once and subtracted.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from syncline.measure.recording.record import (
 )
 
 REPEATS, OPERATIONS = 5, 200
+"""Repetitions of the measurement in `counting_s`, and operations in each."""
 
 
 class SegmentClock:
@@ -73,7 +72,7 @@ class SegmentClock:
             self._since_s = thread_time()
 
     def take(self, segment: int, operations: int) -> None:
-        """Stop the clock, and assign the time since the last call to a run of a segment with so many operations."""
+        """Assign the time since the last call to one run of a segment, less the time to count its operations."""
         self.stop()
         self._taken.setdefault(segment, []).append(max(0.0, self._carried_s - operations * self._counting_s))
         self._carried_s = 0.0
@@ -108,9 +107,8 @@ def counting_s() -> float:
 def share_medians(ranks: Sequence[RankRecord]) -> None:
     """Set the seconds of equal segments to the same value on all ranks: the median of the ranks' medians.
 
-    All ranks ran on one machine, so differences between their medians are noise. In a replay, a rank that is slower by
-    this noise in every step would fall behind the others by more than a latency, which changes the order of gloo's
-    messages.
+    All ranks ran on one machine, so their medians differ only by noise. A rank that is slower in every step by this
+    noise would fall behind by more than a latency in a replay, which changes the order of gloo's messages.
     """
     seconds_by_segment: dict[Operations, list[float]] = {}
     for rank in ranks:
@@ -153,12 +151,12 @@ class RankRecorder:
         self._hidden: list[int] = []
 
     def operation(self, operation: Counted) -> None:
-        """Record an operation that was dispatched."""
+        """Add an operation that was dispatched to the current segment."""
         self._begun = True
         self._operations.append(operation)
 
     def known_operations(self, costs: Sequence[Counted]) -> None:
-        """Record the operations of an optimizer step, which are not counted one by one."""
+        """Add the operations of an optimizer step, known from an earlier equal step, to the current segment."""
         self._operations += costs
         self._uncounted += len(costs)
 
@@ -191,7 +189,7 @@ class RankRecorder:
             self.clock.go(anew=not self._begun)
 
     def flush(self) -> None:
-        """Record the operations since the last event as one event."""
+        """End the current segment: record the operations since the last event as one `Computed` event."""
         if not self._operations:
             return
         self.clock.stop()
@@ -233,7 +231,7 @@ class RankRecorder:
         return self.streams
 
     def queue_on(self, stream: int) -> int:
-        """Set the stream on which the following work is queued, and return the previous stream."""
+        """Let the following work be queued on another stream, and return the number of the previous stream."""
         before = self.stream
         if stream != before:
             self.flush()
@@ -258,10 +256,7 @@ class RankRecorder:
         return self.calls + self.marks
 
     def wait_unseen(self, call: int) -> None:
-        """Record a wait that C++ code performs for a call's future.
-
-        In a backward pass the wait is recorded at its end, else now.
-        """
+        """Record a wait that C++ code performs for a call's future: in a backward pass at its end, otherwise now."""
         if torch._C._current_graph_task_id() == -1:
             self.note(Waited(call, self.stream))
             return

@@ -50,11 +50,9 @@ def buckets_of(tensors: Sequence[Tensor], limit: float, first: float | None = No
 
 
 class ShapedDataParallel(nn.Module):
-    """A module whose gradients are averaged over a group, with the arguments of DDP.
+    """A module whose gradients are averaged over a group, with the arguments of ``DistributedDataParallel``.
 
-    Raises:
-        ValueError: if ``device_ids`` is set for a module that is not on a GPU.
-        Refusal: for a communication hook or an uneven number of batches (``join``), which need values.
+    It refuses a communication hook and an uneven number of batches (``join``), which need values.
     """
 
     def __init__(
@@ -110,21 +108,21 @@ class ShapedDataParallel(nn.Module):
         return self.module(*args, **kwargs)
 
     def _ready(self, parameter: Tensor) -> None:
-        """Note that a gradient is ready, and send the buckets that are complete."""
+        """Note that the gradient of a parameter is ready, and send the buckets that are complete."""
         if not self.require_backward_grad_sync:
             return
         if not self.ready:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-            self.left = [{id(x) for x in bucket} for bucket in self.buckets]
+            self.missing = [{id(x) for x in bucket} for bucket in self.buckets]  # parameters without gradient so far
             self.next = 0
         self.ready.append(parameter)
-        for missing in self.left:
+        for missing in self.missing:
             missing.discard(id(parameter))
-        self._send(lambda missing: not missing)
+        self._send(complete_only=True)
 
-    def _send(self, full: Any) -> None:
-        """Send the next buckets in order as long as their missing gradients are ``full``."""
-        while self.next < len(self.buckets) and full(self.left[self.next]):
+    def _send(self, complete_only: bool) -> None:
+        """Start the all-reduces of the next buckets in order, up to one that lacks a gradient if ``complete_only``."""
+        while self.next < len(self.buckets) and not (complete_only and self.missing[self.next]):
             bucket = self.buckets[self.next]
             self.next += 1
             nbytes = size_of(bucket)
@@ -135,15 +133,15 @@ class ShapedDataParallel(nn.Module):
 
     def _finish(self) -> None:
         """Send the remaining buckets at the end of a backward pass, and wait for all."""
-        self._send(lambda missing: True)  # parameters without gradient send zeros
+        self._send(complete_only=False)  # parameters without gradient send zeros
         for work, nbytes in self.works:
             work.wait()
             if not self.as_view:
                 RECORDER.operation(Counted(0.0, 2.0 * nbytes))  # copies gradients out of the bucket
         if not self.rebuilt:
             self.rebuilt = True
-            missing = [x for x in self.sent if all(x is not other for other in self.ready)]
-            self.buckets = buckets_of([*self.ready, *missing], self.limit, self.first)
+            unused = [x for x in self.sent if all(x is not other for other in self.ready)]
+            self.buckets = buckets_of([*self.ready, *unused], self.limit, self.first)
         self.works, self.ready = [], []
 
     @contextlib.contextmanager

@@ -44,11 +44,7 @@ class NullGroup:
 
 
 class ShapedGroups:
-    """All groups of a script, including those without this rank; they determine which ranks are equivalent.
-
-    Args:
-        workers: P, the number of ranks.
-    """
+    """The process groups of a script with ``workers`` ranks, including those without this rank."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -60,7 +56,7 @@ class ShapedGroups:
         return TracedGroup(NullGroup(), options.group_rank, ranks, options.group_id)
 
     def noting(self, helper: Callable[..., Any]) -> Callable[..., Any]:
-        """Return torch's function that creates groups, which every rank calls for every group, with recording."""
+        """Return torch's function ``helper``, which creates a group on every rank, such that it notes the group."""
 
         def create(size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **rest: Any) -> Any:
             self.made.append((name, tuple(ranks) or tuple(range(self.workers))))
@@ -144,12 +140,9 @@ def note_functional(func: Any, args: tuple[Any, ...], out: Any) -> None:
 
 
 class Objects:
-    """Python objects that ranks send each other through a folder; objects have no shape, so their values are sent.
+    """Messages with Python objects between ranks, through a folder that all ranks share.
 
-    If a rank sends to or receives from another rank, the trace records that rank too.
-
-    Args:
-        folder: a folder that all ranks share.
+    Objects have no shape, so their values are sent. The trace also records the ranks that send or receive them.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
@@ -302,9 +295,12 @@ class StageVote:
 
 
 def static_shape_vote(result: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the end of a vote of pipeline stages on static shapes.
+    """Return a stand-in for a method of ``PipelineStage`` by which stages agree whether shapes are static.
 
     All stages run the same script, so each is assumed to vote as this stage does.
+
+    Args:
+        result: torch's method, which sends and receives the votes.
     """
 
     def agreed(stage: Any, received_result: Any = None) -> StageVote:

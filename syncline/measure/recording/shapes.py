@@ -1,10 +1,7 @@
 """Recording of a script by shapes alone: fake tensors, groups without processes, one rank for many equivalent ranks.
 
 The ranks compute nothing and send nothing, so hundreds of ranks with billions of parameters fit onto one machine, and
-losses are unknown. See also ``shaped_rank`` (one rank), ``shaped_ddp`` and ``rank_equivalence`` (the rank that stands
-for another).
-
-Equivalence of ranks: one recorded rank stands for all ranks that do the same.
+losses are unknown. See also ``shaped_rank`` (one rank) and ``shaped_ddp``.
 
 Every rank of a script creates all groups, including those that it is not in. Groups that are created one after another
 and have no rank in common are a *family*, for example the rows of a mesh. The *place* of a rank has an entry for each
@@ -23,7 +20,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -63,7 +60,7 @@ class Group(NamedTuple):
 
 
 class Families:
-    """The groups of a script, sorted by family.
+    """The process groups of a script, sorted by family: groups created one after another without a rank in common.
 
     Args:
         groups: name and ranks of every group, in the order of creation.
@@ -83,9 +80,11 @@ class Families:
         self._groups_of = [{rank: group for group in family for rank in group.ranks} for family in self.families]
 
     def place(self, rank: int, messages: Iterable[int]) -> RankPlace:
-        """Return the place of a rank: the size of its group in each family.
+        """Return what decides a rank's work: its group's size in each family; None where it is in no group.
 
-        In families with messages the place includes the number of the rank in its group.
+        Args:
+            rank: the rank.
+            messages: families in which ranks send messages; there the place includes the rank's number in its group.
         """
         numbered = set(messages)
         groups = [group_of_rank.get(rank) for group_of_rank in self._groups_of]
@@ -104,7 +103,7 @@ class Families:
         }
 
     def as_if(self, record: RankRecord, rank: int) -> RankRecord:
-        """Return a rank's record translated to another rank of its place, with that rank's groups and neighbours."""
+        """Return a record as another rank of the same place would have it, with that rank's groups and neighbours."""
         groups: dict[str, Group] = {}
 
         def target_group(name: str) -> Group:
@@ -143,12 +142,13 @@ def have_same_events(record: RankRecord, other: RankRecord) -> bool:
 def stand_ins(
     families: Families, workers: int, records: dict[int, RankRecord], record_more: Callable[[Sequence[int]], None]
 ) -> list[int]:
-    """Return, for each rank, the recorded rank that stands for it.
+    """Return, for each of the ``workers`` ranks, the recorded rank that stands for it.
 
     Args:
-        workers: P, the number of ranks.
-        records: the records by rank; ``record_more`` adds to them.
-        record_more: a function that records further ranks and adds them to the records.
+        families: the groups of the script.
+        workers: number of ranks P.
+        records: the records by rank.
+        record_more: a function that records further ranks and adds them to ``records``.
     """
     places: dict[RankPlace, list[int]] = {}
     while True:
@@ -161,32 +161,26 @@ def stand_ins(
             break
         record_more(missing)
     substitutes = list(range(workers))
+
+    def substitute(ranks: Sequence[int]) -> None:
+        """Let the first rank stand for ranks of one place if the last does the same; else split the ranks."""
+        first, last = ranks[0], ranks[-1]
+        record_more([rank for rank in (first, last) if rank not in records])
+        if have_same_events(families.as_if(records[first], last), records[last]):
+            for rank in ranks:
+                substitutes[rank] = first
+        elif len(ranks) > 2:
+            # Usually only the first rank differs, because it writes the log; else split the ranks in halves.
+            if ranks[1] not in records:
+                record_more([ranks[1]])
+            first_differs_alone = have_same_events(families.as_if(records[ranks[1]], last), records[last])
+            cut = 1 if first_differs_alone else len(ranks) // 2
+            substitute(ranks[:cut])
+            substitute(ranks[cut:])
+
     for ranks in places.values():
-        _spread(families, ranks, records, record_more, substitutes)
+        substitute(ranks)
     return substitutes
-
-
-def _spread(
-    families: Families, ranks: Sequence[int], records: Mapping[int, RankRecord],
-    record_more: Callable[[Sequence[int]], None], substitutes: list[int],
-) -> None:  # fmt: skip
-    """Set the recorded rank that stands for each rank of a place.
-
-    If the first and the last rank do the same, the first stands for all ranks; else the function splits the ranks.
-    """
-    first, last = ranks[0], ranks[-1]
-    record_more([rank for rank in (first, last) if rank not in records])
-    if have_same_events(families.as_if(records[first], last), records[last]):
-        for rank in ranks:
-            substitutes[rank] = first
-    elif len(ranks) > 2:
-        # Usually only the first rank differs, because it writes the log; else split the ranks in halves.
-        if ranks[1] not in records:
-            record_more([ranks[1]])
-        first_differs_alone = have_same_events(families.as_if(records[ranks[1]], last), records[last])
-        cut = 1 if first_differs_alone else len(ranks) // 2
-        _spread(families, ranks[:cut], records, record_more, substitutes)
-        _spread(families, ranks[cut:], records, record_more, substitutes)
 
 
 POLL_S = 0.02
@@ -221,12 +215,14 @@ class ShapedRecord:
 def shaped(
     program: ForeignScript, workers: int, ranks: Sequence[int] = (), options: TraceOptions = DEFAULT_OPTIONS
 ) -> ShapedRecord:
-    """Record a script by shapes.
+    """Run a script on tensors that have shapes and no values, and return its record.
 
     Args:
-        workers: P, the number of ranks.
-        ranks: the ranks to record; each stands for the ranks of its place up to the next rank in this list. If empty,
+        program: the script.
+        workers: number of ranks P.
+        ranks: the ranks to record; each stands for the equivalent ranks up to the next rank in this list. If empty,
             the function finds them.
+        options: whether the script sees GPUs and may branch on clocks.
 
     Raises:
         SynclineError: if the script reads values, a rank fails, or no rank in ``ranks`` can stand for another rank.
@@ -287,10 +283,15 @@ def parse_ranks(text: str | None) -> tuple[int, ...]:
 def recorded_ranks(
     program: ForeignScript, workers: int, ranks: Sequence[int], folder: Path, recorded: set[int], options: TraceOptions
 ) -> list[int]:
-    """Record ranks, and the ranks with which they exchange objects, in parallel; each rank writes a file.
+    """Record ranks in parallel, and the ranks with which they exchange objects; return the ranks that were recorded.
 
-    Returns:
-        The ranks that were recorded.
+    Args:
+        program: the script.
+        workers: number of ranks P.
+        ranks: the ranks to record.
+        folder: the folder in which each recorded rank writes a file.
+        recorded: ranks that were recorded earlier.
+        options: whether the script sees GPUs and may branch on clocks.
     """
     running: dict[int, int] = {}
     started: list[int] = []
@@ -300,7 +301,7 @@ def recorded_ranks(
             for rank in requested:
                 if rank not in started and rank not in recorded:
                     started.append(rank)
-                    running[_forked(program, rank, workers, folder, options)] = rank
+                    running[_fork_rank(program, rank, workers, folder, options)] = rank
             if not running:
                 return started
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -318,7 +319,7 @@ def recorded_ranks(
             os.waitpid(pid, 0)
 
 
-def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
+def _fork_rank(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
     """Fork a process that runs one rank, writes its record or error, and ends; return its process id."""
     pid = fork_process()
     if pid:
@@ -327,7 +328,7 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, optio
     try:
         set_up_child()
         rank_environment(rank, workers, 29500, options)
-        _life(program, rank, workers, folder, options)
+        _record_by_shapes(program, rank, workers, folder, options)
         code = 0
     except SynclineError as error:
         (folder / f"refused-{rank}").write_text(str(error))
@@ -339,7 +340,7 @@ def _forked(program: ForeignScript, rank: int, workers: int, folder: Path, optio
         os._exit(code)
 
 
-def _life(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
+def _record_by_shapes(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
     """Run and record a script as one of its ranks, and write the record and the groups to a file."""
     reset_child_state(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)

@@ -1,13 +1,11 @@
-"""Virtual streams and events for scripts that use them on a CPU, which executes all work immediately.
+"""Streams, events and clocks that a traced script sees.
 
-They record the current stream, the order between streams, and the waits of the host. They replace the streams of
-``torch.cpu``, which do nothing, and can replace those of other devices.
+Virtual streams and events record the current stream, the order between streams, and the waits of the host; the CPU
+executes all work immediately. They replace the streams of ``torch.cpu``, which do nothing, and those of ``torch.cuda``.
 
-Clocks that a script reads: the script may print a reading, but may not branch on it, as the network would change it.
-
-A clock returns two kinds of numbers. A `ClockTime` is a point in time. Its comparison with a constant does not depend
-on the network, for example if a timer checks whether it was started (``start_time > 0``). A `ClockReading` is an
-interval between two points, whose comparison does depend on the network.
+A script may print what a clock returns, but may not branch on it, because another network would change it. A clock
+returns a `ClockTime`, a point in time, which may be compared with a constant (``start_time > 0`` in a timer); the
+difference of two points is a `ClockReading`, which may not be compared.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ ARITHMETIC = (*KEEP_A_POINT, "rsub", "floordiv", "rtruediv", "mod", "neg")
 
 
 def _computed(name: str) -> Callable[..., Any]:
-    """Return an arithmetic method of readings, by the name of that of ``float``."""
+    """Return the arithmetic method ``__name__`` of `ClockReading`, which computes as ``float`` does."""
     original = getattr(float, f"__{name}__")
 
     def computed(self: float, *others: Any) -> Any:
@@ -80,7 +78,7 @@ def _computed(name: str) -> Callable[..., Any]:
 
 
 def _compared(name: str) -> Callable[..., Any]:
-    """Return a comparison of readings, by the name of that of ``float``, which refuses the script."""
+    """Return the comparison ``__name__`` of `ClockReading`, which refuses a script that branches on the clock."""
     original = getattr(float, f"__{name}__")
 
     def compared(self: float, other: Any) -> Any:

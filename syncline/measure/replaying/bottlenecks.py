@@ -1,16 +1,16 @@
-"""Bytes that a record sends over each link of a network, and the utilisation of the busiest links.
+"""What limits a record's steps on a network: the busiest links, and the sensitivities of the step time.
 
-A collective's messages are those of its algorithm, each over all the links of its path. If there are too many ranks to
-simulate messages, collectives are timed by levels instead, and the bytes are still those of the algorithm.
+The bytes of a link are those of each collective's algorithm, whose messages pass all links of their paths; this also
+holds if there are too many ranks to simulate messages, so that collectives are timed by levels.
 
-Sensitivities of a record's step time on a network: to links, to computing, to lines of the script, and to ranks.
+The sensitivity to links and to computing is the elasticity of a mean step's seconds T, by central differences of the
+replay,
 
-For links and computing it is the elasticity of a mean step, by central differences of the replay,
+    d log T / d log x = (log T(x (1 + h)) - log T(x / (1 + h))) / (2 log(1 + h)),   h = 0.01,
 
-    d log T / d log x = (log T(x (1 + h)) - log T(x / (1 + h))) / (2 log(1 + h)),   h = 0.01:
-
--1 if this alone decides the step time, 0 if it does not matter. For a line it is the step time without the data that
-the line sends, for a rank the time that the others wait for this rank.
+where x is a bandwidth, a latency or the speed of computing: -1 if x alone decides the step time, 0 if x does not
+matter. The sensitivity to a line of the script is the step time without the data that the line sends, and that to a
+rank is the time that the others wait for this rank.
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, sites: Sequence[dict
 
 
 def _row(replayed: TimedReplay, kind: str, name: str, **values: float) -> dict[str, Any]:
+    """Return a row of `sensitivities`; columns without a value are None."""
     row: dict[str, Any] = {"method": replayed.record.name, "network": replayed.on.name, "by": kind, "name": name}
     return row | {key: values.get(key) for key in ("elasticity", "step_time_s", "waited_for_s", "share")}
 
@@ -186,18 +187,18 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
     for row, (worker, stream, label) in enumerate(spans):
         spans_of_call.setdefault((stream, label, counts[worker, stream, label]), []).append(row)
         counts[worker, stream, label] += 1
-    last = {}  # (worker, end of its call): the rank that came last, and its time
+    last_arrivals = {}  # by worker and end of its collective: the rank that joined last, and when
     for rows in spans_of_call.values():
         arrival_s = collectives.start_s[rows]
         latest = rows[int(np.argmax(arrival_s))]
-        latest_worker, latest_s = int(collectives.worker[latest]), float(arrival_s.max())
+        last_arrival = int(collectives.worker[latest]), float(arrival_s.max())
         for row in rows:
-            last[int(collectives.worker[row]), float(collectives.end_s[row])] = latest_worker, latest_s
-    out = np.zeros(timeline.workers)
+            last_arrivals[int(collectives.worker[row]), float(collectives.end_s[row])] = last_arrival
+    waited_s = np.zeros(timeline.workers)
     waited = window.of_timeline(timeline[timeline.what == "wait"])
     waits = zip(waited.worker.tolist(), waited.start_s.tolist(), waited.end_s.tolist(), strict=True)
     for worker, start_s, end_s in waits:
-        latest, came_s = last.get((worker, end_s), (worker, start_s))
-        if latest != worker:
-            out[latest] += max(0.0, min(came_s, end_s) - start_s)
-    return out / (timeline.workers * window.steps)
+        last_rank, arrived_s = last_arrivals.get((worker, end_s), (worker, start_s))
+        if last_rank != worker:
+            waited_s[last_rank] += max(0.0, min(arrived_s, end_s) - start_s)
+    return waited_s / (timeline.workers * window.steps)

@@ -1,11 +1,12 @@
-"""Clocks of records: the parts of a mean step, the losses by step, and the lines of the script that wait.
+"""Clocks of replayed records, the losses by step, the lines of the script that wait, and the rows of results.
 
-Rows of replays: one per record and network, with the fields of a comparison of trainings.
+There is a row per record and network, with the fields of a comparison of trainings.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -188,42 +189,37 @@ def sites_of(record: TraceRecord, on: Network, played: Replayed) -> list[dict[st
     """
     window = Window.for_steps(record.steps)
     inside = window.of_timeline(played.timeline)
-    totals: dict[str, dict[str, float]] = {}
-
-    def totals_of(line: str) -> dict[str, float]:
-        names = ("calls", "bytes", "communication_s", "exposed_communication_s")
-        return totals.setdefault(line, dict.fromkeys(names, 0.0))
-
-    collectives: dict[str, dict[str, None]] = {}
+    totals: defaultdict[str, dict[str, float]] = defaultdict(
+        lambda: dict.fromkeys(("calls", "bytes", "communication_s", "exposed_communication_s"), 0.0)
+    )
+    collectives: defaultdict[str, dict[str, None]] = defaultdict(dict)  # an ordered set for each line
     for rank in record.ranks:
         for step, event in rank.by_step():
             if isinstance(event, Started) and len(event.ranks) > 1:
-                word, nbytes = event.asked, event.payload_bytes
+                collective, nbytes = event.asked, event.payload_bytes
             elif isinstance(event, MessageSent):
-                word, nbytes = "send", event.payload_bytes
+                collective, nbytes = "send", event.payload_bytes
             elif isinstance(event, MessageAwaited):
-                word, nbytes = "recv", 0
+                collective, nbytes = "recv", 0
             else:
                 continue
-            collectives.setdefault(event.site, {})[word] = None
-            site_totals = totals_of(event.site)
-            if window.first == 0 or window.first <= step < window.last:
-                site_totals["calls"] += 1
-                site_totals["bytes"] += nbytes
+            collectives[event.site][collective] = None
+            is_inside = window.first == 0 or window.first <= step < window.last
+            totals[event.site]["calls"] += is_inside
+            totals[event.site]["bytes"] += nbytes * is_inside
     waits = inside.what.isin(WAITING)
     for name, spans in (("exposed_communication_s", waits), ("communication_s", ~inside.on_compute)):
         labels, seconds = inside.label[spans], inside.duration_s[spans]
         sums = np.bincount(labels.codes, seconds, minlength=len(labels.words)) if len(labels) else np.zeros(0)
         for label, total in zip(labels.words.tolist(), sums.tolist(), strict=False):
             if total:
-                totals_of(label)[name] += total
+                totals[label][name] += total
     scale = 1 / (len(record.ranks) * window.steps)
-    identity = {"method": record.name, "network": on.name}
     rows = [
-        identity | {"site": line, "collective": ", ".join(collectives.get(line, ()))}
+        {"method": record.name, "network": on.name, "site": line, "collective": ", ".join(collectives.get(line, ()))}
         | {name: value * scale for name, value in values.items()}
         for line, values in totals.items()
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (-row["exposed_communication_s"], -row["communication_s"]))
 
 
@@ -233,12 +229,12 @@ class TimedReplay:
 
     Args:
         record: the record.
-        on: the network, without changes.
+        on: the network, without the user's changes.
         replayed: the timeline of the replay.
         clock: the parts of a mean step.
         varied: mean steps at the bounds of computing and of communication.
-        basis: basis of the bounds.
-        before_s: seconds of a mean step without changes.
+        basis: the measurements on which the bounds rest, in words.
+        before_s: seconds of a mean step without the user's changes.
     """
 
     record: TraceRecord
@@ -262,11 +258,11 @@ def replay_timed(
 
 def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[TimedReplay]:
     """Replay every record on every network and return the replays with bounds, in order of network, then of record."""
-    return [_with_bounds(record, on, question) for on in question.networks for record in records]
+    return [_replay_with_bounds(record, on, question) for on in question.networks for record in records]
 
 
-def _with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
-    """Replay a record on a network, also at the bounds of computing and of communication."""
+def _replay_with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
+    """Replay a record on a network, also at the bounds of computing and of communication and without changes."""
     replayed, clock = replay_timed(record, on, question)
     computing = (
         timed_computing_uncertainty()

@@ -1,6 +1,4 @@
-"""The replay of a record on a network, as a simulated timeline.
-
-A record as programs of the event simulation, with the seconds of its computing on some hardware.
+"""The replay of a record on a network: its programs for the event simulation, and the simulated timeline.
 
 A CPU's host is the device: it waits where the script waits, and streams have no meaning. A GPU's host queues work on
 streams and continues: a wait of the script holds a stream, and holds the host only if it reads a value.
@@ -64,11 +62,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True)
 class MeasuredComputing:
-    """The measured seconds of the recording, in the place of hardware.
-
-    Args:
-        scale: positive factor on the measured seconds.
-    """
+    """The computing times measured in the recording, in the place of hardware; ``scale`` is a factor on them."""
 
     scale: float = 1.0
 
@@ -100,7 +94,7 @@ HOSTS: tuple[str, ...] = get_args(Host)
 
 
 def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
-    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and any other runs ahead."""
+    """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and others run ahead."""
     if host is None:
         return "waits" if isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu") else "ahead"
     if host not in HOSTS:
@@ -152,13 +146,15 @@ def programs_of(
     host: str = "waits",
     price: Callable[[Started], float] | None = None,
 ) -> list[Program]:
-    """Return the instructions of each rank.
+    """Return the program of each rank for the event simulation.
 
     Args:
-        algorithm: function that gives the algorithm of each collective.
-        stream: function that gives the stream of each collective.
+        ranks: the record of each rank.
+        hardware: the hardware that computes, or the measured seconds.
+        algorithm: function that returns the algorithm of a collective.
+        stream: function that returns the stream of a collective.
         host: one of ``HOSTS``.
-        price: function that gives the seconds of each collective, if none is simulated message by message.
+        price: function that returns the seconds of a collective; None: its messages are simulated.
     """
 
     def collective(event: Started, step: int) -> Collective:
@@ -181,7 +177,9 @@ class _Translated:
     """A rank's record as instructions, with the stream of each.
 
     Args:
-        collective: function that gives the instruction of a collective from its event and its step.
+        rank: the record.
+        seconds: seconds of each segment of the record.
+        collective: function that returns the instruction of a collective from its event and its step.
         ahead: whether the host runs ahead.
     """
 
@@ -192,9 +190,9 @@ class _Translated:
         self.streams: list[str] = []
         self._seconds, self._collective, self._ahead = seconds, collective, ahead
         self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
-        self._sites: dict[int, str] = {}  # line of each call
-        self._behind: dict[int, str] = {}  # line of the call that a stream has waited for last
-        self._marked: dict[int, str] = {}  # the same for a mark
+        self._sites: dict[int, str] = {}  # script line of each call
+        self._awaited_sites: dict[int, str] = {}  # script line of the call for which each stream has waited last
+        self._mark_sites: dict[int, str] = {}  # the same for the stream of each mark
         self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         step = 0
         for event in rank.events:
@@ -204,6 +202,7 @@ class _Translated:
                 self._add(event, step)
 
     def _put(self, instruction: Any, stream: int) -> None:
+        """Append an instruction that is queued on a stream."""
         self.instructions.append(instruction)
         self.streams.append(f"compute {stream}" if stream else "compute")
 
@@ -227,26 +226,26 @@ class _Translated:
             wait = self._waits.get(event.call)
             if wait is not None:
                 self._put(wait, event.stream)
-                self._behind[event.stream] = self._sites[event.call]
+                self._awaited_sites[event.stream] = self._sites[event.call]
                 if not self._ahead or isinstance(wait, Recv):  # all later events find the message received
                     self._waits[event.call] = None
         elif self._ahead:
-            self._order(event, step)
+            self._add_mark_or_wait(event, step)
 
-    def _order(self, event: Any, step: int) -> None:
-        """Append an event that holds a stream or the host."""
+    def _add_mark_or_wait(self, event: Any, step: int) -> None:
+        """Append a mark, or a wait of a stream or of the host for a mark."""
         kind = type(event)
         if kind is Marked:
             if event.mark in self._awaited_marks:
                 self._put(StreamMark(event.mark), event.stream)
-            self._marked[event.mark] = self._behind.get(event.stream, "")
+            self._mark_sites[event.mark] = self._awaited_sites.get(event.stream, "")
         elif kind is StreamWaited:
-            site = self._marked.get(event.mark, "")
+            site = self._mark_sites.get(event.mark, "")
             self._put(StreamWait(event.mark, site, step), event.stream)
             if site:
-                self._behind[event.stream] = site
+                self._awaited_sites[event.stream] = site
         elif kind is HostWaited:
-            site = self._marked.get(event.mark, "")
+            site = self._mark_sites.get(event.mark, "")
             self._put(HostWait(None if event.mark == EVERYTHING else event.mark, site, step), 0)
 
 
@@ -255,10 +254,9 @@ MOST_PLAYED = 32
 
 
 def algorithms_on(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
-    """Return a function that gives the algorithm of each collective.
+    """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
-    It returns None, so that the simulator uses its default, if no algorithm is set, or if a part of the workers
-    takes part for which no closed form tells the fastest.
+    The default holds if ``policy`` is None, and for groups whose fastest algorithm no closed form gives.
     """
 
     @cache
@@ -275,7 +273,7 @@ def algorithms_on(network: Network, workers: int, policy: str | None) -> Callabl
 
 
 def streams_on(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
-    """Return a function that gives the stream on which a collective runs.
+    """Return a function that returns the stream on which a collective runs.
 
     Each group has one stream; with gloo it has two, because torch starts two threads for each group of gloo.
     """
@@ -338,12 +336,13 @@ def replay(
 
 
 def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
-    """Return a function that gives the seconds of a collective of any group, without simulating each message.
+    """Return a function that returns the seconds of a collective of any group, without simulating each message.
 
     The price is that of projections (`collective_prices`): all groups like this one call the collective at the same
     time, and share cards and uplinks. A group that no others are like is simulated by itself.
 
     Args:
+        network: the network of all workers.
         workers: number of workers P.
         policy: algorithm or policy; None: that of the network's library.
     """

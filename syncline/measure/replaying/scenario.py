@@ -1,7 +1,4 @@
-"""The network and hardware on which a record is replayed, and the changes that are made to them.
-
-Changes of a record: other software runs the same script.
-"""
+"""The network and hardware on which a record is replayed, and what other links, hardware or software would change."""
 
 from __future__ import annotations
 
@@ -39,36 +36,35 @@ FUSED = 2
 
 
 def compiled(ranks: Sequence[RankRecord]) -> list[RankRecord]:
-    """Return a record whose elementwise operations a compiler has joined.
+    """Return a record whose elementwise operations a compiler has fused.
 
-    Of each run of operations between products, the `FUSED` ones that move most bytes remain: what they read and write
-    is what joined kernels read and write.
+    Of the operations between two products, the `FUSED` ones that move most bytes remain: they read and write what the
+    fused kernels read and write.
     """
     return [dataclasses.replace(rank, segments=[_fused(segment) for segment in rank.segments]) for rank in ranks]
 
 
 @cache
 def _fused(operations: Operations) -> Operations:
-    out: list[Counted] = []
-    run: list[Counted] = []
-    for operation in operations:
-        if operation.flops:
-            out += [*_largest(run), operation]
-            run = []
-        else:
-            run.append(operation)
-    return (*out, *_largest(run))
-
-
-def _largest(run: list[Counted]) -> list[Counted]:
-    return sorted(run, key=lambda operation: -operation.nbytes)[:FUSED]
+    """Return products, and of the operations between two products the `FUSED` ones that move most bytes."""
+    fused: list[Counted] = []
+    elementwise: list[Counted] = []  # since the last product
+    for operation in (*operations, None):
+        if operation is not None and not operation.flops:
+            elementwise.append(operation)
+            continue
+        fused += sorted(elementwise, key=lambda other: -other.nbytes)[:FUSED]
+        elementwise = []
+        if operation is not None:
+            fused.append(operation)
+    return tuple(fused)
 
 
 def with_async_tp(ranks: Sequence[RankRecord]) -> list[RankRecord]:
-    """Return a record in which the collectives of tensor parallelism overlap with the products beside them.
+    """Return a record in which collectives for which a stream waits at once overlap with the computing beside them.
 
-    They are those that a stream waits for at once. A gather runs beside the computing behind it, and a reduce-scatter
-    beside the computing before it, as if both were cut into pieces (asynchronous tensor parallelism).
+    Such collectives of some ranks are those of tensor parallelism. A gather then runs beside the computing behind it,
+    a reduce-scatter beside the computing before it, as if both were cut into pieces (asynchronous tensor parallelism).
     """
 
     def overlapped(rank: RankRecord) -> list[Event]:
@@ -210,23 +206,21 @@ class ReplayedOn:
         changes: Changes = Changes(), target_loss: float | None = None,
     ) -> ReplayedOn:  # fmt: skip
         """Return the settings that a user's options describe."""
-        joined = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
-        check_distinct("--network", [value.name for value in joined])
-        computes = computing_on(machine, "--hardware")
-        carried, does = parse_algorithm(algorithm, "--algorithm"), known_host(host, computes, "--host")
-        return cls(joined, computes, carried, does, changes, target_loss)
+        parsed = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
+        check_distinct("--network", [value.name for value in parsed])
+        hardware = computing_on(machine, "--hardware")
+        known_algorithm = parse_algorithm(algorithm, "--algorithm")
+        return cls(parsed, hardware, known_algorithm, known_host(host, hardware, "--host"), changes, target_loss)
 
     def fields(self) -> dict[str, Any]:
-        """Return the settings as fields for a run folder, see `read`."""
+        """Return the settings as fields for a run folder, from which `read` restores them."""
         machine = self.hardware
         return {
-            "networks": [network_fields(joined) for joined in self.networks],
+            "networks": [network_fields(on) for on in self.networks],
             "hardware": machine.name if isinstance(machine, MeasuredComputing) else hardware_fields(machine),
-            "algorithm": self.algorithm,
-            "host": self.host,
-            "changes": dataclasses.asdict(self.changes),
+            "algorithm": self.algorithm, "host": self.host, "changes": dataclasses.asdict(self.changes),
             "target_loss": self.target_loss,
-        }
+        }  # fmt: skip
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> ReplayedOn:
@@ -239,9 +233,10 @@ class ReplayedOn:
         self, on: Network, slowdown: Factors = AS_PREDICTED
     ) -> tuple[Network, Hardware | MeasuredComputing]:
         """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
-        joined, machine = scaled(on, self.changes.bandwidth, self.changes.latency), self.hardware
-        machine = faster(machine, self.changes.compute / float(slowdown.computing))
-        return joined if slowdown == AS_PREDICTED else slow_down(joined, float(slowdown.communication)), machine
+        changed = scaled(on, self.changes.bandwidth, self.changes.latency)
+        if slowdown != AS_PREDICTED:
+            changed = slow_down(changed, float(slowdown.communication))
+        return changed, faster(self.hardware, self.changes.compute / float(slowdown.computing))
 
 
 def faster(machine: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:

@@ -86,7 +86,7 @@ def _table_of_script(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
     first = rows[0]
     columns = [text_of("network"), *_changed(question), *clock_columns(rows), *_losses(rows)]
     title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_machine(question)}"
-    return table(title, columns, rows, _note(rows, question))
+    return table(title, columns, rows, _note(rows))
 
 
 def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
@@ -99,7 +99,7 @@ def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
         speedup_column(rows),
         *_reached(rows),
     ]
-    note = f"{_note(rows, question)}\nSpeedups: over {rows[0]['method']}."
+    note = f"{_note(rows)}\nSpeedups: over {rows[0]['method']}."
     sizes = {(row["workers"], row["steps"]) for row in rows}
     tables = []
     for on in question.networks:
@@ -111,6 +111,7 @@ def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
 
 
 def _machine(question: ReplayedOn) -> str:
+    """Return the hardware and the changes of a replay in words, for a table's title."""
     changed = question.changes.describe()
     return f"computing on {question.hardware.name}" + (f"; {changed}" if changed else "")
 
@@ -121,6 +122,7 @@ def _changed(question: ReplayedOn) -> list[Column]:
 
 
 def _losses(rows: ReplayRows) -> list[Column]:
+    """Return the column of the last loss, if the scripts have losses."""
     return [("loss", lost_or_number("loss"))] if any(row["last_loss"] is not None for row in rows) else []
 
 
@@ -135,7 +137,8 @@ def _reached(rows: ReplayRows) -> list[Column]:
     ]
 
 
-def _note(rows: list[dict[str, Any]], question: ReplayedOn) -> str:
+def _note(rows: list[dict[str, Any]]) -> str:
+    """Return the note below a table of replays: what its columns mean, and its bounds."""
     steps = "" if rows[0]["steps"] < 2 else " Means are of the steps after the first."
     loss = " Loss: of the last tenth of the steps." if rows[0]["last_loss"] is not None else ""
     return f"{clock_note(rows)}{steps}{loss}{bounds_note(rows)}"
@@ -150,6 +153,7 @@ def _grouped_by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
 
 
 def _longest(rows: ReplayRows, times: Mapping[tuple[str, str], float]) -> ReplayRows:
+    """Return the rows of lines with a noticeable time on the network; ``times`` has the steps' seconds."""
     least_s = LEAST_OF_STEP * times[rows[0]["method"], rows[0]["network"]]
     return [row for row in rows if row["communication_s"] > least_s][:MOST_SITES]
 
@@ -209,5 +213,6 @@ def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
 
 
 def _cause(row: Mapping[str, Any]) -> str:
+    """Return in words what a row of `sensitivities` varies, as in ``bandwidth of uplinks``."""
     quantity = {"compute": "speed of computing"}.get(row["by"], row["by"])
     return quantity if row["name"] in ("all links", "hardware") else f"{quantity} of {row['name']}"
