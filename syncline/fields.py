@@ -30,13 +30,16 @@ from syncline.units import parse_seconds
 
 
 def tag(value: Any) -> str:
-    """Return the tag of a discriminated union; its prefix ``kind:`` distinguishes it from fields in a path."""
+    """Return the tag of a value in a discriminated union: ``kind:`` and the value's field ``kind``.
+
+    The prefix distinguishes the tag from a field's name in the path of an error.
+    """
     kind = value.get("kind", "") if isinstance(value, dict) else getattr(value, "kind", "")
     return f"kind:{kind}"
 
 
 def from_name(value: Any) -> Any:
-    """Return fields with this ``kind`` if the value is a bare name; return any other value unchanged."""
+    """Return ``{"kind": value}`` if the value is text; return any other value unchanged."""
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -50,7 +53,7 @@ class Spec(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false in fields of numbers, because Python counts true as 1."""
         if isinstance(value, bool) and not _takes_bool(cls.model_fields[str(info.field_name)].annotation):
             raise refusal("", value, "anything but yes or no")
@@ -58,6 +61,7 @@ class Spec(BaseModel):
 
 
 def _takes_bool(annotation: Any) -> bool:
+    """Return whether a field with this annotation may be true or false."""
     return annotation in (bool, Any) or any(_takes_bool(inner) for inner in get_args(annotation))
 
 
@@ -77,6 +81,7 @@ MOST_THREADS = max(256, os.cpu_count() or 1)
 
 
 def _check_threads(threads: int) -> int:
+    """Return the number of threads, or refuse it if this machine cannot start so many."""
     if threads > MOST_THREADS:
         raise refusal("", threads, f"at most {MOST_THREADS} on this machine")
     return threads
@@ -158,6 +163,7 @@ def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """Return the pydantic models that an annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
@@ -226,6 +232,7 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
 
 
 def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:
+    """Return what would be accepted, for the line about one of pydantic's errors; ``fields`` as in `explain`."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "refused":
         return str(context["expected"])
@@ -287,6 +294,7 @@ def plain_argument(name: str, value: Any) -> Any:
 
 
 def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
+    """Return a value as in `plain_argument`; ``around`` has the ids of the containers that contain the value."""
     if isinstance(value, str):
         return str(value.encode(), "utf-8")  # raises for an unpaired surrogate, which no file can hold
     if hasattr(type(value), "to_dict") and hasattr(value, "columns"):
@@ -350,7 +358,7 @@ def _typed(path: str, value: Any, annotation: Any) -> Any:
     if Path in options and isinstance(value, str) and "\0" in value:
         raise SpecError(path, value, "a path, which has no NUL")
     for option in options:
-        if not _is_of(value, option):
+        if not _has_type(value, option):
             continue
         inner = get_args(option)
         if isinstance(value, list | tuple | range) and inner:
@@ -362,7 +370,7 @@ def _typed(path: str, value: Any, annotation: Any) -> Any:
     raise SpecError(path, value, " or ".join(WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}") for kind in kinds))
 
 
-def _is_of(value: Any, option: Any) -> bool:
+def _has_type(value: Any, option: Any) -> bool:
     """Return whether a value is of one of the types that an annotation allows; whole floats are integers."""
     kind = get_origin(option) or option
     if kind is Callable:

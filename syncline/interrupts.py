@@ -71,12 +71,18 @@ class Deferral:
 
 
 class _Listener:
-    """The thread that receives the signals of this process."""
+    """The thread that receives the signals of this process.
+
+    Attributes:
+        number: number of the first signal; None before it.
+        is_confirmed: whether the work has confirmed that it is ending, so that the time limit no longer holds.
+        temporary: folders to remove if the process ends at once.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self.is_heard = False
-        self._since_s = 0.0
+        self.is_confirmed = False
+        self._since_s = 0.0  # time of the first signal
         self.temporary: list[Path] = []
         self._deferrals: list[Deferral] = []
         self._lock = threading.Lock()
@@ -85,12 +91,14 @@ class _Listener:
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
 
     def begin(self) -> None:
+        """Start the thread, and let the system write the numbers of signals to its pipe."""
         self._thread.start()
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, _leave_it_to_the_thread)
 
     def end(self) -> None:
+        """End the thread; from now on a signal ends the process at once."""
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: os._exit(128 + number))
         signal.set_wakeup_fd(-1)
@@ -100,21 +108,24 @@ class _Listener:
         os.close(self._write)
 
     def defer(self, deferral: Deferral) -> None:
+        """Add a deferral; if a signal has come before, ask its work to stop."""
         with self._lock:
             self._deferrals.append(deferral)
         if self.number is not None and deferral.stop is not None:
             deferral.stop()
 
     def forget(self, deferral: Deferral) -> None:
+        """Remove a deferral, if it is still there."""
         with self._lock, suppress(ValueError):
             self._deferrals.remove(deferral)
 
     def _listen(self) -> None:
+        """Receive signals until `end`, and end the process if its work does not end in time."""
         while True:
-            waits = self.number is not None and not self.is_heard
+            waits = self.number is not None and not self.is_confirmed
             left_s = max(0.0, self._since_s + LIMIT_S - time.monotonic()) if waits else None
             if not select.select([self._read], [], [], left_s)[0]:
-                if not self.is_heard:
+                if not self.is_confirmed:
                     self._end_process()
                 continue
             for number in os.read(self._read, 64):
@@ -124,6 +135,7 @@ class _Listener:
                     self._receive(number)
 
     def _receive(self, number: int) -> None:
+        """Ask deferred work to stop at the first signal; end the process at a second one, or if no work is deferred."""
         now_s = time.monotonic()
         if self.number is not None:
             if now_s > self._since_s + REPEAT_S:
@@ -139,6 +151,7 @@ class _Listener:
             stop()
 
     def _end_process(self) -> None:
+        """Abandon all deferred work, remove temporary folders, report what remains, and end the process."""
         self._lock.acquire()  # never released, so that the main thread begins nothing new
         phrases = ["interrupted"]
         for deferral in reversed(self._deferrals):
@@ -157,7 +170,7 @@ _listeners: list[_Listener] = []
 
 
 def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """Do nothing; a Python handler must exist so that the signal's number is written to the thread's pipe."""
+    """Do nothing: a handler in Python must exist so that a signal's number is written to the listener's pipe."""
 
 
 @contextmanager
@@ -194,6 +207,7 @@ def exit_code() -> int:
 
 
 def _first_signal() -> int | None:
+    """Return the number of the first signal that this process has received; None without one."""
     return _listeners[0].number if _listeners else None
 
 
@@ -212,7 +226,7 @@ def raise_if_interrupted() -> None:
 def confirm() -> None:
     """Confirm that the work is ending, which may then take longer than `LIMIT_S`."""
     if is_interrupted():
-        _listeners[0].is_heard = True
+        _listeners[0].is_confirmed = True
 
 
 @contextmanager
@@ -306,6 +320,7 @@ def end_with_parent(parent: int | None = None, before_exit: Callable[[], object]
 
 
 def _exit_after_parent(parent: int | None, before_exit: Callable[[], object] | None) -> None:
+    """Wait until the parent process has ended, then end this process; arguments as in `end_with_parent`."""
     from multiprocessing import parent_process
 
     parent_handle = parent_process() if parent is None else None

@@ -105,6 +105,7 @@ class Registry(Generic[T]):
         return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
     def _offered(self) -> dict[str, Any]:
+        """Return the entry points of installed packages for this registry, by name."""
         return _entry_points(self.group, tuple(sys.path))
 
 
@@ -273,7 +274,7 @@ def call_function(function: Any, display_name: str, arguments: Mapping[str, Any]
         where: prefix of an argument's name in error lines, which ends in a dot.
 
     Raises:
-        SpecError: as for `called`.
+        SpecError: the object cannot be called, an argument is unknown or missing, or the call raises an error.
     """
     if not callable(function):
         raise SpecError(path, display_name, f"a function or a class, and this is {type(function).__name__}")
@@ -309,6 +310,7 @@ def call_text(target: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], where: str) -> None:
+    """Refuse arguments that a function does not have, and missing ones; ``target`` is its name for the error line."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions in C have no signature

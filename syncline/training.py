@@ -61,8 +61,8 @@ class History:
         """Return one history of several seeds; shorter histories are padded with NaN."""
         longest = max(parts, key=lambda part: part.steps)
 
-        def padded(values: Array, length: int) -> Array:
-            padding = np.full((length - len(values), *values.shape[1:]), np.nan)
+        def padded(values: Array) -> Array:
+            padding = np.full((longest.steps - len(values), *values.shape[1:]), np.nan)
             return np.concatenate([values, padding]) if len(padding) else values
 
         def at_evaluations(part: History, values: Array) -> Array:
@@ -70,19 +70,19 @@ class History:
             missing = np.full(values.shape[1:], np.nan)
             return np.stack([row_of_step.get(step, missing) for step in longest.eval_step.tolist()])
 
-        def joined(values_of: Callable[[History], Array]) -> Array:
-            return np.concatenate([values_of(part) for part in parts], axis=1)
-
+        trace, evaluation = {}, {}
+        for name in longest.trace:
+            trace[name] = np.concatenate([padded(part.trace[name]) for part in parts], axis=1)
+        for name in longest.evaluation:
+            columns = [at_evaluations(part, part.evaluation[name]) for part in parts]
+            evaluation[name] = np.concatenate(columns, axis=1)
         return cls(
             seeds=tuple(seed for part in parts for seed in part.seeds),
             steps=longest.steps,
-            loss=joined(lambda part: padded(part.loss, longest.steps)),
-            trace={name: joined(lambda p, n=name: padded(p.trace[n], longest.steps)) for name in longest.trace},  # type: ignore[misc]
+            loss=np.concatenate([padded(part.loss) for part in parts], axis=1),
+            trace=trace,
             eval_step=longest.eval_step,
-            evaluation={
-                name: joined(lambda p, n=name: at_evaluations(p, p.evaluation[n]))  # type: ignore[misc]
-                for name in longest.evaluation
-            },
+            evaluation=evaluation,
             diverged_at=tuple(step for part in parts for step in part.diverged_at),
             interrupted=any(part.interrupted for part in parts),
             watched=[watched_value for part in parts for watched_value in part.watched],
@@ -207,11 +207,6 @@ def _array(values: torch.Tensor | None, empty: tuple[int, ...]) -> Array:
     return (values.float() if values.dtype.itemsize < 4 else values).numpy()
 
 
-def local_rows(method: Method, seeds: Sequence[int]) -> Rows:
-    """Return the rows of a task on this method's communicator: its local workers, once per seed."""
-    return rows_of(method.comm, seeds)
-
-
 def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
     """Return the rows of a task on a communicator: its local workers, once per seed.
 
@@ -264,16 +259,9 @@ def train(
         and a task's trace covers all rows.
     """
     seeds = tuple(seeds)
-    rows, recorder = local_rows(method, seeds), recorder or Recorder()
+    rows, recorder = rows_of(method.comm, seeds), recorder or Recorder()
     method.seeds, method.on_average = seeds, watch.before_average if watch else None
-    membership = getattr(method.comm, "membership", None)
-    participation = PartialParticipation(method, membership) if membership else None
-    buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})
-    if buffers:
-        if participation:
-            expected = "none, as the module has buffers, which a worker that returns would have to adopt"
-            raise SpecError("faults.absences", "given", expected)
-        method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
+    participation = _participation(task, method)
 
     def evaluate(completed_steps: int) -> None:
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
@@ -287,15 +275,7 @@ def train(
     try:
         evaluate(0)
         for step in range(steps):
-            if participation:
-                participation.join(step)
-            loss = task.step_gradients(step)
-            if watch:
-                watch.before_step(method, step)
-            with participation.frozen(step) if participation else nullcontext():
-                method.step()
-            if watch:
-                watch.after_step(method, step)
+            loss = _make_step(task, method, step, watch, participation)
             if schedule is not None:
                 schedule.step()
             for name, value in (task.trace() | method.trace()).items():
@@ -315,6 +295,39 @@ def train(
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history
+
+
+def _participation(task: Task, method: Method) -> PartialParticipation | None:
+    """Return the participation of workers that may be absent, or None; give the method the buffers of the module.
+
+    Raises:
+        SpecError: workers may be absent and the module has buffers.
+    """
+    membership = getattr(method.comm, "membership", None)
+    participation = PartialParticipation(method, membership) if membership else None
+    buffers: Mapping[str, torch.Tensor] = getattr(task, "buffers", {})
+    if buffers and participation:
+        expected = "none, as the module has buffers, which a worker that returns would have to adopt"
+        raise SpecError("faults.absences", "given", expected)
+    if buffers:
+        method.buffers = Buffers(buffers, method.comm) if getattr(task, "shares_buffers", True) else None
+    return participation
+
+
+def _make_step(
+    task: Task, method: Method, step: int, watch: Watch | None, participation: PartialParticipation | None
+) -> torch.Tensor:
+    """Make one step of a training: gradients and the method's update; return the loss of each row before the step."""
+    if participation:
+        participation.join(step)
+    loss = task.step_gradients(step)
+    if watch:
+        watch.before_step(method, step)
+    with participation.frozen(step) if participation else nullcontext():
+        method.step()
+    if watch:
+        watch.after_step(method, step)
+    return loss
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:

@@ -175,6 +175,10 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def _parse(value: str | float, path: str, units: dict[str, float], expected: str) -> float:
+    """Return a quantity in SI units, from text with one of the ``units`` or from a number.
+
+    ``path`` and ``expected`` are for the error line, as in `SpecError`.
+    """
     quantity = math.nan
     # Errors: an exponent out of range, an object that is no number, or any error of a user's own object.
     with contextlib.suppress(Exception):
@@ -192,7 +196,13 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
 
 
 def _format(value: float, base: str, ascending: dict[str, float]) -> str:
-    """Return ``value`` in the largest unit in which it is at least 1, after rounding to three significant digits."""
+    """Return a value as text in the largest of the units in which it is at least 1, with three significant digits.
+
+    Args:
+        value: the value in the unit ``base``.
+        base: name of the unit with the factor 1.
+        ascending: factors of the units by their names, the smallest first.
+    """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {base}"
     rounded = abs(float(f"{value:.3g}"))

@@ -15,7 +15,6 @@ from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algor
 from syncline.costmodel.network.link import among
 from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.sim.events import codes
-from syncline.sim.events.engine import address, aligned, write_shared
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.names import (
     NO_SPAN,
@@ -49,6 +48,10 @@ ColumnAssembler: TypeAlias = Callable[["Assembly", list[int], Sequence[Program]]
 """A function that assembles the programs of some workers column by column and returns the workers that are left."""
 
 PART_COLUMNS = ("worker", "kind", "key", "place", "port", "numbered", "operation")
+"""Fields of a part, see `syncline.sim.events.state`, in the order in which they are collected."""
+
+NEW_PART = dict.fromkeys(("rank", "next_number", "next_of_key", "after"), -1)
+"""Fields of a part that the core sets later, with the value that stands for none."""
 
 
 class Assembly:
@@ -84,7 +87,7 @@ class Assembly:
         self.errors: list[str] = []
         self.spans = 0
         self.route: dict[tuple[int, int], int] = {}
-        self._named: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
+        self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
         self._first_port: dict[str, int] = {}  # by stream
         self._resolved: dict[int, tuple[Collective, Collective]] = {}  # by id; the first one keeps its id
         # Assembled records that are not yet in the tables.
@@ -100,7 +103,7 @@ class Assembly:
             Wait: self._wait,
             First: self._first,
             StreamMark: self._mark,
-            StreamWait: self._hold,
+            StreamWait: self._wait_for_mark,
         }
 
     def all(self, programs: Sequence[Program], by_columns: ColumnAssembler) -> int | None:
@@ -113,7 +116,7 @@ class Assembly:
         Returns:
             The kind of the first collective of all; None if it is not known beforehand.
         """
-        self.state.take("workers", self.workers)[1]["worker"] = np.arange(self.workers)
+        self.state.take("streams", self.workers)[1]["worker"] = np.arange(self.workers)
         if isinstance(programs, SharedProgram):
             programs = programs[:]
         workers_of: defaultdict[int, list[int]] = defaultdict(list)
@@ -133,7 +136,7 @@ class Assembly:
             if isinstance(program, Queued):
                 self._assemble_streams(worker, program)
             else:
-                self.state["workers"][worker]["operation"] = self._assemble_program(worker, program)
+                self.state["streams"][worker]["operation"] = self._assemble_program(worker, program)
         self.flush()
         return None
 
@@ -152,8 +155,8 @@ class Assembly:
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
-            self._add(worker, self._named[worker], recv)
-        self._append((codes.THEN, 0, len(self.chosen), 0, 0, 0.0), choice.first, NO_SPAN)
+            self._add(worker, self._worker_names[worker], recv)
+        self._append(Operation(codes.THEN, number=len(self.chosen)), choice.first, NO_SPAN)
         self.chosen.append(ChosenOption(choice.first, option, return_to))
         self.flush()
         self.spans += 1
@@ -161,158 +164,159 @@ class Assembly:
 
     def _assemble_streams(self, worker: int, program: Queued) -> None:
         """Assemble the instructions that a worker has queued on its streams; each stream is a program of its own."""
-        named, lanes = self._named[worker], program.lanes()
+        worker_names, instructions_of = self._worker_names[worker], program.instructions_by_stream()
         number = self.state.used["parts"] + len(self._parts)
-        for lane in lanes.values():  # a wait on one stream may name a collective of a later stream
-            for instruction in lane:
+        for instructions in instructions_of.values():  # a wait on one stream may name a collective of a later stream
+            for instruction in instructions:
                 if type(instruction) is Collective:
-                    named.parts[instruction.key], named.joined[instruction.key] = number, instruction
+                    worker_names.parts[instruction.key], worker_names.joined[instruction.key] = number, instruction
                     number += 1
-        for stream, lane in lanes.items():
+        for stream, instructions in instructions_of.items():
             row = worker
             if stream != COMPUTING:
-                row, worker_rows = self.state.take("workers", 1)
+                row, worker_rows = self.state.take("streams", 1)
                 worker_rows["worker"] = worker
-            named.stream = stream
-            self.state["workers"][row]["operation"] = self._assemble_program(worker, lane)
-        self.state.take("marks", len(named.marks))
-        named.stream = COMPUTING
+            worker_names.stream = stream
+            self.state["streams"][row]["operation"] = self._assemble_program(worker, instructions)
+        self.state.take("marks", len(worker_names.marks))
+        worker_names.stream = COMPUTING
 
     def _assemble_program(self, worker: int, program: Sequence[OnStream], return_to: int = -1) -> int:
-        named, begin = self._named[worker], len(self.instructions)
+        """Assemble instructions of one stream, then a jump unless ``return_to`` is -1; return the first operation."""
+        worker_names, begin = self._worker_names[worker], len(self.instructions)
         for instruction in program:
-            self._add(worker, named, instruction)
-        named.check(worker)
+            self._add(worker, worker_names, instruction)
+        worker_names.check(worker)
         self._end(return_to)
         self.spans += len(program)
         return begin
 
     def _assemble_shared(self, workers: NDArray[np.int64], program: Program) -> None:
-        """Assemble a program that several workers share; each worker has its own parts in the same operations."""
-        begin, before, named = len(self.instructions), self.state.used["parts"], WorkerNames()
+        """Assemble a program that several workers share: they have the same operations, and each its own parts."""
+        begin, first_part, worker_names = len(self.instructions), self.state.used["parts"], WorkerNames()
         for instruction in program:
-            self._add(int(workers[0]), named, instruction)
-        for index, (code, effect, number, *others) in enumerate(self._rows):
-            if code in (codes.JOIN, codes.WAIT):
-                self._rows[index] = code, effect, number - before, *others  # type: ignore[assignment]
+            self._add(int(workers[0]), worker_names, instruction)
+        for index, row in enumerate(self._rows):
+            if row.code in (codes.JOIN, codes.WAIT):  # their parts count from the worker's first part
+                self._rows[index] = row._replace(number=row.number - first_part)
         self._end(-1)
         self.spans += len(program) * len(workers)
-        parts, self._parts = self._parts, []
+        parts_of_first, self._parts = self._parts, []
         self.flush()
-        self.state.take("parts", len(parts) * len(workers))
         self._write_keys()
-        part_table = np.array(parts, dtype=np.int64).reshape(-1, len(PART_COLUMNS))
-        places, numbered = np.empty((2, len(parts), len(workers)), dtype=np.int64)
-        for number, (_, kind, *_, index) in enumerate(parts):
-            places[number], numbered[number] = workers, 1
-            if self.kinds[kind].group is not None:
-                collective: Any = self.instructions[index]
-                places[number] = [self.kinds.place(kind, worker) for worker in workers.tolist()]
-                numbered[number] = [self.kinds.is_numbered(collective, place) for place in places[number].tolist()]
-        chosen = aligned(workers, np.int64)
-        write_shared(
-            self.state.address,
-            address(chosen),
-            len(chosen),
-            begin,
-            address(part_table),
-            len(part_table),
-            address(places),
-            address(numbered),
-            before,
-        )
+        num_parts = len(parts_of_first)
+        streams = self.state["streams"]
+        streams["operation"][workers] = begin
+        streams["parts"][workers] = first_part + num_parts * np.arange(len(workers))
+        _, parts = self.state.take("parts", num_parts * len(workers))
+        for number, values in enumerate(parts_of_first):
+            part = dict(zip(PART_COLUMNS, values, strict=True))
+            part |= {"worker": workers, "place": workers, "numbered": True, "port": part["port"] + workers - workers[0]}
+            if self.kinds[part["kind"]].group is not None:
+                collective: Any = self.instructions[part["operation"]]
+                places = [self.kinds.place(part["kind"], worker) for worker in workers.tolist()]
+                part["place"] = places
+                part["numbered"] = [self.kinds.is_numbered(collective, place) for place in places]
+            rows = parts[number::num_parts]  # the part of each worker
+            for name, column in (part | NEW_PART).items():
+                rows[name] = column
 
     def _append(self, row: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
         self._rows.append(row)
         self.instructions.append(instruction)
         self.span_names.append(span_names)
 
-    def _add(self, worker: int, named: WorkerNames, instruction: OnStream) -> None:
-        row, span_names = self._assemble[type(instruction)](worker, named, instruction)
+    def _add(self, worker: int, worker_names: WorkerNames, instruction: OnStream) -> None:
+        """Append the operation of an instruction of a worker."""
+        row, span_names = self._assemble[type(instruction)](worker, worker_names, instruction)
         self._append(row, instruction, span_names)
 
     def _end(self, return_to: int) -> None:
-        end = (codes.END, 0, 0, 0, 0, 0.0) if return_to < 0 else (codes.JUMP, 0, return_to, 0, 0, 0.0)
-        self._append(end, None, NO_SPAN)
+        """Append the end of a program, or a jump to the operation ``return_to`` unless it is negative."""
+        row = Operation(codes.END) if return_to < 0 else Operation(codes.JUMP, number=return_to)
+        self._append(row, None, NO_SPAN)
 
     def _error(self, line: str) -> Operation:
         """Return an operation that fails with this message if the program comes to it."""
         self.errors.append(line)
-        return codes.WRONG, 0, len(self.errors) - 1, 0, 0, 0.0
+        return Operation(codes.WRONG, number=len(self.errors) - 1)
 
-    # The operation of each kind of instruction, and the names of its span.
+    # One method for each kind of instruction, which returns its operation and the names of its span.
 
-    def _compute(self, _: int, named: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
+    def _compute(self, _: int, worker_names: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
         names = self.names
-        span_names = names[named.stream], names[compute.what], names[compute.label], compute.step
-        return (codes.COMPUTE, compute.effect is not None, 0, 0, 0, compute.seconds), span_names
+        span_names = names[worker_names.stream], names[compute.what], names[compute.label], compute.step
+        return Operation(codes.COMPUTE, compute.effect is not None, amount=compute.seconds), span_names
 
-    def _mark(self, _: int, named: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
-        return (codes.MARK, 0, self._mark_number(named, mark.key), 0, 0, 0.0), NO_SPAN
+    def _mark(self, _: int, worker_names: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
+        return Operation(codes.MARK, number=self._mark_number(worker_names, mark.key)), NO_SPAN
 
-    def _hold(self, _: int, named: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
-        is_hidden, names = named.stream != COMPUTING, self.names
-        span_names = NO_SPAN if is_hidden else (names[named.stream], names["wait"], names[wait.label], wait.step)
-        return (codes.HOLD, 0, self._mark_number(named, wait.key), is_hidden, 0, 0.0), span_names
+    def _wait_for_mark(self, _: int, worker_names: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
+        is_hidden, names = worker_names.stream != COMPUTING, self.names
+        span_names = NO_SPAN if is_hidden else (names[worker_names.stream], names["wait"], names[wait.label], wait.step)
+        return Operation(codes.HOLD, hidden=is_hidden, number=self._mark_number(worker_names, wait.key)), span_names
 
-    def _mark_number(self, named: WorkerNames, key: Hashable) -> int:
-        return named.marks.setdefault(key, self.state.used["marks"] + len(named.marks))
+    def _mark_number(self, worker_names: WorkerNames, key: Hashable) -> int:
+        """Return the number of a worker's mark, a new one if the key is new."""
+        return worker_names.marks.setdefault(key, self.state.used["marks"] + len(worker_names.marks))
 
-    def _send(self, worker: int, named: WorkerNames, send: Send) -> tuple[Operation, SpanNames]:
+    def _send(self, worker: int, worker_names: WorkerNames, send: Send) -> tuple[Operation, SpanNames]:
         names = self.names
-        named.send_streams.add(send.stream)
+        worker_names.send_streams.add(send.stream)
         span_names = names[send.stream], names["send"], names[send.label or str(send.tag)], send.step
         if send.to == worker or not 0 <= send.to < self.workers:
             return self._error(f"worker {worker} sends {send.tag!r} to {send.to}; expected another worker"), span_names
-        port = self.port(send.stream) + worker
         self._routed_rows.append((len(self._rows), worker, send.to))
-        return (codes.SEND, 0, self._message(worker, send.to, send.tag), port, 0, send.nbytes), span_names
+        message, port = self._message(worker, send.to, send.tag), self.port(send.stream) + worker
+        return Operation(codes.SEND, number=message, port=port, amount=send.nbytes), span_names
 
-    def _recv(self, worker: int, named: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
+    def _recv(self, worker: int, worker_names: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
         names = self.names
         span_names = names["compute"], names["recv"], names[recv.label or str(recv.tag)], recv.step
-        message, is_hidden = self._message(recv.source, worker, recv.tag), named.stream != COMPUTING
-        return (codes.RECV, recv.effect is not None, message, is_hidden, 0, 0.0), span_names
+        message, is_hidden = self._message(recv.source, worker, recv.tag), worker_names.stream != COMPUTING
+        return Operation(codes.RECV, recv.effect is not None, is_hidden, message), span_names
 
-    def _join(self, worker: int, named: WorkerNames, join: Collective) -> tuple[Operation, SpanNames]:
+    def _join(self, worker: int, worker_names: WorkerNames, join: Collective) -> tuple[Operation, SpanNames]:
         collective, names, key = self.resolved(join), self.names, join.key
         span_names = names[collective.stream], names[collective.kind], names[collective.label], collective.step
-        named.collective_streams.add(join.stream)
+        worker_names.collective_streams.add(join.stream)
         number = self.state.used["parts"] + len(self._parts)
-        if named.parts.get(key, number) != number:
+        if worker_names.parts.get(key, number) != number:
             line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
             return self._error(line), span_names
         kind = self.kinds.number_of(collective)
-        named.parts[key], named.joined[key] = number, join
+        worker_names.parts[key], worker_names.joined[key] = number, join
         place = self.kinds.place(kind, worker)
         port, numbered = self.port(join.stream) + worker, self.kinds.is_numbered(collective, place)
         self._parts.append((worker, kind, self.keys[key], place, port, numbered, len(self.instructions)))
-        return (codes.JOIN, 0, number, 0, 0, 0.0), span_names
+        return Operation(codes.JOIN, number=number), span_names
 
-    def _wait(self, worker: int, named: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
+    def _wait(self, worker: int, worker_names: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
         names, key = self.names, wait.key
-        if key not in named.parts:
+        if key not in worker_names.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
             return self._error(line), NO_SPAN
-        collective = named.joined[key]
+        collective = worker_names.joined[key]
         step = collective.step if wait.step is None else wait.step
         span_names = names["compute"], names["wait"], names[collective.label], step
-        return (codes.WAIT, wait.effect is not None, named.parts[key], named.stream != COMPUTING, 0, 0.0), span_names
+        is_hidden = worker_names.stream != COMPUTING
+        return Operation(codes.WAIT, wait.effect is not None, is_hidden, worker_names.parts[key]), span_names
 
     def _first(self, worker: int, _: WorkerNames, first: First) -> tuple[Operation, SpanNames]:
         messages = [-1 if recv is None else self._message(recv.source, worker, recv.tag) for recv in first.options]
         self.choices.append(Choice(first, messages))
-        return (codes.FIRST, 0, len(self.choices) - 1, 0, 0, 0.0), NO_SPAN
+        return Operation(codes.FIRST, number=len(self.choices) - 1), NO_SPAN
 
     # Records in the tables.
 
     def flush(self) -> None:
         """Write the assembled records into the tables."""
-        new = [pair for pair in dict.fromkeys((a, b) for _, a, b in self._routed_rows) if pair not in self.route]
-        if new:
-            ends = np.array(new)
+        pairs = dict.fromkeys((sender, receiver) for _, sender, receiver in self._routed_rows)
+        new_pairs = [pair for pair in pairs if pair not in self.route]
+        if new_pairs:
+            ends = np.array(new_pairs)
             first = self.routes.add(ends[:, 0], ends[:, 1])
-            self.route.update(zip(new, range(first, first + len(new)), strict=True))
+            self.route.update(zip(new_pairs, range(first, first + len(new_pairs)), strict=True))
         _, operations = self.state.take("operations", len(self._rows))
         if len(self._rows) < 8:
             for row_index, operation in enumerate(self._rows):
@@ -321,8 +325,8 @@ class Assembly:
             columns = zip(*self._rows, strict=True)
             for name, column in zip(operations.dtype.names or (), columns, strict=True):
                 operations[name] = column
-        for row_index, a, b in self._routed_rows:
-            operations[row_index]["c"] = self.route[a, b]
+        for row_index, sender, receiver in self._routed_rows:
+            operations[row_index]["route"] = self.route[sender, receiver]
         if self._receivers:
             _, messages = self.state.take("messages", len(self._receivers))
             messages["receiver"] = self._receivers
@@ -330,12 +334,13 @@ class Assembly:
             _, table = self.state.take("parts", len(self._parts))
             for name, column in zip(PART_COLUMNS, np.array(self._parts).T, strict=True):
                 table[name] = column
-            for name in ("rank", "next_number", "next_of_key", "after"):
-                table[name] = -1
+            for name, value in NEW_PART.items():
+                table[name] = value
             self._write_keys()
         self._rows, self._routed_rows, self._receivers, self._parts = [], [], [], []
 
     def _write_keys(self) -> None:
+        """Add a record for each key of a collective that has none yet."""
         new = len(self.keys) - self.state.used["keys"]
         if new:
             _, keys = self.state.take("keys", new)
@@ -343,7 +348,7 @@ class Assembly:
 
     def note_send_stream(self, worker: int, stream: str) -> None:
         """Note that a worker sends messages on a stream."""
-        self._named[worker].send_streams.add(stream)
+        self._worker_names[worker].send_streams.add(stream)
 
     def port(self, stream: str) -> int:
         """Return the port of worker 0 on a stream; the ports of the other workers follow it."""

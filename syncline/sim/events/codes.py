@@ -43,10 +43,8 @@ SOURCES = (*sorted((FOLDER / "core").glob("*.py")), FOLDER / "state.py", Path(__
 
 ENTRIES = {
     "run_core": "int64 float64 int64",
-    "write_starts": "int64 int64 int64",
-    "write_shared": "int64 int64 int64 int64 int64 int64 int64 int64 int64",
-    "write_routes": "int64 int64 int64 int64 int64 int64 int64 int64 int64 int64 int64 float64",
-    "count_entries": "int64 int64 int64 int64 int64 int64",
-    "write_plan": "int64 int64 int64 int64 int64 int64 int64 int64 int64",
+    "write_routes": "int64 int64 int64 int64 int64 int64",
+    "count_entries": "int64 int64 int64",
+    "write_plan": "int64 int64 int64",
 }
 """Types of the arguments of each function that Python calls; arrays are passed as addresses. Each returns an int64."""

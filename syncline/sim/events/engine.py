@@ -133,4 +133,4 @@ def _loaded() -> dict[str, Entry]:
 
 
 _functions = _loaded()
-run_core, write_starts, write_shared, write_routes, count_entries, write_plan = _functions.values()
+run_core, write_routes, count_entries, write_plan = _functions.values()

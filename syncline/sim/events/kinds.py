@@ -120,6 +120,7 @@ class CollectiveKinds:
         return pair[1][place]
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
+        """Return the rounds of a collective, from its own field or from its algorithm on this topology."""
         if collective.rounds is not None:
             return collective.rounds
         kind, algorithm, group = collective.kind, collective.algorithm, collective.group
@@ -142,7 +143,7 @@ class CollectiveKinds:
         collective, group, _ = self._kinds[kind_number]
         ranks = self._workers if group is None else len(group)
         if collective.takes_s is not None:
-            self._plan_timed(kind_number, collective, ranks)
+            self._write_timed(kind_number, collective, ranks)
             return
         direct = is_direct(collective.kind, collective.algorithm)
         if collective.rounds is None:
@@ -151,7 +152,7 @@ class CollectiveKinds:
         plan = plan_of(rounds_of_kind, ranks)
         if direct or is_gloo(collective.kind, collective.algorithm):
             one_by_one = plan_of(rounds_of_kind, ranks, one_by_one=True)
-            self._plan_connections(kind_number, collective, one_by_one, group, len(rounds_of_kind))
+            self._write_connections(kind_number, collective, one_by_one, group, len(rounds_of_kind))
             rank0 = int(state["plans"][kind_number]["rank0"])
             state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]  # summed by round
             return
@@ -159,14 +160,14 @@ class CollectiveKinds:
         if group is not None:
             ends = group[plan.senders], group[plan.receivers]
         by_nccl = is_nccl(collective.kind, collective.algorithm)
-        self._store(kind_number, plan, self._routes.add(*ends, eager=by_nccl))
+        self._write_plan(kind_number, plan, self._routes.add(*ends, eager=by_nccl))
         if by_nccl and rounds_of_kind:
             record = state["plans"][kind_number]
             rounds_ahead, record["call"] = nccl_limits(self._topology, str(collective.algorithm))
             record["nccl"] = True
             record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
-    def _plan_timed(self, kind: int, collective: Collective, ranks: int) -> None:
+    def _write_timed(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective without messages, which takes a fixed time."""
         rank0, places = self._state.take("places", ranks)
         places.view(np.uint8)[:] = 0
@@ -175,9 +176,18 @@ class CollectiveKinds:
         record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
         record["timed"], record["duration"] = 1, collective.takes_s
 
-    def _store(
+    def _write_plan(
         self, kind: int, plan: Plan, route0: int, from0: int = 0, route_index: NDArray[np.int64] | None = None
     ) -> None:
+        """Write a plan into the core's tables, behind the plans that are there.
+
+        Args:
+            kind: number of the kind.
+            plan: the plan.
+            route0: place of the first route of the plan in the table of routes.
+            from0: place in the table ``sources`` of the first message's connection, for collectives of gloo.
+            route_index: index of each route of the plan, counted from ``route0``; by default in their order.
+        """
         state, ranks = self._state, len(plan.places)
         sending0 = state.used["sendings"]
         _, sendings = state.take("sendings", len(plan.sendings))
@@ -209,9 +219,18 @@ class CollectiveKinds:
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
             record["near"] = TIMEOUT_TOLERANCE  # as data: the cached core depends on its own sources alone
 
-    def _plan_connections(
+    def _write_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
     ) -> None:
+        """Write the plan of a collective of gloo or a direct exchange: each pair of ranks has a connection both ways.
+
+        Args:
+            kind: number of the kind.
+            collective: the first collective of the kind.
+            plan: plan of the collective, in which each round is a run of its own.
+            group: the workers of the collective; all if None.
+            num_rounds: number of rounds.
+        """
         state, ranks = self._state, len(plan.places)
         direct = is_direct(collective.kind, collective.algorithm)
         costs = FREE if direct else self._topology.gloo or FREE
@@ -227,33 +246,48 @@ class CollectiveKinds:
         by_turn = np.argsort(plan.receivers, kind="stable")
         from0 = state.append("sources", pair_index[messages:][by_turn].astype(np.int32))
         entry0 = state.used["entries"]
-        self._store(kind, plan, route0, from0, pair_index[:messages])
+        self._write_plan(kind, plan, route0, from0, pair_index[:messages])
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
         if direct:
-            self._gate(entries, plan, direct_rounds_ahead(ranks), num_rounds, waits=False)
+            self._write_conditions(entries, plan, direct_rounds_ahead(ranks), num_rounds, waits_for_sends=False)
             record["gloo"] = PUSHES
             record["call"] = software_s(self._topology, ranks, collective.nbytes)
         else:
             ahead = rounds_ahead(collective.kind, num_rounds, ranks)
-            self._gate(entries, plan, ahead, num_rounds, waits_for_sends(collective.kind))
+            self._write_conditions(entries, plan, ahead, num_rounds, waits_for_sends(collective.kind))
             record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
             record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
         record["messages"], record["connections"], record["route0"] = 2 * messages, len(pairs), route0
 
-    def _gate(
-        self, entries: NDArray[np.void], plan: Plan, rounds_ahead_of: Sequence[int], num_rounds: int, waits: bool
+    def _write_conditions(
+        self,
+        entries: NDArray[np.void],
+        plan: Plan,
+        rounds_ahead_of: Sequence[int],
+        num_rounds: int,
+        waits_for_sends: bool,
     ) -> None:
-        """Write the number of messages that must have arrived, and if it ``waits`` left, before each entry."""
+        """Write the numbers of messages that must have arrived at a rank, and have left it, before each of its entries.
+
+        Args:
+            entries: the plan's entries in the core's tables.
+            plan: plan of the collective, in which each round is a run of its own.
+            rounds_ahead_of: for each round, how many rounds a rank may be ahead of the messages it received.
+            num_rounds: number of rounds.
+            waits_for_sends: whether a rank also waits for its own messages of these rounds to leave.
+        """
         ahead = np.array(rounds_ahead_of, dtype=np.int64)
-        count = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
-        rank = np.repeat(np.arange(len(count)), count)
+        entries_of_rank = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
+        rank = np.repeat(np.arange(len(entries_of_rank)), entries_of_rank)
         round_number = plan.entries["round"].astype(np.int64)
-        until = np.maximum(round_number + 1 - ahead[round_number], 0)
-        before = np.searchsorted(rank * (num_rounds + 1) + round_number, rank * (num_rounds + 1) + until)
-        begins = plan.places["entry0"].astype(np.int64)[rank]
-        for name, count_name, counts in (("have", "receives", True), ("sent", "sends", waits)):
-            counted = np.append(0, np.cumsum(plan.entries[count_name], dtype=np.int64))
-            entries[name] = counted[before] - counted[begins] if counts else 0
+        first_free_round = np.maximum(round_number + 1 - ahead[round_number], 0)  # the rounds before must be complete
+        sort_key = rank * (num_rounds + 1)
+        first_free_entry = np.searchsorted(sort_key + round_number, sort_key + first_free_round)
+        first_entry = plan.places["entry0"].astype(np.int64)[rank]
+        received = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))
+        sent = np.append(0, np.cumsum(plan.entries["sends"], dtype=np.int64))
+        entries["have"] = received[first_free_entry] - received[first_entry]
+        entries["sent"] = sent[first_free_entry] - sent[first_entry] if waits_for_sends else 0
 
 
 def num_messages(plan: Plan) -> int:

@@ -18,8 +18,28 @@ SpanNames: TypeAlias = tuple[int, int, int, int]
 
 NO_SPAN: SpanNames = 0, 0, 0, 0
 
-Operation: TypeAlias = tuple[int, int, int, int, int, float]
-"""An operation: its code, whether it has an effect, three numbers, and seconds or bytes."""
+
+class Operation(NamedTuple):
+    """An instruction as a record of the core's table ``operations``.
+
+    Attributes:
+        code: kind of the instruction, as in `syncline.sim.events.codes`.
+        effect: whether Python calls a function when the instruction is done.
+        hidden: whether the timeline leaves out its span.
+        number: number of its message, part, mark, choice or error line, or of the operation to which it jumps.
+        port: port of the message that it sends.
+        route: route of that message.
+        amount: seconds of computing, or bytes of the message.
+    """
+
+    code: int
+    effect: bool = False
+    hidden: bool = False
+    number: int = 0
+    port: int = 0
+    route: int = 0
+    amount: float = 0.0
+
 
 Address: TypeAlias = tuple[int, int, Hashable]
 """A message's sender, receiver and tag."""
@@ -41,18 +61,18 @@ class ChosenOption(NamedTuple):
 
 
 class Numbers(dict[Hashable, int]):
-    """A numbering of keys from 0, in the order of their first use: ``numbers[key]``."""
+    """A numbering of keys from 0 in the order of their first use; ``numbers[key]`` numbers a new key."""
 
     def __missing__(self, name: Hashable) -> int:
         number = self[name] = len(self)
         return number
 
     def numbers_of(self, column: Iterable[Hashable]) -> Ints:
-        """Return the numbers of a column."""
+        """Return the numbers of a column of keys, ``(N,)``."""
         return np.array(list(map(self.__getitem__, column)), dtype=np.int64)
 
     def words(self, numbers: NDArray[np.int64]) -> Words:
-        """Return the strings of these numbers, if all keys are strings."""
+        """Return the keys of these numbers as a column of strings; all keys must be strings."""
         used = np.zeros(len(self), dtype=bool)
         used[numbers] = True
         table = [name for name, is_used in zip(self, used.tolist(), strict=True) if is_used]

@@ -1,10 +1,11 @@
-"""The plan of a collective: the messages that each rank sends and receives, as tables.
+"""The plans of collectives and the routes of messages, as records of the core.
 
-Equal rounds that follow each other, as those of a ring, are one *run*. An entry of a rank is a run in which it sends or
-receives; a rank has no entry for a run in which it does neither, so an idle rank costs nothing. In the k-th round of a
-run a message's turn, its place among all messages to its receiver, is ``turn + k stride``.
+A plan has the messages that each rank sends and receives. Equal rounds that follow each other, as those of a ring, are
+one *run*. An entry of a rank is a run in which it sends or receives; a rank has no entry for a run in which it does
+neither, so an idle rank costs nothing. In the k-th round of a run a message's turn, its place among all messages to its
+receiver, is ``turn + k stride``.
 
-Routes: the channels of a topology between many workers at once, as records of the core.
+A route has the channels of a topology from one worker to another; they are looked up for many workers at once.
 """
 
 from __future__ import annotations
@@ -51,19 +52,6 @@ class Plan(NamedTuple):
     receivers: Ints
 
 
-def _by_rank(
-    first: Ints, times: Ints, senders: Ints, receivers: Ints, sizes: Floats, ranks: int
-) -> tuple[Records, Records, Records]:
-    """Return the places, entries and sendings of ``ranks`` ranks."""
-    scratch = np.zeros((3, ranks), dtype=np.int64)
-    ends, counts = (address(senders), address(receivers)), (address(scratch), ranks)
-    total = count_entries(address(first), len(times), *ends, *counts)
-    places, entries, sendings = np.zeros(ranks, PLACE), np.zeros(total, ENTRY), np.zeros(len(senders), SENDING)
-    tables = np.array([address(table) for table in (places, entries, sendings)])
-    write_plan(address(first), address(times), len(times), *ends, address(sizes), *counts, address(tables))
-    return places, entries, sendings
-
-
 _kept: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = OrderedDict()
 
 
@@ -90,6 +78,7 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
 
 
 def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
+    """Return the plan of these rounds; arguments as in `plan_of`."""
     num_messages: Ints
     times: Ints
     senders: Ints
@@ -110,7 +99,13 @@ def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     senders, receivers, sizes = aligned(senders, np.int64), aligned(receivers, np.int64), aligned(sizes, np.float64)
     first = np.zeros(len(num_messages) + 1, dtype=np.int64)
     np.cumsum(num_messages, out=first[1:])
-    places, entries, sendings = _by_rank(first, times, senders, receivers, sizes, ranks)
+    scratch = np.zeros((3, ranks), dtype=np.int64)
+    columns = np.zeros(9, dtype=np.int64)  # the addresses of arrays, as `write_plan` takes them
+    columns[:6] = [address(array) for array in (first, times, senders, receivers, sizes, scratch)]
+    num_entries = count_entries(address(columns), len(times), ranks)
+    places, entries, sendings = np.zeros(ranks, PLACE), np.zeros(num_entries, ENTRY), np.zeros(len(senders), SENDING)
+    columns[6:] = [address(table) for table in (places, entries, sendings)]
+    write_plan(address(columns), len(times), ranks)
     return Plan(places, entries, sendings, senders, receivers)
 
 
@@ -132,6 +127,7 @@ def _runs(rounds: Sequence[Round], one_by_one: bool) -> tuple[list[Round], Ints]
 
 
 def _joined(columns: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
+    """Return arrays as one array of this type; an empty one without arrays."""
     return np.concatenate(columns).astype(kind, copy=False) if columns else np.zeros(0, dtype=kind)
 
 
@@ -179,25 +175,17 @@ class Routes:
         return first
 
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float) -> None:
+        """Add at most ``AT_ONCE`` routes; arguments as in `add`."""
         paths = self._topology.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
-        latency_s, overhead_s = (np.array(values, dtype=np.float64, order="C") for values in paths[1:])
-        latency_s *= latency_factor
+        latency_s, overhead_s = paths.latency_s * latency_factor, paths.overhead_s
+        before_s, after_s = (overhead_s, latency_s) if eager else (latency_s + overhead_s, np.zeros(len(senders)))
+        if added_s is not None:
+            before_s, after_s = np.zeros(len(senders)), before_s + after_s + added_s
+        before_s, after_s = aligned(before_s, np.float64), aligned(after_s, np.float64)
         state = self._state
         first, routes = state.take("routes", len(senders))
-        hop0 = state.used["hops"]
         state.room("hops", channels.size)
-        state.used["hops"] += write_routes(
-            state.address,
-            address(self._bandwidth),
-            address(channels),
-            *channels.shape,
-            address(latency_s),
-            address(overhead_s),
-            first,
-            hop0,
-            eager,
-            added_s is not None,
-            added_s or 0.0,
-        )
+        columns = np.array([address(array) for array in (self._bandwidth, channels, before_s, after_s)])
+        state.used["hops"] += write_routes(state.address, address(columns), *channels.shape, first, state.used["hops"])
         self.longest = max(self.longest, int(routes["hops"].max(initial=0)))

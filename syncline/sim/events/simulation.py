@@ -26,7 +26,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.sim.events import codes
 from syncline.sim.events.assembly import Assembly
 from syncline.sim.events.codes import KIND_BITS, PRIORITY_BIT
-from syncline.sim.events.engine import address, run_core, write_starts
+from syncline.sim.events.engine import run_core
 from syncline.sim.events.kinds import CollectiveKinds
 from syncline.sim.events.plans import Routes
 from syncline.sim.events.state import CoreState
@@ -128,14 +128,16 @@ class Simulation:
             self.state.room(name, len(bandwidth))
 
     def _write_starts(self) -> None:
-        """Schedule each worker's beginning; workers that begin together do so in their order."""
-        worker_of_stream = self.state["workers"]["worker"][: self.state.used["workers"]]
-        core, leaves = self.core, _power(len(worker_of_stream))
-        self.state.take("heap", 2 * leaves)
-        self.state.take("waits", len(worker_of_stream))
+        """Schedule the beginning of each stream; streams that begin together do so in their order."""
+        worker_of_stream = self.state["streams"]["worker"][: self.state.used["streams"]]
+        streams = np.arange(len(worker_of_stream))
+        core, leaves = self.core, _power(len(streams))
+        self.state.take("subjects", len(streams))[1]["id"] = streams
+        events = self.state.take("heap", 2 * leaves)[1][leaves : leaves + len(streams)]
+        events["time"], events["place"] = self.starts_s[worker_of_stream], streams
+        events["key"] = (codes.NORMAL << codes.PRIORITY_BIT) | (streams + 1 << codes.KIND_BITS)  # of the kind `GO_ON`
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1
-        starts_s = self.starts_s[worker_of_stream]
-        write_starts(self.state.address, address(starts_s), len(starts_s))
+        core["places"] = core["number"] = len(streams)
         self._write_used_rows()
 
     def run(self) -> Timeline:
@@ -153,7 +155,7 @@ class Simulation:
 
     def _run_to_end(self) -> None:
         self.advance()
-        current = self.state["workers"]["operation"][: self.state.used["workers"]]
+        current = self.state["streams"]["operation"][: self.state.used["streams"]]
         has_ended = self.state["operations"]["code"][current] == codes.END
         unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1
         if not has_ended.all() or unfinished.any():
@@ -184,7 +186,7 @@ class Simulation:
     def _act(self, why: int) -> None:
         """Do what compiled code cannot, for the reason for which it has returned."""
         core = self.core
-        worker = int(core["worker"])
+        worker = int(core["stream"])
         if why == codes.TIMER:
             instruction: Any = self._instruction(worker)
             self.env.later(instruction.seconds, partial(self._complete, worker))
@@ -192,7 +194,7 @@ class Simulation:
             if worker not in self.deciding:
                 self._decide(worker)
         elif why == codes.CHOSEN:
-            choice = self.assembly.chosen[int(self._operation(worker)["a"])]
+            choice = self.assembly.chosen[int(self._operation(worker)["number"])]
             program = choice.first.then(choice.option)
             self._read_used_rows()
             begin = self.assembly.assemble_more(worker, program, choice.return_to)
@@ -208,10 +210,10 @@ class Simulation:
             raise SynclineError(self._refusal(why, worker))
 
     def _operation(self, worker: int) -> Any:
-        return self.state["operations"][self.state["workers"][worker]["operation"]]
+        return self.state["operations"][self.state["streams"][worker]["operation"]]
 
     def _instruction(self, worker: int) -> OnStream | None:
-        return self.assembly.instructions[self.state["workers"][worker]["operation"]]
+        return self.assembly.instructions[self.state["streams"][worker]["operation"]]
 
     def _complete(self, worker: int, _: Any) -> None:
         """Complete a `Compute` with an effect."""
@@ -241,7 +243,7 @@ class Simulation:
         Unless this is the first option of all, the choice is only known after everything else of the instant
         (``last``).
         """
-        choice = self.assembly.choices[int(self._operation(worker)["a"])]
+        choice = self.assembly.choices[int(self._operation(worker)["number"])]
         messages = self.state["messages"]
         for option, m in enumerate(choice.messages):
             if m >= 0 and not (messages[m]["sent"] and messages[m]["arrived"]):
@@ -253,7 +255,7 @@ class Simulation:
             for message in self.awaited.pop(worker, ()):
                 messages[message]["reader"] = 0
             self._read_used_rows()
-            operation = int(self.state["workers"][worker]["operation"])
+            operation = int(self.state["streams"][worker]["operation"])
             begin = self.assembly.assemble_option(worker, choice, option, operation + 1)
             self._write_used_rows()
             self._resume(worker, begin, keeps_start=True)
@@ -270,7 +272,7 @@ class Simulation:
         self._decide(worker, last=True)
 
     def _resume(self, worker: int, operation: int, keeps_start: bool = False) -> None:
-        self.state["workers"][worker]["operation"] = operation
+        self.state["streams"][worker]["operation"] = operation
         self.core["resume"], self.core["keeps_start"] = worker, keeps_start
 
     # Room in the tables.
@@ -304,10 +306,10 @@ class Simulation:
         state.room("links", (messages - int(core["messages"])) * width)
         state.used["spans"] = int(core["spans"])
         state.room("spans", self.assembly.spans - state.used["spans"])
-        state.used["waits"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
-        if core["heap_room"] < state.used["waits"] + messages + codes.SPARE:
-            room = _power(state.used["waits"] + 2 * (messages + codes.SPARE))
-            state.room("waits", room - state.used["waits"])
+        state.used["subjects"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
+        if core["heap_room"] < state.used["subjects"] + messages + codes.SPARE:
+            room = _power(state.used["subjects"] + 2 * (messages + codes.SPARE))
+            state.room("subjects", room - state.used["subjects"])
             state.room("heap", 2 * room - state.used["heap"])
             core["heap_room"] = room
 
@@ -346,13 +348,13 @@ class Simulation:
     def _refusal(self, why: int, row: int) -> str:
         """Return the reason why a stream's program cannot go on."""
         instruction: Any = self._instruction(row)
-        worker = int(self.state["workers"][row]["worker"])
+        worker = int(self.state["streams"][row]["worker"])
         if why == codes.REFUSED:
-            return self.assembly.errors[int(self._operation(row)["a"])]
+            return self.assembly.errors[int(self._operation(row)["number"])]
         if why == codes.TWICE:
             wanted = "a tag of its own for each message under way"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
-        part = self.state["parts"][self.state["workers"][row]["parts"] + self._operation(row)["a"]]
+        part = self.state["parts"][self.state["streams"][row]["parts"] + self._operation(row)["number"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first: Any = self.assembly.instructions[instance["operation"]]
         first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
@@ -367,7 +369,7 @@ class Simulation:
     def _raise_stuck(self, has_ended: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
         stuck: dict[int, Any] = {}
         for row in np.flatnonzero(~has_ended).tolist():  # a worker's default stream comes first
-            stuck.setdefault(int(self.state["workers"][row]["worker"]), self._instruction(row))
+            stuck.setdefault(int(self.state["streams"][row]["worker"]), self._instruction(row))
         worker_of = self.state["parts"]["worker"][: len(unfinished)]
         for worker in range(self.workers):
             for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():

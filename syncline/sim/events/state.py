@@ -30,19 +30,21 @@ TABLES: dict[str, np.dtype[Any]] = {
         " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
         " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 asked:i8 parts:i8 known_parts:i8"
         " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
-        " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 worker:i8 kind_without_room:i8 ahead:i8"
+        " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 stream:i8 kind_without_room:i8 ahead:i8"
         " ahead_bytes:f8"
     ),
     # Events: time, order within one instant (priority, then number, then kind), and place among the waiting events.
     "heap": _record("time:f8 key:i8 place:i4"),
-    # The subject of the event at a place; at a place without an event, the next such place.
-    "waits": _record("a:i4 b:i4"),
-    # Instructions: code, whether it has an effect, a message, port and route, or a part; seconds or bytes. For an
-    # instruction that holds a program, ``b`` says whether its span is left out of the history.
-    "operations": _record("code:i2 effect:i2 a:i4 b:i4 c:i4 x:f8"),
+    # The subject of the event at a place: the number of a record, and of an arrival also the message's turn at the
+    # receiving rank. At a place without an event ``id`` is the next such place.
+    "subjects": _record("id:i4 turn:i4"),
+    # Instructions: code, whether it has an effect and whether the timeline leaves out its span; number of its message,
+    # part, mark, choice or error line, or of the operation to which it jumps; a message's port and route; its seconds
+    # or bytes.
+    "operations": _record("code:i2 effect:i1 hidden:i1 number:i4 port:i4 route:i4 amount:f8"),
     # Streams of workers' programs: current operation, worker, and the next stream that waits for the same, from 1. The
     # first streams are the default ones of the workers, one each.
-    "workers": _record("operation:i8 parts:i8 start:f8 worker:i4 next:i4"),
+    "streams": _record("operation:i8 parts:i8 start:f8 worker:i4 next:i4"),
     "spans": _record("worker:i4 operation:i4 start:f8 end:f8 nbytes:f8"),
     # Collectives that a worker's program names: position on the stream, and the rank once any worker has joined.
     "parts": _record(
@@ -100,7 +102,7 @@ TABLES: dict[str, np.dtype[Any]] = {
 """The tables whose addresses compiled code has, in this order."""
 
 _SCRATCH = "late", "late_s", "changed", "found", "ahead", "asked"
-WRITTEN_FIRST = {"heap", "waits", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
+WRITTEN_FIRST = {"heap", "subjects", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
 """Tables whose new records are written completely before any is read."""
 
 BLOCK, ALIGNED = 2**15, 16

@@ -69,7 +69,7 @@ class PlainInstructions:
 
 
 def is_plain(program: Program) -> bool:
-    """Return whether a program only computes, sends and receives."""
+    """Return whether a program only computes, sends and receives, on one stream."""
     return not isinstance(program, Queued) and set(map(type, program)) <= CODES.keys()
 
 
@@ -96,7 +96,7 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
         return workers
     state = assembly.state
     first, operations = state.take("operations", len(plain.codes))
-    state["workers"]["operation"][plain_workers] = first + plain.begins
+    state["streams"]["operation"][plain_workers] = first + plain.begins
     message0, sends = state.used["messages"], len(sent.senders)
     ends = (np.concatenate(pair) for pair in zip(sent, received, strict=True))
     receivers, message_index = assembly.messages.add(message0, *ends)
@@ -105,11 +105,11 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     operations["code"] = plain.codes
     operations["effect"][recv_rows] = plain.effects(codes.RECV)
     operations["effect"][compute_rows] = plain.effects(codes.COMPUTE)
-    operations["a"][send_rows], operations["a"][recv_rows] = message_index[:sends], message_index[sends:]
-    operations["b"][send_rows] = sent.senders + _ports(assembly, plain, sent)
-    operations["c"][send_rows] = _routes(assembly, sent)
-    operations["x"][send_rows] = plain.numbers(codes.SEND, "nbytes", np.float64)
-    operations["x"][compute_rows] = plain.numbers(codes.COMPUTE, "seconds", np.float64)
+    operations["number"][send_rows], operations["number"][recv_rows] = message_index[:sends], message_index[sends:]
+    operations["port"][send_rows] = sent.senders + _ports(assembly, plain, sent)
+    operations["route"][send_rows] = _routes(assembly, sent)
+    operations["amount"][send_rows] = plain.numbers(codes.SEND, "nbytes", np.float64)
+    operations["amount"][compute_rows] = plain.numbers(codes.COMPUTE, "seconds", np.float64)
     assembly.instructions += plain.instructions
     names_so_far = np.array(assembly.span_names, dtype=np.int64).reshape(-1, 4)
     assembly.span_name_blocks += [names_so_far, _span_names(assembly.names, plain, sent, received)]

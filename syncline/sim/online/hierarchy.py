@@ -43,7 +43,7 @@ class GatedSimulation(Simulation):
     @override
     def _act(self, why: int) -> None:
         if why == TIMER:
-            worker = int(self.core["worker"])
+            worker = int(self.core["stream"])
             instruction: Any = self._instruction(worker)
             if instruction.what == GATE:
                 return

@@ -295,16 +295,16 @@ class Queued(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self.instructions[index]
 
-    def lanes(self) -> dict[str, list[OnStream]]:
+    def instructions_by_stream(self) -> dict[str, list[OnStream]]:
         """Return the instructions of each stream, ``compute`` first.
 
-        A network stream that receives collectives from several streams has a lane of its own, on which they are joined
-        in the order of the host.
+        A network stream that receives collectives from several streams has an entry of its own, ``joins`` and its
+        name, on which they are joined in the order of the host.
 
         Raises:
             SynclineError: a wait for work that was not queued before it.
         """
-        return _Host(self).lanes
+        return _Host(self).instructions_of
 
 
 class _Host:
@@ -315,8 +315,8 @@ class _Host:
     """
 
     def __init__(self, queued: Queued) -> None:
-        self.lanes: dict[str, list[OnStream]] = defaultdict(list)
-        self.lanes[COMPUTING] = []
+        self.instructions_of: dict[str, list[OnStream]] = defaultdict(list)
+        self.instructions_of[COMPUTING] = []
         self._shared_network_streams = set(_shared_network_streams(queued))
         self._stream_of_mark: dict[Hashable, str] = {}
         self._started_collectives: set[Hashable] = set()
@@ -329,14 +329,14 @@ class _Host:
             self._queue(instruction, stream)
 
     def _queue(self, instruction: Any, stream: str) -> None:
-        """Append an instruction to the lane of its stream, after the host's waits that the stream has not made yet."""
+        """Append an instruction to its stream, after the host's waits that the stream has not made yet."""
         kind = type(instruction)
         if kind is HostWait:
             self._wait(instruction)
             return
-        lane = self.lanes[stream]
+        instructions = self.instructions_of[stream]
         if self._num_host_waits_made[stream] < self._num_host_waits:
-            lane += self._missing_waits(stream)
+            instructions += self._missing_waits(stream)
         if kind is StreamMark:
             if self._stream_of_mark.setdefault(instruction.key, stream) is not stream:
                 raise SynclineError(f"{instruction} is named twice; expected a key of its own for each mark")
@@ -356,12 +356,12 @@ class _Host:
             self._pending_collectives[instruction.key] = None
             if instruction.stream in self._shared_network_streams:
                 mark = StreamMark(("joins", instruction.key))
-                lane.append(mark)
-                self.lanes[f"joins {instruction.stream}"] += StreamWait(mark.key), instruction
+                instructions.append(mark)
+                self.instructions_of[f"joins {instruction.stream}"] += StreamWait(mark.key), instruction
                 return
         elif kind is First and stream != COMPUTING:
             raise SpecError("queued.streams", stream, f"{COMPUTING!r}, on which alone a program chooses")
-        lane.append(instruction)
+        instructions.append(instruction)
 
     def _wait(self, wait: HostWait) -> None:
         """Note what the host waits for: a mark, or the end of all streams and collectives so far."""
@@ -371,10 +371,10 @@ class _Host:
                 raise SynclineError(f"{wait} waits for a mark that is not there; expected one before it")
             self._host_waits[self._stream_of_mark[wait.key]] = StreamWait(wait.key, wait.label, wait.step)
             return
-        for number, (stream, lane) in enumerate(self.lanes.items()):
-            if lane and is_computing(stream):
-                mark = StreamMark(("all", len(lane), number))
-                lane.append(mark)
+        for number, (stream, instructions) in enumerate(self.instructions_of.items()):
+            if instructions and is_computing(stream):
+                mark = StreamMark(("all", len(instructions), number))
+                instructions.append(mark)
                 self._host_waits[stream] = StreamWait(mark.key, wait.label, wait.step)
         for key in self._pending_collectives:
             self._host_waits["under way", key] = Wait(key)

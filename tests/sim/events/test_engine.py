@@ -43,7 +43,7 @@ def test_a_changed_source_never_meets_an_old_object(sources: Path) -> None:
     engine.object_name.cache_clear()
     names = {engine.object_name()}
     for name, before, after in (
-        ("core_ranks.py", "rank.queued -= 1", "rank.queued -= 2"),
+        ("core_messages.py", "rank.queued -= 1", "rank.queued -= 2"),
         ("events_codes.py", "KIND_BITS = 58, 4", "KIND_BITS = 58, 5"),
         ("events_state.py", '"before:i4 after:i4"', '"after:i4 before:i4"'),
     ):
@@ -57,12 +57,12 @@ def test_a_changed_body_is_translated_alone(sources: Path) -> None:
     compiling._visible.cache_clear()
     files = sorted(sources.glob("core_*.py"))
     before = {file: compiling._digest(file) for file in files}
-    change(sources / "core_ranks.py", "rank.queued -= 1", "rank.queued -= 2")
-    assert [file.name for file in files if compiling._digest(file) != before[file]] == ["core_ranks.py"]
-    change(sources / "core_gloo.py", "ISSUED, CLEAR = 1, 2", "ISSUED, CLEAR = 1, 3")
+    change(sources / "core_messages.py", "rank.queued -= 1", "rank.queued -= 2")
+    assert [file.name for file in files if compiling._digest(file) != before[file]] == ["core_messages.py"]
+    change(sources / "core_messages.py", "ISSUED, CLEAR = 1, 2", "ISSUED, CLEAR = 1, 3")
     assert all(compiling._digest(file) != before[file] for file in files)
     before = {file: compiling._digest(file) for file in files}
-    change(sources / "core_ranks.py", '@core_function("boolean", "int64")', '@core_function("int64", "int64")')
+    change(sources / "core_messages.py", '@core_function("boolean", "int64")', '@core_function("int64", "int64")')
     assert all(compiling._digest(file) != before[file] for file in files)
     compiling._visible.cache_clear()
     engine.object_name.cache_clear()

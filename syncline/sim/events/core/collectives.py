@@ -1,8 +1,9 @@
-"""Collectives under way: the ranks of the workers, and the events at which a worker joins and finishes.
+"""Collectives under way, which are called *instances*: the events at which a worker joins and finishes one.
 
-A collective is under way from the first join of a worker until the last of its group is done. A port in serves the
-collectives of its stream in the order in which the worker's program names them, even before the program comes to them;
-the messages of a collective are known as soon as any worker has joined it.
+A *part* is a collective that the program of one worker names; a *rank* is the same worker's place in an instance. An
+instance exists from the first join of a worker until the last worker of its group is done. A worker's port in serves
+the collectives of a stream in the order in which the worker's program names them, even before the program comes to
+them, because the messages of a collective are known as soon as any worker has joined it.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -12,188 +13,206 @@ from __future__ import annotations
 from syncline.sim.events import codes
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
-from syncline.sim.events.core.heap import number, push
-from syncline.sim.events.core.messages import advance, gloo_advance, serve
+from syncline.sim.events.core.heap import schedule
+from syncline.sim.events.core.messages import advance_gloo_rank, advance_rank, serve_next_part
 
 JOINED, DONE = 1, 2
+"""States of a part: the worker has joined the collective, and the worker is done with it."""
 
 
 @core_function("void", "int64, int64, float64, float64")
-def record(addresses, w, operation, start, nbytes):
-    """Record a span that ends now."""
+def record_span(addresses, worker, operation, start, nbytes):
+    """Record a worker's span that ends now: of which operation, from which second, and with how many bytes."""
     core = views.core(addresses)
     span = views.spans(addresses)[core.spans]
     core.spans += 1
-    span.worker, span.operation, span.start, span.end, span.nbytes = w, operation, start, core.now, nbytes
+    span.worker, span.operation, span.start, span.end, span.nbytes = worker, operation, start, core.now, nbytes
 
 
 @core_function("void", "int64, float64")
-def complete(addresses, w, nbytes):
-    """Complete a worker's current instruction, which held its program until now."""
-    worker = views.workers(addresses)[w]
-    operation = views.operations(addresses)[worker.operation]
-    if not operation.b:
-        record(addresses, worker.worker, worker.operation, worker.start, nbytes)
+def complete_instruction(addresses, stream_id, nbytes):
+    """Complete a stream's current instruction: record its span, which ends now, and note its effect."""
+    stream = views.streams(addresses)[stream_id]
+    operation = views.operations(addresses)[stream.operation]
+    if not operation.hidden:
+        record_span(addresses, stream.worker, stream.operation, stream.start, nbytes)
     if operation.effect:
-        views.core(addresses).effect = worker.operation
-    worker.operation += 1
+        views.core(addresses).effect = stream.operation
+    stream.operation += 1
 
 
 @core_function("int64", "int64")
-def release(addresses, waits):
-    """Let all streams that wait for the same go on; return the first of them, which goes on at once."""
-    w = waits - 1
-    complete(addresses, w, 0.0)
-    workers = views.workers(addresses)
-    other = workers[w].next
+def release_streams(addresses, waits):
+    """Let the streams of a list go on, which waited for the same collective or mark.
+
+    ``waits`` is one more than the number of the list's first stream. This stream is returned and goes on at once; the
+    others go on by events of this instant.
+    """
+    stream_id = waits - 1
+    complete_instruction(addresses, stream_id, 0.0)
+    streams = views.streams(addresses)
+    other = streams[stream_id].next
     while other:
-        complete(addresses, other - 1, 0.0)
-        push(addresses, views.core(addresses).now, codes.NORMAL, number(addresses), codes.GO_ON, other - 1, 0)
-        other = workers[other - 1].next
-    return w
+        complete_instruction(addresses, other - 1, 0.0)
+        schedule(addresses, 0.0, codes.GO_ON, other - 1)
+        other = streams[other - 1].next
+    return stream_id
 
 
 @core_function("void", "int64, int64")
-def note_under_way(addresses, p, i):
-    """Note that a collective that a program names is under way."""
-    part, instance = views.parts(addresses)[p], views.instances(addresses)[i]
+def note_under_way(addresses, part_id, instance_id):
+    """Note that the collective of a part is under way as this instance."""
+    part, instance = views.parts(addresses)[part_id], views.instances(addresses)[instance_id]
     if part.place < 0:
         return
     part.rank = instance.rank0 + part.place
     rank = views.ranks(addresses)[part.rank]
-    rank.part = p
+    rank.part = part_id
     part.receives = rank.receives > 0 and not rank.gloo and (rank.nccl or views.core(addresses).eager)
-    if views.ports(addresses)[part.port].serving == p:
-        serve(addresses, part.port)
+    if views.ports(addresses)[part.port].serving == part_id:
+        serve_next_part(addresses, part.port)
 
 
 @core_function("void")
 def number_parts(addresses):
-    """Give numbers to the collectives that programs have newly named."""
+    """Append the parts that Python has added to the lists of their collective and of their port in."""
     core, parts, keys, ports = (
         views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
     )  # fmt: skip
-    for p in range(core.known_parts, core.parts):
-        part = parts[p]
+    for part_id in range(core.known_parts, core.parts):
+        part = parts[part_id]
         key, port = keys[part.key], ports[part.port]
         if key.last < 0:
-            key.first = p
+            key.first = part_id
         else:
-            parts[key.last].next_of_key = p
-        key.last = p
+            parts[key.last].next_of_key = part_id
+        key.last = part_id
         if part.numbered:
             if port.last_number >= 0:
-                parts[port.last_number].next_number = p
-            port.last_number = p
+                parts[port.last_number].next_number = part_id
+            port.last_number = part_id
             if port.serving < 0:
-                port.serving = p
+                port.serving = part_id
         if key.instance >= 0 and views.instances(addresses)[key.instance].kind == part.kind:
-            note_under_way(addresses, p, key.instance)
+            note_under_way(addresses, part_id, key.instance)
     core.known_parts = core.parts
 
 
-@core_function("boolean", "int64")
-def create(addresses, p):
-    """Begin a collective with the rank of every worker of its group; return False if there is no room."""
-    core, parts, instances = views.core(addresses), views.parts(addresses), views.instances(addresses)
-    kind = parts[p].kind
+@core_function("int64", "int64")
+def allocate_instance(addresses, kind):
+    """Return a free instance of a kind of collectives, or a new one; -1 if a table lacks room for it."""
+    core, instances = views.core(addresses), views.instances(addresses)
     plan = views.plans(addresses)[kind]
     if plan.free >= 0:
-        i = plan.free
-        plan.free = instances[i].next
-    else:
-        if (
-            not plan.workers
-            or core.instances == core.instance_room
-            or core.ranks + plan.workers > core.rank_room
-            or core.messages + plan.messages > core.message_room
-            or core.slots + plan.total > core.slot_room
-            or core.ports + plan.connections > core.port_room
-        ):
-            return False
-        i = core.instances
-        new_instance = instances[i]
-        new_instance.rank0, new_instance.message0 = core.ranks, core.messages
-        new_instance.place0, new_instance.port0 = core.slots, core.ports
-        core.instances += 1
-        core.ranks += plan.workers
-        core.messages += plan.messages
-        core.slots += plan.total
-        core.ports += plan.connections
-        for port in range(new_instance.port0, core.ports):
-            views.ports(addresses)[port].head = -1
-    instance = instances[i]
-    instance.kind, instance.key, instance.left = kind, parts[p].key, plan.workers
-    instance.operation, instance.entered = parts[p].operation, 0
-    ranks, messages = views.ranks(addresses), views.messages(addresses)
+        instance_id = plan.free
+        plan.free = instances[instance_id].next
+        return instance_id
+    if (
+        not plan.workers
+        or core.instances == core.instance_room
+        or core.ranks + plan.workers > core.rank_room
+        or core.messages + plan.messages > core.message_room
+        or core.slots + plan.total > core.slot_room
+        or core.ports + plan.connections > core.port_room
+    ):
+        return -1
+    instance_id = core.instances
+    instance = instances[instance_id]
+    instance.rank0, instance.message0 = core.ranks, core.messages
+    instance.place0, instance.port0 = core.slots, core.ports
+    core.instances += 1
+    core.ranks += plan.workers
+    core.messages += plan.messages
+    core.slots += plan.total
+    core.ports += plan.connections
+    for port_id in range(instance.port0, core.ports):
+        views.ports(addresses)[port_id].head = -1
+    return instance_id
+
+
+@core_function("boolean", "int64")
+def create_instance(addresses, part_id):
+    """Begin a part's collective, with a rank for every worker of its group; return False if a table lacks room."""
+    parts, ranks, messages = views.parts(addresses), views.ranks(addresses), views.messages(addresses)
+    kind = parts[part_id].kind
+    plan = views.plans(addresses)[kind]
+    instance_id = allocate_instance(addresses, kind)
+    if instance_id < 0:
+        return False
+    instance = views.instances(addresses)[instance_id]
+    instance.kind, instance.key, instance.left = kind, parts[part_id].key, plan.workers
+    instance.operation, instance.entered = parts[part_id].operation, 0
     for place in range(plan.workers):
-        place_of_rank, r = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
-        rank = ranks[r]
-        rank.part, rank.instance, rank.base = -1, i, instance.rank0
-        rank.entry, rank.end, rank.send_entry = place_of_rank.entry0, place_of_rank.entry1, place_of_rank.entry0
+        place_record, rank_id = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
+        rank = ranks[rank_id]
+        rank.part, rank.instance, rank.base = -1, instance_id, instance.rank0
+        rank.entry, rank.end, rank.send_entry = place_record.entry0, place_record.entry1, place_record.entry0
         rank.turn = rank.send_turn = rank.send_place = rank.queued = rank.unsent = rank.busy = 0
         rank.have = rank.early = rank.admitted = rank.issues = rank.sent = 0
-        rank.need, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_of_rank.receives, plan.gloo, plan.nccl
+        rank.need, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_record.receives, plan.gloo, plan.nccl
         rank.ahead = plan.ahead
-        rank.place0 = instance.place0 + place_of_rank.place0
+        rank.place0 = instance.place0 + place_record.place0
         if not plan.gloo:
             rank.message = instance.message0 + place
-            messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, r
-    key = views.keys(addresses)[parts[p].key]
-    key.instance = i
+            messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, rank_id
+    key = views.keys(addresses)[parts[part_id].key]
+    key.instance = instance_id
     other = key.first
     while other >= 0:
         if parts[other].kind == kind and not parts[other].state:
-            note_under_way(addresses, other, i)
+            note_under_way(addresses, other, instance_id)
         other = parts[other].next_of_key
     return True
 
 
 @core_function("int64", "int64")
-def finish(addresses, r):
-    """End a worker's part in a collective; return the worker that can go on, or -1."""
-    core, rank = views.core(addresses), views.ranks(addresses)[r]
+def finish_rank(addresses, rank_id):
+    """End a rank's part in its collective; return the stream that can go on because it waited for this, or -1."""
+    core, rank = views.core(addresses), views.ranks(addresses)[rank_id]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.kind]
     part.state = DONE
     views.ports(addresses)[part.port].idle_since = core.now
     nbytes = views.places(addresses)[plan.rank0 + part.place].nbytes
-    record(addresses, part.worker, part.operation, part.start, nbytes)
+    record_span(addresses, part.worker, part.operation, part.start, nbytes)
     instance.left -= 1
     if not instance.left:
         views.keys(addresses)[part.key].instance = -1
         instance.next = plan.free
         plan.free = rank.instance
     if part.after >= 0:
-        push(addresses, core.now, codes.NORMAL, number(addresses), codes.ENTER, part.after, 0)
+        schedule(addresses, 0.0, codes.ENTER, part.after)
     if part.waits:
         waits, part.waits = part.waits, 0
-        return release(addresses, waits)
+        return release_streams(addresses, waits)
     return -1
 
 
 @core_function("boolean", "int64")
-def begin_rounds(addresses, r):
-    """Start a rank's first round; return whether the rank has nothing to do."""
-    rank = views.ranks(addresses)[r]
+def begin_rounds(addresses, rank_id):
+    """Start a rank's first round; return whether the rank is done, because it has no messages."""
+    rank = views.ranks(addresses)[rank_id]
     rank.need = 0
     if rank.gloo:
-        return gloo_advance(addresses, r)
-    return advance(addresses, r)
+        return advance_gloo_rank(addresses, rank_id)
+    return advance_rank(addresses, rank_id)
 
 
 @core_function("int64", "int64")
-def enter(addresses, p):
-    """Enter a collective, as the one before it on its stream is done; return the worker that can go on, or -1."""
-    core, part = views.core(addresses), views.parts(addresses)[p]
+def enter_collective(addresses, part_id):
+    """Enter a part's collective, because the collective before it on the same network stream is done.
+
+    Return the stream that can go on because this part was done at once, or -1.
+    """
+    core, part = views.core(addresses), views.parts(addresses)[part_id]
     part.start = core.now
     plan = views.plans(addresses)[part.kind]
     if plan.timed:
-        i = views.ranks(addresses)[part.rank].instance
-        instance = views.instances(addresses)[i]
+        instance_id = views.ranks(addresses)[part.rank].instance
+        instance = views.instances(addresses)[instance_id]
         instance.entered += 1
         if instance.entered == plan.workers:
-            push(addresses, core.now + plan.duration, codes.NORMAL, number(addresses), codes.TAKEN, i, 0)
+            schedule(addresses, plan.duration, codes.TAKEN, instance_id)
         return -1
     call = plan.call
     if plan.openings:
@@ -202,30 +221,33 @@ def enter(addresses, p):
         if timeouts:
             call += views.openings(addresses)[plan.opening0 + timeouts - 1]
     if call != 0.0:
-        push(addresses, core.now + call, codes.NORMAL, number(addresses), codes.BEGIN, part.rank, 0)
+        schedule(addresses, call, codes.BEGIN, part.rank)
         return -1
-    return finish(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
+    return finish_rank(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
 
 
 @core_function("void", "int64")
-def finish_all(addresses, i):
-    """End a collective with a fixed duration."""
-    instance = views.instances(addresses)[i]
+def finish_all_ranks(addresses, instance_id):
+    """End an instance of a collective whose duration is fixed, for all its ranks."""
+    instance = views.instances(addresses)[instance_id]
     rank0, workers = instance.rank0, instance.left
-    for r in range(rank0, rank0 + workers):
-        w = finish(addresses, r)
-        if w >= 0:
-            push(addresses, views.core(addresses).now, codes.NORMAL, number(addresses), codes.GO_ON, w, 0)
+    for rank_id in range(rank0, rank0 + workers):
+        stream_id = finish_rank(addresses, rank_id)
+        if stream_id >= 0:
+            schedule(addresses, 0.0, codes.GO_ON, stream_id)
 
 
 @core_function("int64", "int64")
-def join(addresses, p):
-    """Start a collective when the one before it on its stream is done; return the reason if it cannot start, else 0."""
+def join_collective(addresses, part_id):
+    """Join a part's collective, which starts when the collective before it on its network stream is done.
+
+    Return the reason why the program cannot join (a code), or 0.
+    """
     core, parts, keys = views.core(addresses), views.parts(addresses), views.keys(addresses)
-    part = parts[p]
+    part = parts[part_id]
     key = keys[part.key]
     if key.instance < 0:
-        if not create(addresses, p):
+        if not create_instance(addresses, part_id):
             core.kind_without_room = part.kind
             return codes.ROOM
     elif views.instances(addresses)[key.instance].kind != part.kind:
@@ -234,11 +256,11 @@ def join(addresses, p):
         return codes.FOREIGN
     port = views.ports(addresses)[part.port]
     part.state = JOINED
-    before, port.last_part = port.last_part, p
+    before, port.last_part = port.last_part, part_id
     if before < 0 or parts[before].state == DONE:
-        w = enter(addresses, p)
-        if w >= 0:  # all messages had arrived, and another stream waits for this part already
-            push(addresses, core.now, codes.NORMAL, number(addresses), codes.GO_ON, w, 0)
+        stream_id = enter_collective(addresses, part_id)
+        if stream_id >= 0:  # all messages had arrived, and another stream waits for this part already
+            schedule(addresses, 0.0, codes.GO_ON, stream_id)
     else:
-        parts[before].after = p
+        parts[before].after = part_id
     return 0

@@ -27,18 +27,18 @@ import numpy as np
 from syncline.sim.events import codes
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function, spacing
-from syncline.sim.events.core.heap import number, push
+from syncline.sim.events.core.heap import next_number, push_event
 
 NO_HUB = -1
 
 
 @core_function("void", "int64, int64")
-def change(addresses, channel_number, turn):
-    """Note that the flows on a channel have changed, and schedule the settling of shares."""
+def mark_changed(addresses, channel_number, number):
+    """Note that the flows on a channel have changed, and schedule the settling of rates, by the event ``number``."""
     core, channel = views.core(addresses), views.channels(addresses)[channel_number]
     if not core.settling:
         core.settling = 1
-        push(addresses, core.now, codes.AFTER_ALL, turn, codes.SETTLE, 0, 0)
+        push_event(addresses, core.now, codes.AFTER_ALL, number, codes.SETTLE, 0, 0)
     if not channel.changed:
         channel.changed = 1
         views.changed(addresses)[core.changed] = channel_number
@@ -46,24 +46,29 @@ def change(addresses, channel_number, turn):
 
 
 @core_function("void", "int64, int64")
-def join_hub(addresses, hop0, many):
-    """Update the hub of these channels for a new flow: keep it if they and all flows on them still have one hub."""
+def update_hub(addresses, hop0, num_hops):
+    """Update the hub of a new flow's channels: keep the hub if the new flow and all flows on them still pass it.
+
+    The channels are ``num_hops`` records of the table ``hops`` from ``hop0`` on. Without a common hub, neither they nor
+    the channels of their previous hubs have one any more.
+    """
     channels, hops = views.channels(addresses), views.hops(addresses)
-    hub, is_one, passes = NO_HUB, True, False
-    for hop in range(hop0, hop0 + many):
+    hub, have_one_hub, passes_hub = NO_HUB, True, False
+    for hop in range(hop0, hop0 + num_hops):
         channel = channels[hops[hop]]
         if channel.flows > 1:
             channel_hub = channel.hub
-            is_one = is_one and channel_hub != NO_HUB and (hub == NO_HUB or hub == channel_hub)  # noqa: PLR1714, SIM109
+            if channel_hub == NO_HUB or (hub != NO_HUB and hub != channel_hub):  # noqa: PLR1714
+                have_one_hub = False
             hub = channel_hub
-    if is_one:
-        for hop in range(hop0, hop0 + many):
-            passes = passes or hops[hop] == hub
-    if passes and channels[hub].hub == hub:
-        for hop in range(hop0, hop0 + many):
+    if have_one_hub:
+        for hop in range(hop0, hop0 + num_hops):
+            passes_hub = passes_hub or hops[hop] == hub
+    if passes_hub and channels[hub].hub == hub:
+        for hop in range(hop0, hop0 + num_hops):
             channels[hops[hop]].hub = hub
     else:
-        for hop in range(hop0, hop0 + many):
+        for hop in range(hop0, hop0 + num_hops):
             channel = channels[hops[hop]]
             if channel.hub != NO_HUB:
                 channels[channel.hub].hub = NO_HUB
@@ -71,9 +76,12 @@ def join_hub(addresses, hop0, many):
 
 
 @core_function("void", "int64, int64")
-def carry(addresses, m, turn):
-    """Let the bytes of a message flow from now on; a message without bytes takes no time and no share."""
-    core, message = views.core(addresses), views.messages(addresses)[m]
+def begin_flow(addresses, message_id, number):
+    """Let the bytes of a message flow from now on; a message without bytes takes no time and no bandwidth.
+
+    ``number`` is the number of the event that ends the flow, or settles the rates of the flows that share channels.
+    """
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
     route = views.routes(addresses)[message.route]
     hops = views.hops(addresses)
     now = core.now
@@ -83,7 +91,7 @@ def carry(addresses, m, turn):
         channels, links = views.channels(addresses), views.links(addresses)
         for hop in range(route.hops):
             channel = channels[hops[route.hop0 + hop]]
-            link = (m << core.shift) + hop
+            link = (message_id << core.shift) + hop
             if channel.flows:
                 alone = False
                 links[channel.tail].after = link
@@ -96,18 +104,18 @@ def carry(addresses, m, turn):
     if alone:
         message.rate, message.due = route.rate, 1
         message.end = now + message.nbytes / route.rate
-        message.key = push(addresses, message.end, codes.NORMAL, turn, codes.DRAINED, m, 0)
+        message.key = push_event(addresses, message.end, codes.NORMAL, number, codes.DRAINED, message_id, 0)
     else:
         message.rate, message.due, message.key = 0.0, 0, -1  # placeholders until the shares are settled
-        join_hub(addresses, route.hop0, route.hops)
+        update_hub(addresses, route.hop0, route.hops)
         for hop in range(route.hops):
-            change(addresses, hops[route.hop0 + hop], turn)
+            mark_changed(addresses, hops[route.hop0 + hop], number)
 
 
 @core_function("void", "int64")
-def leave(addresses, m):
-    """Remove a message whose bytes have left from its channels."""
-    core, message = views.core(addresses), views.messages(addresses)[m]
+def end_flow(addresses, message_id):
+    """Remove the flow of a message, whose last byte has left, from its channels."""
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
     message.due = 0
     if not message.flowing:
         return
@@ -117,7 +125,7 @@ def leave(addresses, m):
     for hop in range(route.hops):
         channel_number = hops[route.hop0 + hop]
         channel = channels[channel_number]
-        link = links[(m << core.shift) + hop]
+        link = links[(message_id << core.shift) + hop]
         if link.before >= 0:
             links[link.before].after = link.after
         else:
@@ -128,14 +136,17 @@ def leave(addresses, m):
             channel.tail = link.before
         channel.flows -= 1
         if channel.flows:
-            change(addresses, channel_number, number(addresses))
+            mark_changed(addresses, channel_number, next_number(addresses))
 
 
 @core_function("UniTuple(int64, 2)", "int64, int64")
-def connected(addresses, first_channel, hub):
-    """Collect the flows connected with this channel through shared channels; return the counts of both.
+def find_connected_flows(addresses, first_channel, hub):
+    """Find the flows that are connected with a channel through shared channels.
 
-    All flows are on their hub, if they have one, so the search stops at the hub.
+    The flows are written into the table ``found``, the channels into ``asked``. If the flows have a hub, all of them
+    are on it, so the search stops there; else ``hub`` is ``NO_HUB``.
+
+    Return the number of flows, and the number of channels.
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     flow_list, ahead, seen_channels = views.found(addresses), views.ahead(addresses), views.asked(addresses)
@@ -151,19 +162,19 @@ def connected(addresses, first_channel, hub):
         if channel_number == hub:
             others = flows > 0
             while link >= 0:
-                m = link >> shift
-                if not others or messages[m].visit != visit:
-                    flow_list[flows] = m
+                message_id = link >> shift
+                if not others or messages[message_id].visit != visit:
+                    flow_list[flows] = message_id
                     flows += 1
                 link = links[link].after
             break
         while link >= 0:
-            m = link >> shift
-            message = messages[m]
+            message_id = link >> shift
+            message = messages[message_id]
             if message.visit != visit:
                 message.visit = visit
                 message.fair = np.inf
-                flow_list[flows] = m
+                flow_list[flows] = message_id
                 flows += 1
                 route = routes[message.route]
                 for hop in range(route.hop0, route.hop0 + route.hops):
@@ -180,7 +191,7 @@ def connected(addresses, first_channel, hub):
 
 @core_function("float64", "int64, int64")
 def find_hub(addresses, flows, passed):
-    """Return the rate of each flow at the hub of these flows; 0 if they have no hub."""
+    """Find the hub of ``flows`` flows on ``passed`` channels; return the rate of each flow, or 0 without a hub."""
     channels, seen_channels = views.channels(addresses), views.asked(addresses)
     level = np.inf
     for i in range(passed):
@@ -203,11 +214,11 @@ def find_hub(addresses, flows, passed):
 
 
 @core_function("float64", "int64, int64")
-def share_of_hub(addresses, hub, many):
-    """Return each flow's rate at its hub after channels have changed; 0 if another may be full before it."""
+def hub_rate(addresses, hub, num_changed):
+    """Return the rate of each flow at a hub whose channels have changed; 0 if another channel may be full first."""
     channels, changed = views.channels(addresses), views.changed(addresses)
     hub_channel = channels[hub]
-    for i in range(many):
+    for i in range(num_changed):
         channel = channels[changed[i]]
         if channel.hub == hub and channel.flows and changed[i] != hub:
             hub_channel.bound = min(hub_channel.bound, channel.bandwidth / channel.flows)
@@ -216,8 +227,8 @@ def share_of_hub(addresses, hub, many):
 
 
 @core_function("void", "int64")
-def fill(addresses, passed):
-    """Compute the max-min fair rates of the flows on ``passed`` channels: the field ``fair`` of each."""
+def fill_progressively(addresses, passed):
+    """Compute the max-min fair rates of the flows on ``passed`` channels, as the field ``fair`` of their messages."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     seen_channels, links = views.asked(addresses), views.links(addresses)
     hops, routes, shift = views.hops(addresses), views.routes(addresses), core.shift
@@ -253,12 +264,15 @@ def fill(addresses, passed):
 
 
 @core_function("void", "int64, float64")
-def share(addresses, flows, level):
-    """Give the flows their rates, all equal if ``level`` is not 0, and schedule the flows that end first."""
+def set_rates(addresses, flows, level):
+    """Give the ``flows`` flows that were found their rates, and schedule the ends of those that end first.
+
+    ``level`` is the rate of all flows in bytes per second; if it is 0, each flow gets its rate from the field ``fair``.
+    """
     core, messages, flow_list = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
     rounding = spacing(now)
-    first, last, alike, turn = np.inf, -1, False, core.number
+    first, last, several_end_first, number = np.inf, -1, False, core.number
     for i in range(flows):
         message = messages[flow_list[i]]
         rate = level if level != 0.0 else message.fair
@@ -269,29 +283,29 @@ def share(addresses, flows, level):
                 remaining = 0.0
             message.left, message.rate, message.since = remaining, rate, now
             message.end, message.due = now + remaining / rate, 0
-            turn += 1
-            message.key = turn
+            number += 1
+            message.key = number
         end = message.end
         if end <= first:
-            alike = end == first
+            several_end_first = end == first
             first, last = end, i
-    core.number = turn
-    for i in range(0 if alike else last, last + 1):
+    core.number = number
+    for i in range(0 if several_end_first else last, last + 1):
         message = messages[flow_list[i]]
         if message.end == first and not message.due:
             message.due = 1
-            message.key = push(addresses, first, codes.NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
+            message.key = push_event(addresses, first, codes.NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
 
 
 @core_function("void")
-def settle(addresses):
-    """Compute the shares on the channels that have changed."""
+def settle_rates(addresses):
+    """Compute the rates of all flows that are connected with a channel whose flows have changed."""
     core, channels, changed = views.core(addresses), views.channels(addresses), views.changed(addresses)
-    many, core.changed, core.settling = core.changed, 0, 0
+    num_changed, core.changed, core.settling = core.changed, 0, 0
     core.visit += 1  # marks the flows and channels that were visited
-    for i in range(many):
+    for i in range(num_changed):
         channels[changed[i]].changed = 0
-    for i in range(many):
+    for i in range(num_changed):
         channel = channels[changed[i]]
         if channel.visit == core.visit or not channel.flows:
             continue
@@ -299,14 +313,14 @@ def settle(addresses):
         if hub != NO_HUB and channels[hub].hub == hub:
             if channels[hub].visit == core.visit:
                 continue
-            level = share_of_hub(addresses, hub, many)
+            level = hub_rate(addresses, hub, num_changed)
             if level != 0.0:
-                flows, _ = connected(addresses, changed[i], hub)
+                flows, _ = find_connected_flows(addresses, changed[i], hub)
                 channels[hub].visit = core.visit
-                share(addresses, flows, level)
+                set_rates(addresses, flows, level)
                 continue
-        flows, passed = connected(addresses, changed[i], NO_HUB)
+        flows, passed = find_connected_flows(addresses, changed[i], NO_HUB)
         level = find_hub(addresses, flows, passed)
         if level == 0.0:
-            fill(addresses, passed)
-        share(addresses, flows, level)
+            fill_progressively(addresses, passed)
+        set_rates(addresses, flows, level)

@@ -1,11 +1,12 @@
-"""The queue of events: a tournament, in which the earlier of two events goes on to the next level.
+"""The queue of events: a tournament tree, in which the earlier of two events goes on to the next level.
 
-The leaves are places, each with an event or empty, which means an infinite time. The next scheduled event takes the
-place of the first event, and only the games on the way from there to the top are played again: as many as there are
-levels, whatever their results. The games on that way are known before they are played, unlike those of a heap.
+The leaves of the tree are places, each with an event or empty, which means an infinite time. The next scheduled event
+takes the place of the first event, and only the games on the way from there to the top are played again: as many as
+there are levels, whatever their results. The games on that way are known before they are played, unlike those of a
+binary heap.
 
 Events of one instant come by priority, then in the order of their numbers. A number is drawn when an event is
-scheduled, also by SimPy, so both queues together have the one order that SimPy's alone would have.
+scheduled, also by SimPy, so both queues together have the order that SimPy's queue alone would have.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -14,13 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events.codes import KIND_BITS, PRIORITY_BIT
+from syncline.sim.events.codes import KIND_BITS, NORMAL, PRIORITY_BIT
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
 
 
 @core_function("int64")
-def number(addresses):
+def next_number(addresses):
     """Return the next number of an event."""
     core = views.core(addresses)
     core.number += 1
@@ -28,8 +29,16 @@ def number(addresses):
 
 
 @core_function("void", "int64, float64, int64, int64")
-def compete(addresses, node, time, key, place):
-    """Put an event, or an empty one, on a leaf and play its games up to the top."""
+def replay_games(addresses, node, time, key, place):
+    """Put an event on the leaf ``node`` of the tree, and play its games up to the top.
+
+    Args:
+        addresses: addresses of the tables.
+        node: index of the leaf; the parent of a node has half its index, and the top has the index 1.
+        time: seconds at which the event happens; infinite to empty the leaf.
+        key: order of the event within its instant.
+        place: place of the event.
+    """
     heap = views.heap(addresses)
     heap[node].time, heap[node].key, heap[node].place = time, key, place
     while node > 1:
@@ -41,7 +50,7 @@ def compete(addresses, node, time, key, place):
 
 
 @core_function("void")
-def compete_all(addresses):
+def replay_all_games(addresses):
     """Play all games for the used leaves; the other leaves are empty."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
@@ -55,44 +64,61 @@ def compete_all(addresses):
 
 
 @core_function("void")
-def double(addresses):
-    """Double the number of leaves."""
+def double_leaves(addresses):
+    """Double the number of leaves of the tree."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
     for node in range(leaves, 2 * leaves):
         heap[node + leaves].time, heap[node + leaves].key = heap[node].time, heap[node].key
         heap[node + leaves].place = node - leaves
     core.leaves = 2 * leaves
-    compete_all(addresses)
+    replay_all_games(addresses)
 
 
 @core_function("int64", "float64, int64, int64, int64, int64, int64")
-def push(addresses, time, priority, turn, kind, a, b):
-    """Schedule an event and return its key."""
-    core, waits = views.core(addresses), views.waits(addresses)
-    key = (priority << PRIORITY_BIT) | (turn << KIND_BITS) | kind
+def push_event(addresses, time, priority, number, kind, subject, turn):
+    """Schedule an event at ``time`` seconds and return its key, which orders the events of one instant.
+
+    Args:
+        addresses: addresses of the tables.
+        time: seconds from the beginning of the simulation.
+        priority: events of one instant with a smaller priority come first.
+        number: number of the event, see `next_number`; among equal priorities the smaller comes first.
+        kind: kind of the event, as in `syncline.sim.events.codes`.
+        subject: number of the record to which the event happens.
+        turn: of an arrival, the number of the message among those of its receiver.
+    """
+    core, subjects = views.core(addresses), views.subjects(addresses)
+    key = (priority << PRIORITY_BIT) | (number << KIND_BITS) | kind
     if core.hole >= 0:
         place = core.hole
         core.hole = -1
     elif core.free >= 0:
         place = core.free
-        core.free = waits[place].a
+        core.free = subjects[place].id
     else:
         place = core.places
         if place == core.leaves:
-            double(addresses)
+            double_leaves(addresses)
         core.places = place + 1
-    waits[place].a, waits[place].b = a, b
-    compete(addresses, core.leaves + place, time, key, place)
+    subjects[place].id, subjects[place].turn = subject, turn
+    replay_games(addresses, core.leaves + place, time, key, place)
     return key
 
 
+@core_function("void", "float64, int64, int64")
+def schedule(addresses, delay_s, kind, subject):
+    """Schedule an event of normal priority in ``delay_s`` seconds; arguments as in `push_event`."""
+    number = next_number(addresses)
+    push_event(addresses, views.core(addresses).now + delay_s, NORMAL, number, kind, subject, 0)
+
+
 @core_function("void")
-def close(addresses):
-    """Empty the place of the event that was the first, because no new event took it."""
-    core, waits = views.core(addresses), views.waits(addresses)
+def remove_first(addresses):
+    """Empty the place of the event that was the first, because no new event took this place."""
+    core, subjects = views.core(addresses), views.subjects(addresses)
     place = core.hole
     core.hole = -1
-    waits[place].a = core.free
+    subjects[place].id = core.free
     core.free = place
-    compete(addresses, core.leaves + place, np.inf, 0, place)
+    replay_games(addresses, core.leaves + place, np.inf, 0, place)

@@ -1,7 +1,7 @@
 """The loop of the event core: it runs events until Python must act.
 
 Python must act when an instruction with an effect is done, when a program comes to a choice, when messages that may be
-late start, when a table is full, and when the next event is SimPy's.
+late start, when a table is full, and when SimPy has the next event.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -15,112 +15,142 @@ from syncline.sim.events.core import views
 from syncline.sim.events.core.collectives import (
     DONE,
     begin_rounds,
-    complete,
-    enter,
-    finish,
-    finish_all,
-    join,
+    complete_instruction,
+    enter_collective,
+    finish_all_ranks,
+    finish_rank,
+    join_collective,
     number_parts,
-    record,
-    release,
+    record_span,
+    release_streams,
 )
 from syncline.sim.events.core.compiling import core_function, entry
-from syncline.sim.events.core.flows import carry, leave, settle
-from syncline.sim.events.core.heap import close, compete_all, number, push
+from syncline.sim.events.core.flows import begin_flow, end_flow, settle_rates
+from syncline.sim.events.core.heap import next_number, push_event, remove_first, replay_all_games, schedule
 from syncline.sim.events.core.messages import (
-    arrive,
-    ask_for,
-    free,
+    await_message,
+    free_port,
     free_port_in,
     gloo_arrival,
     gloo_departure,
     process_arrival,
     process_clear_to_send,
     process_departure,
-    put,
-    start_late,
+    queue_message,
+    schedule_arrivals,
+    start_late_message,
 )
 
 BY_RECV, BY_FIRST = 1, 2
+"""Values of a message's field ``reader``: the kind of instruction that waits for the message."""
+
+
+@core_function("boolean")
+def lacks_room(addresses):
+    """Return whether the tables of events could be full before the next instruction or event ends."""
+    core = views.core(addresses)
+    return core.places + core.messages + codes.SPARE > core.heap_room
+
+
+@core_function("boolean", "int64")
+def send(addresses, stream_id):
+    """Queue the message of a stream's `Send` on its port; return False if a message with its tag is under way."""
+    core, stream = views.core(addresses), views.streams(addresses)[stream_id]
+    operation = views.operations(addresses)[stream.operation]
+    message = views.messages(addresses)[operation.number]
+    if message.sent:
+        return False
+    message.kind, message.sent, message.offered, message.arrived = codes.OF_PROGRAM, 1, 0, 0
+    message.nbytes, message.port, message.route = operation.amount, operation.port, operation.route
+    message.operation, message.sender = stream.operation, stream.worker
+    message.turn = core.sends
+    core.sends += 1
+    stream.operation += 1
+    views.routes(addresses)[message.route].queued += 1
+    queue_message(addresses, message.port, operation.number)
+    return True
+
+
+@core_function("boolean", "int64")
+def receive(addresses, stream_id):
+    """Complete a stream's `Recv` if its message has arrived, else let the stream wait; return whether it has."""
+    stream = views.streams(addresses)[stream_id]
+    message_id = views.operations(addresses)[stream.operation].number
+    message = views.messages(addresses)[message_id]
+    message.reads = stream_id
+    if not message.sent:
+        message.reader = BY_RECV
+        return False
+    if not message.arrived:
+        await_message(addresses, message_id, BY_RECV)
+        return False
+    message.sent = message.reader = 0
+    complete_instruction(addresses, stream_id, message.nbytes)
+    return True
+
+
+@core_function("void", "int64")
+def set_mark(addresses, mark_id):
+    """Set a mark of a stream's progress, and let the streams that wait for the mark go on."""
+    mark = views.marks(addresses)[mark_id]
+    mark.done = 1
+    if mark.waits:
+        waits, mark.waits = mark.waits, 0
+        turn = next_number(addresses)  # before the numbers of the events by which other streams go on
+        stream_id = release_streams(addresses, waits)
+        push_event(addresses, views.core(addresses).now, codes.NORMAL, turn, codes.GO_ON, stream_id, 0)
 
 
 @core_function("int64", "int64")
-def go_on(addresses, w):
-    """Run a stream of a worker's program until it has to wait; return the reason if Python must act."""
-    core, worker = views.core(addresses), views.workers(addresses)[w]
-    operations, messages, parts, marks = (
-        views.operations(addresses), views.messages(addresses), views.parts(addresses), views.marks(addresses)
-    )  # fmt: skip
+def run_stream(addresses, stream_id):
+    """Run a stream of a worker's program until it has to wait; return the reason if Python must act, else ``IDLE``."""
+    core, stream = views.core(addresses), views.streams(addresses)[stream_id]
+    operations, parts, marks = views.operations(addresses), views.parts(addresses), views.marks(addresses)
     if not core.keeps_start:
-        worker.start = core.now
+        stream.start = core.now
     core.keeps_start = 0
-    core.worker = w
+    core.stream = stream_id
     while True:
-        if core.places + core.messages + codes.SPARE > core.heap_room:
-            core.resume, core.keeps_start = w, 1
+        if lacks_room(addresses):
+            core.resume, core.keeps_start = stream_id, 1
             return codes.ROOM
-        current = worker.operation
-        operation = operations[current]
+        operation = operations[stream.operation]
         code = operation.code
         if code == codes.COMPUTE:
             if operation.effect:
                 return codes.TIMER
-            push(addresses, core.now + operation.x, codes.NORMAL, number(addresses), codes.COMPUTED, w, 0)
+            schedule(addresses, operation.amount, codes.COMPUTED, stream_id)
             return codes.IDLE
         if code == codes.SEND:
-            m = operation.a
-            message = messages[m]
-            if message.sent:
+            if not send(addresses, stream_id):
                 return codes.TWICE
-            message.kind, message.sent, message.offered, message.arrived = codes.OF_PROGRAM, 1, 0, 0
-            message.nbytes, message.port, message.route = operation.x, operation.b, operation.c
-            message.operation, message.sender = current, worker.worker
-            message.turn = core.sends
-            core.sends += 1
-            worker.operation = current + 1
-            views.routes(addresses)[message.route].queued += 1
-            put(addresses, message.port, m)
         elif code == codes.RECV:
-            m = operation.a
-            message = messages[m]
-            message.reads = w
-            if not message.sent:
-                message.reader = BY_RECV
+            if not receive(addresses, stream_id):
                 return codes.IDLE
-            if not message.arrived:
-                ask_for(addresses, m, BY_RECV)
-                return codes.IDLE
-            message.sent = message.reader = 0
-            complete(addresses, w, message.nbytes)
         elif code == codes.JOIN:
-            p = worker.parts + operation.a
-            why = join(addresses, p)
-            if why != 0:
-                if why == codes.ROOM:
-                    core.resume, core.keeps_start = w, 1
-                return why
-            worker.operation = current + 1
+            reason = join_collective(addresses, stream.parts + operation.number)
+            if reason == codes.ROOM:
+                core.resume, core.keeps_start = stream_id, 1
+            if reason != 0:
+                return reason
+            stream.operation += 1
         elif code == codes.WAIT:
-            part = parts[worker.parts + operation.a]
+            part = parts[stream.parts + operation.number]
             if part.state != DONE:
-                worker.next, part.waits = part.waits, w + 1
+                stream.next, part.waits = part.waits, stream_id + 1
                 return codes.IDLE
-            complete(addresses, w, 0.0)
+            complete_instruction(addresses, stream_id, 0.0)
         elif code == codes.MARK:
-            mark = marks[operation.a]
-            mark.done = 1
-            worker.operation = current + 1
-            if mark.waits:
-                waits, mark.waits = mark.waits, 0
-                push(addresses, core.now, codes.NORMAL, number(addresses), codes.GO_ON, release(addresses, waits), 0)
+            stream.operation += 1
+            set_mark(addresses, operation.number)
         elif code == codes.HOLD:
-            mark = marks[operation.a]
+            mark = marks[operation.number]
             if not mark.done:
-                worker.next, mark.waits = mark.waits, w + 1
+                stream.next, mark.waits = mark.waits, stream_id + 1
                 return codes.IDLE
-            worker.operation = current + 1
+            stream.operation += 1
         elif code == codes.JUMP:
-            worker.operation = operation.a
+            stream.operation = operation.number
         elif code == codes.END:
             return codes.IDLE
         elif code == codes.FIRST:
@@ -130,117 +160,146 @@ def go_on(addresses, w):
         else:
             return codes.REFUSED
         if core.effect >= 0:
-            core.resume = w
+            core.resume = stream_id
             return codes.EFFECT
 
 
-@entry
-def run_core(addresses, until, until_key):
-    """Run all events before SimPy's next event; return the reason if Python must act."""
-    core, messages, ranks = views.core(addresses), views.messages(addresses), views.ranks(addresses)
-    heap, waits = views.heap(addresses), views.waits(addresses)
+@core_function("void")
+def take_over_changes(addresses):
+    """Take over what Python has written since the last call: parts, late messages, choices, a completed instruction."""
+    core = views.core(addresses)
     if not core.built:
         core.built = 1
-        compete_all(addresses)
+        replay_all_games(addresses)
     if core.known_parts < core.parts:
         number_parts(addresses)
     num_late = core.late
     core.late = 0
     for i in range(num_late):
-        start_late(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
+        start_late_message(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
     for i in range(core.asked):
-        ask_for(addresses, views.asked(addresses)[i], BY_FIRST)
+        await_message(addresses, views.asked(addresses)[i], BY_FIRST)
     core.asked = 0
     if core.completes:
         core.completes = 0
-        complete(addresses, core.resume, 0.0)
-    while True:
+        complete_instruction(addresses, core.resume, 0.0)
+
+
+@core_function("int64", "int64")
+def drain_message(addresses, message_id):
+    """Process that a message's last byte has left; return the sending rank if it is done with its collective, or -1."""
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
+    end_flow(addresses, message_id)
+    if message.kind == codes.OF_PROGRAM:
+        schedule_arrivals(addresses, message_id)
+        record_span(addresses, message.sender, message.operation, message.start, message.nbytes)
+        free_port(addresses, message.port)
+        return -1
+    arrival_s, sender = core.now + message.after, message.sender
+    turn = next_number(addresses)
+    push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
+    if message.kind == codes.OF_RANK:
+        core.freed = message.receiver + 1
+        return sender if process_departure(addresses, sender) else -1
+    return sender if gloo_departure(addresses, message_id) else -1
+
+
+@core_function("int64", "int64")
+def deliver_message(addresses, message_id):
+    """Hand a message of a program, which has arrived, to its receiver; return the reason if Python must act."""
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
+    message.arrived = 1
+    if message.reader == BY_RECV:
+        message.sent = message.reader = 0
+        complete_instruction(addresses, message.reads, message.nbytes)
+        core.resume = message.reads
+    elif message.reader == BY_FIRST:
+        core.stream = message.receiver
+        return codes.CHOICE
+    return codes.IDLE
+
+
+@core_function("int64", "int64, int64, int64")
+def process_event(addresses, kind, subject, turn):
+    """Process one event; return the reason if Python must act, else ``IDLE``.
+
+    Args:
+        addresses: addresses of the tables.
+        kind: kind of the event, as in `syncline.sim.events.codes`.
+        subject: number of the message, rank, stream, part or instance to which the event happens.
+        turn: of an arrival, the number of the message in the order in which the rank takes its messages.
+    """
+    core, done_rank = views.core(addresses), -1  # a rank that is done with its collective
+    if kind == codes.DRAINED:
+        done_rank = drain_message(addresses, subject)
+    elif kind == codes.ARRIVED:
+        if views.ranks(addresses)[subject].gloo:
+            is_done = gloo_arrival(addresses, subject, turn)
+        else:
+            is_done = process_arrival(addresses, subject, turn)
+        if is_done:
+            done_rank = subject
+    elif kind == codes.FLOW:
+        begin_flow(addresses, subject, next_number(addresses))
+    elif kind == codes.SETTLE:
+        settle_rates(addresses)
+    elif kind == codes.DELIVERED:
+        return deliver_message(addresses, subject)
+    elif kind == codes.GO_ON:
+        core.resume = subject
+    elif kind == codes.COMPUTED:
+        complete_instruction(addresses, subject, 0.0)
+        core.resume = subject
+    elif kind == codes.ENTER:
+        core.resume = enter_collective(addresses, subject)
+    elif kind == codes.BEGIN:
+        if begin_rounds(addresses, subject):
+            done_rank = subject
+    elif kind == codes.CLEARED:
+        process_clear_to_send(addresses, views.messages(addresses)[subject].turn)
+    elif kind == codes.TAKEN:
+        finish_all_ranks(addresses, subject)
+    elif kind == codes.QUEUE:
+        queue_message(addresses, views.messages(addresses)[subject].port, subject)
+    if done_rank >= 0:
+        core.resume = finish_rank(addresses, done_rank)
+    return codes.IDLE
+
+
+@entry
+def run_core(addresses, until, until_key):
+    """Run all events before SimPy's next event, at ``until`` seconds; return the reason for which Python must act."""
+    core, messages = views.core(addresses), views.messages(addresses)
+    heap, subjects = views.heap(addresses), views.subjects(addresses)
+    take_over_changes(addresses)
+    reason = codes.IDLE
+    while reason == codes.IDLE:
         if core.effect >= 0:
             return codes.EFFECT
-        w = core.resume
-        if w >= 0:
+        stream_id = core.resume
+        if stream_id >= 0:
             core.resume = -1
-            why = go_on(addresses, w)
-            if why != codes.IDLE:
-                return why
+            reason = run_stream(addresses, stream_id)
+            if reason != codes.IDLE:
+                break
         if core.freed:
-            r = core.freed - 1
+            rank_id = core.freed - 1
             core.freed = 0
-            free_port_in(addresses, r)
+            free_port_in(addresses, rank_id)
         if core.late:
             return codes.LATE
         if core.hole >= 0:
-            close(addresses)
+            remove_first(addresses)
         time, key, place = heap[1].time, heap[1].key, heap[1].place
         if time == np.inf or time > until or (time == until and key > until_key):
-            return codes.IDLE
-        if core.places + core.messages + codes.SPARE > core.heap_room:
+            break
+        if lacks_room(addresses):
             return codes.ROOM
         core.hole = place
-        a, b = waits[place].a, waits[place].b
+        subject, turn = subjects[place].id, subjects[place].turn
         kind = key & codes.KIND_MASK
-        if kind == codes.DRAINED and not (messages[a].due and messages[a].key == key):
-            continue  # it has drained, or will drain, at another time
+        if kind == codes.DRAINED and not (messages[subject].due and messages[subject].key == key):
+            continue  # the message has drained, or will drain, at another time
         core.now = time
-        r = -1  # the rank that is done with a collective
-        if kind == codes.DRAINED:
-            message = messages[a]
-            leave(addresses, a)
-            if message.kind == codes.OF_PROGRAM:
-                arrive(addresses, a)
-                record(addresses, message.sender, message.operation, message.start, message.nbytes)
-                free(addresses, message.port)
-            else:
-                sender = message.sender
-                push(
-                    addresses,
-                    time + message.after,
-                    codes.NORMAL,
-                    number(addresses),
-                    codes.ARRIVED,
-                    message.receiver,
-                    message.turn,
-                )
-                if message.kind == codes.OF_RANK:
-                    core.freed = message.receiver + 1
-                    if process_departure(addresses, sender):
-                        r = sender
-                elif gloo_departure(addresses, a):
-                    r = sender
-        elif kind == codes.ARRIVED:
-            if gloo_arrival(addresses, a, b) if ranks[a].gloo else process_arrival(addresses, a, b):
-                r = a
-        elif kind == codes.FLOW:
-            carry(addresses, a, number(addresses))
-        elif kind == codes.SETTLE:
-            settle(addresses)
-        elif kind == codes.DELIVERED:
-            message = messages[a]
-            message.arrived = 1
-            w = message.receiver
-            if message.reader == BY_RECV:
-                w = message.reads
-                message.sent = message.reader = 0
-                complete(addresses, w, message.nbytes)
-                core.resume = w
-            elif message.reader == BY_FIRST:
-                core.worker = w
-                return codes.CHOICE
-        elif kind == codes.GO_ON:
-            core.resume = a
-        elif kind == codes.COMPUTED:
-            complete(addresses, a, 0.0)
-            core.resume = a
-        elif kind == codes.ENTER:
-            core.resume = enter(addresses, a)
-        elif kind == codes.BEGIN:
-            if begin_rounds(addresses, a):
-                r = a
-        elif kind == codes.CLEARED:
-            process_clear_to_send(addresses, messages[a].turn)
-        elif kind == codes.TAKEN:
-            finish_all(addresses, a)
-        elif kind == codes.QUEUE:
-            put(addresses, messages[a].port, a)
-        if r >= 0:
-            core.resume = finish(addresses, r)
+        reason = process_event(addresses, kind, subject, turn)
+    return reason

@@ -1,181 +1,185 @@
-"""Messages: the common part of those of collectives, of programs and of gloo.
+"""Messages: the state machine that all kinds share, and when the messages of a collective's ranks are sent.
 
     queued on a port  ->  offered  ->  started  ->  its bytes flow  ->  drained  ->  arrived
 
 A message is offered when it has the port, and starts when its receiver is ready as well; kinds of messages differ only
-in this condition. It is drained when its last byte has left, which frees both ports.
-
-A message arrives ``alpha`` after it has left. On a line that stays busy, a message that NCCL sends from one worker to
-another arrives when as many messages behind it have left as `syncline.costmodel.network.software_costs.messages_ahead`
-says, or when its route has none in the queue.
+in this condition. It is drained when its last byte has left, which frees both ports. It arrives ``alpha`` later. On a
+line that stays busy, a message that NCCL sends from one worker to another arrives when as many messages behind it have
+left as `syncline.costmodel.network.software_costs.messages_ahead` says, or when its route has none in the queue.
 
 Python computes the lateness of a message. Until the event is over, or Python must do something else, such messages are
 noted in the order in which they start, each with the number that its next event will have.
 
-Ranks: the part of each worker in a collective under way, by the eager and the rendezvous rule.
+**Ranks by the eager and the rendezvous rule.** A worker has a port out, which serves one message at a time in the order
+of queueing, and a port in, which serves messages in the order in which the worker's program receives them. A message
+starts when it has both ports. By the rendezvous rule a worker comes to one round after another, which keeps the ports
+in order by itself. A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those that have
+arrived, see `syncline.sim.program.library_rounds`. No other rank sends on a worker's stream while this rank is under
+way, so the rank has one message at its port out, and the messages that wait behind it are a count: the plan says which
+messages they are.
 
-A worker has a port out, which serves one message at a time in the order of queueing, and a port in, which serves
-messages in the order in which the worker's program receives them. A message starts when it has both ports. By the
-rendezvous rule a worker comes to one round after another, which keeps the ports in order by itself.
+**Ranks of gloo.** A message leaves only after its receiver has posted it. A rank comes to a round after all its
+messages up to ``ahead`` rounds before have arrived, and in a ring after all its sends up to then have left. It posts
+its receives of that round, each of which sends a clear-to-send to the sender, and issues its sends. A message that is
+issued and clear to send queues on the connection of the two ranks, as the clear-to-send did in the other direction. A
+connection carries one message at a time each way; connections share links by max-min fairness, as many TCP connections
+do; no rank has a port. A direct exchange (`syncline.sim.program.rounds`) is the same without clears-to-send.
 
-A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those that have arrived, see
-`syncline.sim.program.library_rounds`.
-
-No other rank sends on a worker's stream while this rank is under way, so the rank has one message at its port out, and
-the messages that wait behind it are a count: the plan says which ones they are.
-
-Collectives of gloo, message by message: a message leaves only after its receiver has posted it.
-
-A rank comes to a round after all its messages up to ``ahead`` rounds before have arrived, and in a ring after all its
-sends up to then have left. It posts its receives of that round, each of which sends a clear-to-send to the sender, and
-issues its sends. A message that is issued and clear to send queues on the connection of the two ranks, as the
-clear-to-send did in the other direction. A connection carries one message at a time each way; connections share links
-by max-min fairness, as many TCP connections do; no rank has a port. A direct exchange
-(`syncline.sim.program.rounds`) is the same without clears-to-send.
-
-Messages that a rank posts and issues at one instant queue in the order of its program: a round's clear-to-send comes
-before its message in collectives that sum, and behind it in others. Messages that the rank had issued before, and that
-become clear to send at that instant, go first. A route's overhead counts as latency, of messages and of clears-to-send.
-The software's time (`GlooCosts`) is likewise per message and clear-to-send; its time per call and byte comes before a
-rank's first round. `syncline.sim.program.library_rounds` says how far ahead each round is; here a plan's entry is one
-round, and holds the number of messages that must have arrived and left before it.
+Messages that a rank of gloo posts and issues at one instant queue in the order of its program: a round's clear-to-send
+comes before its message in collectives that sum, and behind it in others. Messages that the rank had issued before, and
+that become clear to send at that instant, go first. A route's overhead counts as latency, of messages and of
+clears-to-send. The software's time (`GlooCosts`) is likewise per message and clear-to-send; its time per call and byte
+comes before a rank's first round. Here a plan's entry is one round, and holds the number of messages that must have
+arrived and left before it.
 
 Source: as `syncline.costmodel.collectives.gloo`.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 from __future__ import annotations
 
 from syncline.sim.events import codes
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import core_function
-from syncline.sim.events.core.flows import carry
-from syncline.sim.events.core.heap import number, push
+from syncline.sim.events.core.flows import begin_flow
+from syncline.sim.events.core.heap import next_number, push_event, schedule
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+ISSUED, CLEAR = 1, 2
+"""Values of a message's field ``sent``: its sender has issued it, or its receiver has posted it."""
+
+POSTS_FIRST, PUSHES = 1, 3
+"""Values of a plan's field ``gloo``: receives are posted before sends are issued, or messages need no clear-to-send."""
+
+
+@core_function("void", "int64, int64, float64")
+def flow_after(addresses, message_id, number, delay_s):
+    """Let the bytes of a message flow in ``delay_s`` seconds, by the event with this number, or at once if it is 0."""
+    if delay_s != 0.0:
+        flow_s = views.core(addresses).now + delay_s
+        push_event(addresses, flow_s, codes.NORMAL, number, codes.FLOW, message_id, 0)
+    else:
+        begin_flow(addresses, message_id, number)
 
 
 @core_function("void", "int64")
-def start(addresses, m):
-    """Start a message whose ports are free."""
-    core, message = views.core(addresses), views.messages(addresses)[m]
-    turn = number(addresses)
+def start_message(addresses, message_id):
+    """Start a message whose ports are free, or note it for Python if Python has to compute its lateness first."""
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
+    number = next_number(addresses)
     message.start = core.now
     if core.delays:
-        message.key = turn
-        views.late(addresses)[core.late] = m
+        message.key = number
+        views.late(addresses)[core.late] = message_id
         core.late += 1
         return
     route = views.routes(addresses)[message.route]
     message.after = route.after
-    if route.before != 0.0:
-        push(addresses, core.now + route.before, codes.NORMAL, turn, codes.FLOW, m, 0)
-    else:
-        carry(addresses, m, turn)
+    flow_after(addresses, message_id, number, route.before)
 
 
 @core_function("void", "int64, float64")
-def start_late(addresses, m, late_s):
-    """Start a message that is late by ``late_s`` seconds."""
-    core, message = views.core(addresses), views.messages(addresses)[m]
+def start_late_message(addresses, message_id, late_s):
+    """Start a message that is late by ``late_s`` seconds, which come before or after its flow, as its latency does."""
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
     route = views.routes(addresses)[message.route]
-    turn, before = message.key, route.before
-    nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
-    if core.eager or message.kind == codes.OF_GLOO or nccl:
+    before = route.before
+    is_nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
+    if core.eager or message.kind == codes.OF_GLOO or is_nccl:
         message.after = route.after + late_s
     else:
         before, message.after = route.before + late_s, route.after
-    if before != 0.0:
-        push(addresses, core.now + before, codes.NORMAL, turn, codes.FLOW, m, 0)
-    else:
-        carry(addresses, m, turn)
+    flow_after(addresses, message_id, message.key, before)
 
 
 @core_function("boolean", "int64")
-def offer(addresses, m):
-    """Give a message its port; return whether it has left at once."""
-    core, message = views.core(addresses), views.messages(addresses)[m]
+def offer_message(addresses, message_id):
+    """Give a message the port that it queued for; return whether the message has left at once, so the port is free."""
+    core, message = views.core(addresses), views.messages(addresses)[message_id]
     if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
-        after = views.routes(addresses)[message.route].after
-        push(addresses, core.now + after, codes.NORMAL, number(addresses), codes.CLEARED, m, 0)
+        schedule(addresses, views.routes(addresses)[message.route].after, codes.CLEARED, message_id)
         return True
     if message.kind != codes.OF_PROGRAM or core.eager or message.reader:
-        start(addresses, m)
+        start_message(addresses, message_id)
     else:
         message.offered = 1
     return False
 
 
 @core_function("void", "int64")
-def free(addresses, p):
-    """Free a port whose message has left, and offer it to the next message."""
-    port, messages = views.ports(addresses)[p], views.messages(addresses)
+def free_port(addresses, port_id):
+    """Free a port whose message has left, and offer the port to the next message in its queue."""
+    port, messages = views.ports(addresses)[port_id], views.messages(addresses)
     while True:
-        m = port.head
-        if m < 0:
+        message_id = port.head
+        if message_id < 0:
             port.busy = 0
             return
-        port.head = messages[m].next
-        if not offer(addresses, m):
+        port.head = messages[message_id].next
+        if not offer_message(addresses, message_id):
             return
 
 
 @core_function("void", "int64, int64")
-def put(addresses, p, m):
-    """Queue a message on a port."""
-    port, messages = views.ports(addresses)[p], views.messages(addresses)
+def queue_message(addresses, port_id, message_id):
+    """Queue a message on a port; a free port takes the message at once."""
+    port, messages = views.ports(addresses)[port_id], views.messages(addresses)
     if port.busy:
-        messages[m].next = -1
+        messages[message_id].next = -1
         if port.head < 0:
-            port.head = m
+            port.head = message_id
         else:
-            messages[port.tail].next = m
-        port.tail = m
+            messages[port.tail].next = message_id
+        port.tail = message_id
         return
     port.busy = 1
-    if offer(addresses, m):
-        free(addresses, p)
+    if offer_message(addresses, message_id):
+        free_port(addresses, port_id)
 
 
 @core_function("void", "int64, int64")
-def ask_for(addresses, m, reader):
-    """Note which instruction of the receiver waits for a message, and start the message if it is offered."""
-    message = views.messages(addresses)[m]
+def await_message(addresses, message_id, reader):
+    """Note which kind of instruction of the receiver waits for a message, and start the message if it has its port."""
+    message = views.messages(addresses)[message_id]
     message.reader = reader
     if message.offered:
         message.offered = 0
-        start(addresses, m)
+        start_message(addresses, message_id)
 
 
 @core_function("void", "int64")
-def arrive(addresses, m):
-    """Schedule the arrival of a program's message that has left, and of those before it that waited for it."""
+def schedule_arrivals(addresses, message_id):
+    """Schedule the arrivals that follow when a program's message has left: its own, or those of messages before it."""
     core, messages = views.core(addresses), views.messages(addresses)
-    nbytes = messages[m].nbytes
-    route = views.routes(addresses)[messages[m].route]
+    nbytes = messages[message_id].nbytes
+    route = views.routes(addresses)[messages[message_id].route]
     route.queued -= 1
     if route.waiting:
-        messages[route.last].next = m
+        messages[route.last].next = message_id
         route.behind += nbytes
     else:
-        route.first, route.behind = m, 0.0
-    route.last = m
+        route.first, route.behind = message_id, 0.0
+    route.last = message_id
     route.waiting += 1
     while route.waiting and (
         not route.queued or route.waiting > core.ahead or route.behind + nbytes > core.ahead_bytes
     ):
         first = route.first
-        push(addresses, core.now + messages[first].after, codes.NORMAL, number(addresses), codes.DELIVERED, first, 0)
+        schedule(addresses, messages[first].after, codes.DELIVERED, first)
         route.waiting -= 1
         if route.waiting:
             route.first = messages[first].next
             route.behind -= messages[route.first].nbytes
 
 
+# Ranks by the eager and the rendezvous rule.
+
+
 @core_function("void", "int64")
-def send_next(addresses, r):
-    """Give the port out to the next queued message, if there is one."""
+def send_next(addresses, rank_id):
+    """Give a rank's port out to the rank's next queued message, if there is one."""
     ranks = views.ranks(addresses)
-    rank = ranks[r]
+    rank = ranks[rank_id]
     if not rank.queued:
         rank.busy = 0
         return
@@ -202,27 +206,27 @@ def send_next(addresses, r):
     message.nbytes, message.route = sending.nbytes, sending.route
     other = ranks[receiver]
     if turn < other.admitted:
-        start(addresses, rank.message)
+        start_message(addresses, rank.message)
     else:
         views.slots(addresses)[other.place0 + turn] = rank.message + 1
 
 
 @core_function("void", "int64")
-def admit(addresses, r):
-    """Let one more message to this rank start."""
-    rank, slots = views.ranks(addresses)[r], views.slots(addresses)
+def admit_message(addresses, rank_id):
+    """Let one more message to this rank start, because its port in is free; the message may be waiting for this."""
+    rank, slots = views.ranks(addresses)[rank_id], views.slots(addresses)
     place = rank.place0 + rank.admitted
     rank.admitted += 1
-    waits = slots[place]
-    if waits > 0:
+    waiting = slots[place]  # one more than the number of the message; 0 if the message has not come yet
+    if waiting > 0:
         slots[place] = 0
-        start(addresses, waits - 1)
+        start_message(addresses, waiting - 1)
 
 
 @core_function("boolean", "int64")
-def advance(addresses, r):
-    """Advance a rank until it has to wait; return whether it has nothing more to do."""
-    core, rank, entries = views.core(addresses), views.ranks(addresses)[r], views.entries(addresses)
+def advance_rank(addresses, rank_id):
+    """Advance a rank from round to round until it has to wait; return whether the rank is done with its collective."""
+    core, rank, entries = views.core(addresses), views.ranks(addresses)[rank_id], views.entries(addresses)
     ahead_of_all = core.eager or rank.nccl
     while rank.have + rank.ahead >= rank.need and (ahead_of_all or not rank.unsent):
         entry_number = rank.entry
@@ -237,57 +241,54 @@ def advance(addresses, r):
             rank.unsent += entry.sends
             rank.queued += entry.sends
             if not rank.busy:
-                send_next(addresses, r)
+                send_next(addresses, rank_id)
         if not ahead_of_all:
             for _ in range(entry.receives):
-                admit(addresses, r)
+                admit_message(addresses, rank_id)
     return False
 
 
 @core_function("void", "int64")
-def serve(addresses, p):
-    """Give a free port in to the next collective of its worker, if that is known."""
-    parts, port = views.parts(addresses), views.ports(addresses)[p]
+def serve_next_part(addresses, port_id):
+    """Give a free port in to the next collective that its worker names, once the collective is under way."""
+    parts, port = views.parts(addresses), views.ports(addresses)[port_id]
     while port.serving >= 0 and parts[port.serving].rank >= 0:
         part = parts[port.serving]
         if part.receives:
-            admit(addresses, part.rank)
+            admit_message(addresses, part.rank)
             return
         port.serving = part.next_number
 
 
 @core_function("void", "int64")
-def free_port_in(addresses, r):
-    """Free the port in of a rank, because the bytes of a message to it are through."""
-    rank = views.ranks(addresses)[r]
+def free_port_in(addresses, rank_id):
+    """Free the port in of a rank, because all bytes of a message to the rank have flown."""
+    rank = views.ranks(addresses)[rank_id]
     if (views.core(addresses).eager or rank.nccl) and not rank.gloo:
         if rank.admitted < rank.receives:
-            admit(addresses, r)
+            admit_message(addresses, rank_id)
         else:
             part = views.parts(addresses)[rank.part]
             views.ports(addresses)[part.port].serving = part.next_number
-            serve(addresses, part.port)
+            serve_next_part(addresses, part.port)
 
 
 @core_function("boolean", "int64")
-def process_departure(addresses, r):
-    """Handle the event that a message has left its sender r; return whether rank r has nothing more to do."""
-    rank = views.ranks(addresses)[r]
+def process_departure(addresses, rank_id):
+    """Process that a rank's message has left; return whether the rank is done with its collective."""
+    rank = views.ranks(addresses)[rank_id]
     rank.unsent -= 1
-    send_next(addresses, r)
-    return not rank.unsent and rank.have + rank.ahead >= rank.need and advance(addresses, r)
+    send_next(addresses, rank_id)
+    return not rank.unsent and rank.have + rank.ahead >= rank.need and advance_rank(addresses, rank_id)
 
 
 @core_function("boolean", "int64, int64")
-def note_arrival(addresses, r, turn):
-    """Record that a message to rank r has arrived; return whether all earlier messages to it have arrived, too.
+def note_arrival(addresses, rank_id, turn):
+    """Record that message ``turn`` to a rank has arrived; return whether all earlier messages to it have arrived, too.
 
-    Args:
-        addresses: addresses of the tables of the simulation.
-        r: the receiving rank.
-        turn: number of the message in the order in which rank r takes its messages, from 0.
+    ``turn`` is the number of the message in the order in which the rank takes its messages, from 0.
     """
-    rank = views.ranks(addresses)[r]
+    rank = views.ranks(addresses)[rank_id]
     if turn != rank.have:
         views.slots(addresses)[rank.place0 + turn] = -1
         rank.early += 1
@@ -303,68 +304,70 @@ def note_arrival(addresses, r, turn):
 
 
 @core_function("boolean", "int64, int64")
-def process_arrival(addresses, r, turn):
-    """Handle the event that message ``turn`` has arrived at rank r; return whether rank r has nothing more to do."""
-    rank = views.ranks(addresses)[r]
-    return note_arrival(addresses, r, turn) and rank.have + rank.ahead >= rank.need and advance(addresses, r)
+def process_arrival(addresses, rank_id, turn):
+    """Process that message ``turn`` has arrived at a rank; return whether the rank is done with its collective."""
+    rank = views.ranks(addresses)[rank_id]
+    if not note_arrival(addresses, rank_id, turn):
+        return False
+    return rank.have + rank.ahead >= rank.need and advance_rank(addresses, rank_id)
 
 
-ISSUED, CLEAR = 1, 2
-POSTS_FIRST, PUSHES = 1, 3
+# Ranks of gloo.
 
 
 @core_function("void", "int64")
-def queue_last(addresses, m):
-    """Queue a message in the order of the program, after all else of this instant."""
-    push(addresses, views.core(addresses).now, codes.AFTER_ALL, number(addresses), codes.QUEUE, m, 0)
+def queue_last(addresses, message_id):
+    """Queue a message on its connection after all else of this instant, so that messages queue in program order."""
+    now, number = views.core(addresses).now, next_number(addresses)
+    push_event(addresses, now, codes.AFTER_ALL, number, codes.QUEUE, message_id, 0)
 
 
 @core_function("void", "int64, int64")
-def post(addresses, r, entry_number):
-    """Send a clear-to-send to the sender of each message of a round."""
+def post_receives(addresses, rank_id, entry_number):
+    """Post a rank's receives of a round: send a clear-to-send to the sender of each message."""
     entry = views.entries(addresses)[entry_number]
-    rank, sources, messages = views.ranks(addresses)[r], views.sources(addresses), views.messages(addresses)
+    rank, sources, messages = views.ranks(addresses)[rank_id], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.kind]
-    place = views.places(addresses)[plan.rank0 + r - rank.base]
+    place = views.places(addresses)[plan.rank0 + rank_id - rank.base]
     for turn in range(rank.admitted, rank.admitted + entry.receives):
-        m = instance.message0 + plan.total + place.place0 + turn
-        message = messages[m]
+        message_id = instance.message0 + plan.total + place.place0 + turn
+        message = messages[message_id]
         connection = sources[place.from0 + turn]
         message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.place0 + turn
         message.route, message.port = plan.route0 + connection, instance.port0 + connection
-        queue_last(addresses, m)
+        queue_last(addresses, message_id)
     rank.admitted += entry.receives
 
 
 @core_function("void", "int64, int64")
-def issue(addresses, r, entry_number):
-    """Issue a round's sends; messages that are clear to send queue at once."""
+def issue_sends(addresses, rank_id, entry_number):
+    """Issue a rank's sends of a round; messages that are clear to send queue at once."""
     entry = views.entries(addresses)[entry_number]
-    rank, ranks, messages = views.ranks(addresses)[r], views.ranks(addresses), views.messages(addresses)
+    rank, ranks, messages = views.ranks(addresses)[rank_id], views.ranks(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.kind]
     for s in range(entry.send0, entry.send0 + entry.sends):
         sending = views.sendings(addresses)[s]
         receiver = rank.base + sending.to
-        m = instance.message0 + ranks[receiver].place0 - instance.place0 + sending.turn
-        message = messages[m]
-        message.kind, message.sender, message.receiver, message.turn = codes.OF_GLOO, r, receiver, sending.turn
+        message_id = instance.message0 + ranks[receiver].place0 - instance.place0 + sending.turn
+        message = messages[message_id]
+        message.kind, message.sender, message.receiver, message.turn = codes.OF_GLOO, rank_id, receiver, sending.turn
         message.nbytes, message.route = sending.nbytes, sending.route
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
         rank.issues += 1
         if message.sent == CLEAR or plan.gloo == PUSHES:
             message.sent = 0
-            queue_last(addresses, m)
+            queue_last(addresses, message_id)
         else:
             message.sent = ISSUED
 
 
 @core_function("boolean", "int64")
-def gloo_advance(addresses, r):
-    """Advance a rank until it has to wait; return whether it has nothing more to do."""
-    rank, entries = views.ranks(addresses)[r], views.entries(addresses)
+def advance_gloo_rank(addresses, rank_id):
+    """Advance a rank of gloo until it has to wait; return whether the rank is done with its collective."""
+    rank, entries = views.ranks(addresses)[rank_id], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
     while rank.need == 0 and rank.entry < rank.end:
         entry_number = rank.entry
@@ -373,13 +376,13 @@ def gloo_advance(addresses, r):
             break
         rank.entry = entry_number + 1
         if plan.gloo == PUSHES:
-            issue(addresses, r, entry_number)
+            issue_sends(addresses, rank_id, entry_number)
         elif plan.gloo == POSTS_FIRST:
-            post(addresses, r, entry_number)
-            issue(addresses, r, entry_number)
+            post_receives(addresses, rank_id, entry_number)
+            issue_sends(addresses, rank_id, entry_number)
         else:
-            issue(addresses, r, entry_number)
-            post(addresses, r, entry_number)
+            issue_sends(addresses, rank_id, entry_number)
+            post_receives(addresses, rank_id, entry_number)
     if rank.need == 0 and rank.entry == rank.end and rank.have == rank.receives and rank.sent == rank.issues:
         rank.need = 1  # the rank has finished
         return True
@@ -387,30 +390,30 @@ def gloo_advance(addresses, r):
 
 
 @core_function("void", "int64")
-def process_clear_to_send(addresses, m):
-    """Process that a message is clear to send."""
-    message = views.messages(addresses)[m]
+def process_clear_to_send(addresses, message_id):
+    """Process that a message is clear to send: queue it if its sender has issued it."""
+    message = views.messages(addresses)[message_id]
     if message.sent != ISSUED:
         message.sent = CLEAR
         return
     message.sent = 0
     if message.start < views.core(addresses).now:
-        put(addresses, message.port, m)
+        queue_message(addresses, message.port, message_id)
     else:
-        queue_last(addresses, m)
+        queue_last(addresses, message_id)
 
 
 @core_function("boolean", "int64")
-def gloo_departure(addresses, m):
-    """Process that a rank's message has left; return whether the rank has nothing more to do."""
-    message = views.messages(addresses)[m]
+def gloo_departure(addresses, message_id):
+    """Process that a message of gloo has left; return whether its sender is done with the collective."""
+    message = views.messages(addresses)[message_id]
     views.ranks(addresses)[message.sender].sent += 1
-    free(addresses, message.port)
-    return gloo_advance(addresses, message.sender)
+    free_port(addresses, message.port)
+    return advance_gloo_rank(addresses, message.sender)
 
 
 @core_function("boolean", "int64, int64")
-def gloo_arrival(addresses, r, turn):
-    """Process that a message to a rank has arrived; return whether the rank has nothing more to do."""
-    note_arrival(addresses, r, turn)
-    return gloo_advance(addresses, r)
+def gloo_arrival(addresses, rank_id, turn):
+    """Process that message ``turn`` has arrived at a rank of gloo; return whether the rank is done."""
+    note_arrival(addresses, rank_id, turn)
+    return advance_gloo_rank(addresses, rank_id)

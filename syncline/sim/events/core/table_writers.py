@@ -1,69 +1,38 @@
-"""Records that compiled code writes, because they are many and alike.
+"""Tables that compiled code writes, because their records are many: routes, and the plans of collectives.
 
-The tables of a collective's plan, see `syncline.sim.events.plans`.
+Each function takes the addresses of its arrays as one array of integers, ``columns``, in the order that it unpacks.
 """
+
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 from __future__ import annotations
 
 import numpy as np
 
-from syncline.sim.events.codes import KIND_BITS, NORMAL, PRIORITY_BIT
 from syncline.sim.events.core import views
 from syncline.sim.events.core.compiling import entry
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
-
 
 @entry
-def write_starts(addresses, starts_at, num_streams):
-    """Schedule the beginning of each worker's stream; those that begin together do so in their order."""
-    core, heap, waits = views.core(addresses), views.heap(addresses), views.waits(addresses)
-    starts_s = views.floats(starts_at)
-    for w in range(num_streams):
-        event = heap[core.leaves + w]
-        event.time, event.place, waits[w].a = starts_s[w], w, w
-        event.key = (NORMAL << PRIORITY_BIT) | ((w + 1) << KIND_BITS)
-    core.places = core.number = num_streams
-    return 0
+def write_routes(addresses, columns_at, num_routes, width, first_route, first_hop):
+    """Write routes with each of their channels once, and return the number of hops.
 
-
-@entry
-def write_shared(addresses, workers_at, num_workers, begin, named_at, num_named, places_at, numbered_at, first):
-    """Write the parts of workers that all run one program; its operations begin at ``begin``.
-
-    ``named`` has seven numbers per part, and ``places`` and ``numbered`` one per part and worker.
+    Args:
+        addresses: addresses of the tables.
+        columns_at: address of ``columns``: bandwidth of each channel in bytes per second; channels of each route,
+            ``width`` numbers, -1 where a route has fewer; seconds of each route before and after the bytes.
+        num_routes: number of routes to write.
+        width: largest number of channels of a route.
+        first_route: place of the first of these routes in the table ``routes``.
+        first_hop: place of the first of their channels in the table ``hops``.
     """
-    table, parts = views.workers(addresses), views.parts(addresses)
-    workers, named = views.integers(workers_at), views.integers(named_at)
-    places, numbered = views.integers(places_at), views.integers(numbered_at)
-    p = first
-    for i in range(num_workers):
-        w = workers[i]
-        table[w].operation, table[w].parts = begin, p
-        for n in range(num_named):
-            part = parts[p]
-            part.worker, part.place, part.numbered = w, places[n * num_workers + i], numbered[n * num_workers + i]
-            part.kind, part.key, part.operation = named[7 * n + 1], named[7 * n + 2], named[7 * n + 6]
-            part.port = named[7 * n + 4] + w - workers[0]
-            part.rank = part.next_number = part.next_of_key = part.after = -1
-            p += 1
-    return 0
-
-
-@entry
-def write_routes(
-    addresses, bandwidth_at, channels_at, num_routes, width, latency_at, overhead_at, first, hop, eager, adds, added_s
-):
-    """Write routes, each channel once, and return the number of hops.
-
-    ``channels`` has ``width`` numbers per route, -1 where a route is shorter.
-    """
+    columns = views.integers(columns_at)
+    bandwidth, channels = views.floats(columns[0]), views.integers(columns[1])
+    before_s, after_s = views.floats(columns[2]), views.floats(columns[3])
     routes, hops = views.routes(addresses), views.hops(addresses)
-    bandwidth, channels = views.floats(bandwidth_at), views.integers(channels_at)
-    latency_s, overhead_s = views.floats(latency_at), views.floats(overhead_at)
-    first_hop = hop
+    hop = first_hop
     for i in range(num_routes):
-        route = routes[first + i]
+        route = routes[first_route + i]
         route.hop0 = hop
         rate = np.inf
         for j in range(i * width, (i + 1) * width):
@@ -77,27 +46,22 @@ def write_routes(
                     hops[hop] = channel
                     hop += 1
         route.hops = hop - route.hop0
-        route.rate = rate
-        if eager:
-            before, after = overhead_s[i], latency_s[i]
-        else:
-            before, after = latency_s[i] + overhead_s[i], 0.0
-        if adds:
-            before, after = 0.0, before + after + added_s
-        route.before, route.after = before, after
+        route.rate, route.before, route.after = rate, before_s[i], after_s[i]
         route.queued = route.waiting = 0
         route.behind = 0.0
     return hop - first_hop
 
 
 @entry
-def count_entries(first_at, num_runs, senders_at, receivers_at, scratch_at, num_ranks):
+def count_entries(columns_at, num_runs, num_ranks):
     """Count the sends and entries of each rank, and return the number of all entries.
 
-    ``scratch`` has three zeroed blocks of a number per rank: sends, entries, and the last run seen, from 1.
+    ``columns`` are as in `write_plan`; the tables need not be there yet. Of ``scratch`` this function uses three zeroed
+    blocks of a number per rank: sends, entries, and the last run in which the rank was seen, from 1.
     """
-    first, senders, receivers = views.integers(first_at), views.integers(senders_at), views.integers(receivers_at)
-    scratch = views.integers(scratch_at)
+    columns = views.integers(columns_at)
+    first, senders, receivers = views.integers(columns[0]), views.integers(columns[2]), views.integers(columns[3])
+    scratch = views.integers(columns[5])
     entries, seen, total = num_ranks, 2 * num_ranks, 0
     for run in range(num_runs):
         for i in range(first[run], first[run + 1]):
@@ -112,16 +76,23 @@ def count_entries(first_at, num_runs, senders_at, receivers_at, scratch_at, num_
 
 
 @entry
-def write_plan(first_at, times_at, num_runs, senders_at, receivers_at, sizes_at, scratch_at, num_ranks, tables_at):
-    """Write the zeroed places, entries and sendings of the ranks; ``scratch`` is as ``count_entries`` has left it."""
-    first, times, sizes = views.integers(first_at), views.integers(times_at), views.floats(sizes_at)
-    senders, receivers, scratch = (
-        views.integers(senders_at), views.integers(receivers_at), views.integers(scratch_at)
-    )  # fmt: skip
-    tables = views.integers(tables_at)
-    places, entries, sendings = (
-        views.place_records(tables[0]), views.entry_records(tables[1]), views.sending_records(tables[2])
-    )  # fmt: skip
+def write_plan(columns_at, num_runs, num_ranks):
+    """Write the places, entries and sendings of the ranks of a plan into zeroed tables.
+
+    A *run* is a number of equal rounds that follow each other, see `syncline.sim.events.plans`.
+
+    Args:
+        columns_at: address of ``columns``: index of each run's first message, and the number of messages; number of
+            rounds of each run; sender, receiver and bytes of each message; scratch memory, as `count_entries` has left
+            it; the tables of places, entries and sendings.
+        num_runs: number of runs.
+        num_ranks: number of ranks.
+    """
+    columns = views.integers(columns_at)
+    first, times = views.integers(columns[0]), views.integers(columns[1])
+    senders, receivers, sizes = views.integers(columns[2]), views.integers(columns[3]), views.floats(columns[4])
+    scratch, places = views.integers(columns[5]), views.place_records(columns[6])
+    entries, sendings = views.entry_records(columns[7]), views.sending_records(columns[8])
     placed, seen = num_ranks, 2 * num_ranks
     total, next_sending = 0, 0
     for rank in range(num_ranks):
