@@ -26,10 +26,7 @@ from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedStep
 from syncline.sim.failures.outages import FailingGroup, Outage
 from syncline.sim.failures.trainings import RestartedTraining
 from syncline.sim.program.instructions import Delay, start_times
-from syncline.sim.program.timeline import (
-    Span,
-    Timeline,
-)
+from syncline.sim.program.timeline import Span, Timeline
 
 Bools = NDArray[np.bool_]
 

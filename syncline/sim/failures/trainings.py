@@ -8,10 +8,7 @@ Failures of workers that train by themselves: a failed worker loses its unsent w
 from __future__ import annotations
 
 import math
-from collections.abc import (
-    Callable,
-    Iterable,
-)
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -19,13 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, FailureCosts, SavedSteps, Stretch, no_progress
-from syncline.sim.failures.outages import (
-    NEVER,
-    FailingGroup,
-    FilledPlaces,
-    Outage,
-    Roster,
-)
+from syncline.sim.failures.outages import NEVER, FailingGroup, FilledPlaces, Outage, Roster
 
 
 @dataclass(eq=False)

@@ -33,13 +33,7 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.costmodel.network.software_costs import FREE, GlooCosts
 from syncline.sim.lockstep.recurrences import Ports, shared_flow_s
-from syncline.sim.lockstep.routed import (
-    Contention,
-    RoutedRound,
-    RoutedRounds,
-    narrowest,
-    shared_channels,
-)
+from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds, narrowest, shared_channels
 from syncline.sim.program.library_rounds import rounds_ahead, waits_for_sends
 
 SAME = 1e-12

@@ -23,14 +23,7 @@ from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.rings import eager_rounds, rendezvous_rounds
-from syncline.sim.lockstep.routed import (
-    MANY_ROUNDS,
-    Contention,
-    Ints,
-    RoutedRound,
-    RoutedRounds,
-    RoutedSequence,
-)
+from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds, RoutedSequence
 
 TOLERANCE = 1e-12
 """Relative difference up to which two times or rates count as equal."""

@@ -6,10 +6,7 @@ Failures of workers at their own pace: lost steps, absences, and their costs.
 from __future__ import annotations
 
 import math
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 

@@ -17,13 +17,7 @@ from syncline.costmodel.layouts.pipelines import LIBRARY
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.errors import SpecError, SynclineError
-from syncline.sim.pipelines.schedules import (
-    Kind,
-    Orders,
-    PipelineTask,
-    Schedule,
-    target_stage,
-)
+from syncline.sim.pipelines.schedules import Kind, Orders, PipelineTask, Schedule, target_stage
 from syncline.sim.program.instructions import First, Instruction, Recv, check_seconds
 
 NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology

@@ -31,13 +31,7 @@ from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.sim.events.codes import LEFT_OVER
 from syncline.sim.events.run import run_events
-from syncline.sim.pipelines.pipeline import (
-    NetworkLike,
-    Pipeline,
-    check_orders,
-    deadlock,
-    tag_of,
-)
+from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline, check_orders, deadlock, tag_of
 from syncline.sim.pipelines.report import UPDATE
 from syncline.sim.pipelines.schedules import (
     TASK_KINDS,

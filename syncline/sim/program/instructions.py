@@ -16,12 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import (
-    Callable,
-    Hashable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -31,10 +26,7 @@ from numpy.typing import ArrayLike
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, SynclineError
-from syncline.sim.program.timeline import (
-    COMPUTING,
-    is_computing,
-)
+from syncline.sim.program.timeline import COMPUTING, is_computing
 
 Effect: TypeAlias = Callable[[], object]
 """The math of an instruction, called when the instruction completes; it sees the effects of all earlier events."""
