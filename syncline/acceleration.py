@@ -1,6 +1,6 @@
-"""Compiled functions, which are imported when the work is worth the import time.
+"""Settings that save time and change no result: compiled functions, memory that is kept, paused garbage collection.
 
-Settings of memory: glibc keeps freed memory for the next step, and garbage collection can be paused.
+Compiled functions are imported when the work is worth the time of the import.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Reading of files, and atomic writing: after a full disk or a kill the previous file is unchanged.
-
-A YAML parser in which 1e-3 is a number and duplicate keys are errors.
-"""
+"""Files: atomic writing, which leaves the previous file after a full disk or a kill, and reading of JSON and YAML."""
 
 from __future__ import annotations
 

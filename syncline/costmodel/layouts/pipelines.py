@@ -117,7 +117,7 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
     K is the number of stages, M that of micro-batches, and v the number of chunks of a stage.
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
-    `syncline.sim.pipelines.schedules.kinds.interleaved`.
+    `syncline.sim.pipelines.schedules.interleaved`.
 
     >>> f"{bubble(4, 8):.4f}, {bubble(4, 8, chunks=2):.4f}"
     '0.2727, 0.1579'
@@ -319,7 +319,7 @@ def one_f_one_b_s(
     Raises:
         SpecError: no stage, no micro-batch, different shapes, or a negative time.
 
-    Source: see `syncline.sim.pipelines.schedules.kinds.one_f_one_b`.
+    Source: see `syncline.sim.pipelines.schedules.one_f_one_b`.
 
     >>> one_f_one_b_s([1.0, 1.0], [2.0, 2.0], microbatches=3)  # the first stage ends at (M + K - 1)(F + B)
     array([12., 10.])

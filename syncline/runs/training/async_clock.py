@@ -24,7 +24,7 @@ from syncline.sim.online.server_interface import (
     ServerSettings,
     ServerTopology,
     UpperServer,
-    places_of_lanes,
+    places_of_handlers,
     with_server,
 )
 from syncline.specs import MethodBase, Training
@@ -91,7 +91,7 @@ class AsyncPlan:
         return simulate_async_workers(
             self.served,
             self.pace(factors),
-            ServerTopology(links, workers, places_of_lanes(workers, place, self.served.groups)),
+            ServerTopology(links, workers, places_of_handlers(workers, place, self.served.groups)),
             watching,
             starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),

@@ -1,7 +1,4 @@
-"""The clock of a training with changing workers: one clock per phase in which the group stays the same.
-
-The clock of synchronous training, whose workers wait for each other, on machines that fail.
-"""
+"""The clock of a training whose workers change from phase to phase, and of one whose machines fail."""
 
 from __future__ import annotations
 

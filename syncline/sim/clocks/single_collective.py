@@ -1,7 +1,4 @@
-"""The time at which each worker finishes one collective that runs alone on the network.
-
-Cost of a collective without a closed form: a simulation of this collective alone, in lockstep or by events.
-"""
+"""One collective that runs alone on the network: the time at which each worker finishes, and its cost by simulation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The outcome of a training on machines that fail.
-
-The times of steps and checkpoints of a training without failures: the work that failures interrupt.
-"""
+"""The costs of failures, and the work that failures interrupt: the steps and checkpoints of a training."""
 
 from __future__ import annotations
 

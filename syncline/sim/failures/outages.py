@@ -1,7 +1,4 @@
-"""Outages of workers, drawn from failure rates or listed in a spec.
-
-The workers of a training whose machines fail: places and spare machines, departures, returns and absences.
-"""
+"""Outages of workers, drawn or listed, and the workers that are present: spares, departures, returns, absences."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Failures of synchronous training: when a machine fails, all workers go back to the last checkpoint.
+"""The simulation of trainings on machines that fail, which continue in three ways.
 
-Failures of a training that goes on with the present workers, which re-form their group.
-
-Failures of workers that train by themselves: a failed worker loses its unsent work, and the others do not notice.
+`RestartedTraining`: all workers go back to the last checkpoint. `ElasticTraining`: the present workers re-form their
+group and go on. `simulate_independent_workers`: a failed worker loses its unsent work, and the others do not notice.
 """
 
 from __future__ import annotations

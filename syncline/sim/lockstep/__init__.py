@@ -1,6 +1,5 @@
 """The times of the event simulation by recurrences over all workers at once, if no channel is shared out of step.
 
 Read in this order: ``maps`` (the entry), ``routed`` (rounds routed on a topology), ``recurrences`` (the effect of a
-round), ``rings`` (many rounds at once), ``compiled`` (the same, compiled), ``shares`` (channels shared in step),
-``gloo`` and ``nccl`` (the collectives of these libraries).
+round), ``rings`` (many rounds at once), ``compiled`` (the same, compiled), ``libraries`` (gloo, NCCL, hivemind).
 """

@@ -1,23 +1,22 @@
-"""The rings of gloo in lockstep: the times of the event simulation by a recurrence over all workers at once.
+"""The collectives of gloo, of NCCL and of hivemind in lockstep: the times of the event simulation, by recurrences.
 
-For the message of round i from sender s to receiver r, with ``ready_i`` the time at which a worker comes to round i,
+**gloo's rings.** For the message of round i from sender s to receiver r, with ``ready_i`` the time at which a worker
+comes to round i,
 
     start = max(ready_i of s, clear + alpha, end of the previous message on this connection),   end = start + n / R
     clear = ready_i of r, or if r's message to s is leaving then (two workers, in step), the end of that message
 
 and the message arrives at end + alpha: n are its bytes, R the bandwidth of its route and alpha the latency.
 
-NCCL's collectives over sockets in lockstep: the times of the event simulation by a recurrence over all workers.
-
-For the message of a round from sender s to receiver r, with ``received`` the time at which all messages up to ``ahead``
-rounds before have arrived at s,
+**NCCL over sockets.** For the message of a round from sender s to receiver r, with ``received`` the time at which all
+messages up to ``ahead`` rounds before have arrived at s,
 
     start = max(received of s, port out of s, port in of r),   end = start + o + n / R
 
-and the message arrives at end + alpha: o is its overhead, n its bytes, R the bandwidth of its route, alpha the latency.
-These are maxima and sums alone, so a collective is a linear map of the max-plus algebra, as others.
+and the message arrives at end + alpha, with o its overhead. These are maxima and sums alone, so a collective is a
+linear map of the max-plus algebra, as others.
 
-A direct exchange in lockstep: the messages of each half begin together and share channels by equal parts.
+**A direct exchange**, as in hivemind: the messages of each half begin together and share channels by equal parts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ for a message of n bytes from sender s to receiver r, with its overhead o, the l
 route. By the eager rule both ports are free at the end, and the message arrives alpha later. By the rendezvous rule
 ``through`` is the time at which a worker is done with its last message; both workers are done with this one at the end.
 
-Max-min fair shares of transfers that begin together and share channels, as far as lockstep can follow them.
+Transfers that begin together and share channels get max-min fair rates, as far as lockstep can follow them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Asynchronous training simulated event by event: workers at their own pace, and servers that update their models.
 
-Failures of workers at their own pace: lost steps, absences, and their costs.
+Machines of workers may fail; `WorkerFailures` counts the lost steps, the absences and their costs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from simpy.events import EventPriority
 
 from syncline.costmodel.network.paths import Floats
 from syncline.sim.failures.costs import FailureCosts, no_progress
 from syncline.sim.failures.outages import AbsencePeriod, Absences
-from syncline.sim.online.hierarchy import GATE, GatedSimulation, UpperServerPrograms, gate
+from syncline.sim.online.hierarchy import ARRIVALS, GATE, GatedSimulation, UpperServerPrograms, gate
 from syncline.sim.online.server_interface import (
     AsyncResult,
     EndSimulation,
@@ -98,9 +97,6 @@ class WorkerFailures:
         return costs
 
 
-ARRIVALS = EventPriority(10)
-"""Priority of arrivals: servers take arrivals after all other events of an instant, and before replies."""
-
 StepSeconds = Callable[[int, int], float]
 """A function of a worker and a step number, from 0, that returns the seconds of this local step."""
 
@@ -140,7 +136,8 @@ def simulate_async_workers(
 class _AsyncSimulation:
     """The programs of workers, the programs of servers, and the clock of the servers.
 
-    A server has a *lane* for each worker: a program that takes the worker's updates and sends models to the worker.
+    A server has a *handler* for each worker: a program that takes the worker's updates and sends models to the worker.
+    The program of worker i has the number i in the simulation; the program of its handler has the number P + i.
     """
 
     def __init__(
@@ -168,16 +165,16 @@ class _AsyncSimulation:
         policy.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         if self.failures.absences is not None:
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
-        programs, lanes = list[list[Instruction]](), list[list[Instruction]]()
+        programs, handlers = list[list[Instruction]](), list[list[Instruction]]()
         for worker in range(workers):
             if worker in first_workers and worker not in policy.sleeping:
                 programs.append(self._work(worker))
                 update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
-                lanes.append(self._lane(worker, update, last_step) if policy.assigned[worker] else [])
+                handlers.append(self._handler(worker, update, last_step) if policy.assigned[worker] else [])
             else:
                 programs.append(self._await_model(worker, -1, -1))
-                lanes.append(self._reply(worker, -1, -1))
-        programs += lanes
+                handlers.append(self._reply(worker, -1, -1))
+        programs += handlers
         programs += self.upper.programs() if self.upper else []
         self.simulation = GatedSimulation(programs, topology, program_starts_s, True, lateness)
         if self.upper:
@@ -211,7 +208,7 @@ class _AsyncSimulation:
     # The clock of the servers.
 
     def time_s(self) -> float:
-        """Return the seconds from the beginning, at an event of a server."""
+        """Return the seconds since the beginning of the simulation, at an event of a server."""
         return float(self.simulation.env.now)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
@@ -225,18 +222,18 @@ class _AsyncSimulation:
         self.simulation.env.later(seconds, take_and_call, ARRIVALS)
 
     def release_model(self, worker: int) -> None:
-        """Open the gate of the server's lane for a worker."""
+        """Open the gate of the server's handler for a worker, which then sends the worker a model."""
         self.simulation.open_gate(self.settings.workers + worker)
 
     def updates_taken(self, server: ServerState) -> None:
-        """Send the update to the upper server if it is due."""
+        """Send a local server's update to the upper server if it is due; the server has taken all arrived updates."""
         if self.upper:
             self.upper.send_due(server)
 
     # Instructions and effects of a worker.
 
     def _work(self, worker: int) -> list[Instruction]:
-        """Return the instructions of a worker that has a model."""
+        """Return the instructions of a worker that has a model: make steps, send an update, await the next model."""
         policy = self.policy
         steps, first_step, update = policy.assigned[worker], self.num_steps[worker], self.num_updates[worker]
         if not steps:
@@ -244,12 +241,14 @@ class _AsyncSimulation:
         absence = self.failures.next_of(worker, policy.begun_s[worker], range(first_step, first_step + steps))
         if absence is not None:
             return self._fail(worker, absence)
-        lane, last_step = self.settings.workers + worker, first_step + steps - 1
+        handler, last_step = self.settings.workers + worker, first_step + steps - 1
         program: list[Instruction] = [
             Compute(self.pace(worker, step), step=step, effect=partial(self._end_step, worker, step))
             for step in range(first_step, first_step + steps)
         ]
-        program.append(Send(lane, self.settings.update_bytes, ("update", update), last_step, label=f"update {update}"))
+        program.append(
+            Send(handler, self.settings.update_bytes, ("update", update), last_step, label=f"update {update}")
+        )
         self.num_steps[worker] += steps
         self.num_updates[worker] += 1
         return program + self._await_model(worker, update, last_step)
@@ -257,20 +256,20 @@ class _AsyncSimulation:
     def _fail(self, worker: int, absence: AbsencePeriod) -> list[Instruction]:
         """Return the instructions of a worker that fails before its update, and then asks for a model."""
         begun_s, update, first_step = self.policy.begun_s[worker], self.num_updates[worker], self.num_steps[worker]
-        lane, from_s = self.settings.workers + worker, max(absence.from_s, begun_s)
+        handler, from_s = self.settings.workers + worker, max(absence.from_s, begun_s)
         self.num_updates[worker] += 1
         program: list[Instruction] = [
             Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
         ]
         departs = math.isinf(absence.back_s)
-        notice = Send(lane, 0.0, ("update", update), first_step, label="leaves" if departs else "is back")
+        notice = Send(handler, 0.0, ("update", update), first_step, label="leaves" if departs else "is back")
         if departs:
             return [*program, notice]
         away = Compute(absence.back_s - from_s, step=first_step, what=AWAY)
         return [*program, away, notice, *self._await_model(worker, update, first_step)]
 
     def _lose_steps(self, worker: int, absence: AbsencePeriod) -> None:
-        """Return the steps of a worker that fails now to the policy, which assigns them to sleeping workers."""
+        """Give the steps of a worker that fails now back to the policy, which assigns them to sleeping workers."""
         self.failures.fail(worker, self.policy.begun_s[worker], absence)
         self.policy.fail(worker, for_good=math.isinf(absence.back_s))
         if self.policy.sleeping:
@@ -283,30 +282,30 @@ class _AsyncSimulation:
             self.policy.begun_s[worker] = self.simulation.now_s
             return self._work(worker)
 
-        lane = self.settings.workers + worker
-        return [Recv(lane, ("model", update), last_step, label=f"model {update + 1}"), First([None], work)]
+        handler = self.settings.workers + worker
+        return [Recv(handler, ("model", update), last_step, label=f"model {update + 1}"), First([None], work)]
 
     def _end_step(self, worker: int, step: int) -> None:
-        """Record the end of a local step, and do its math."""
+        """Record the end of a worker's local step, and let the observer do the step's math."""
         self.policy.end_s = self.policy.sent_s[worker] = now_s = self.simulation.now_s
         self.step_end_s.append(now_s)
         self.step_worker.append(worker)
         self.observer.step(worker, step)
 
-    # The server's lane for a worker.
+    # The server's handler for a worker.
 
-    def _lane(self, worker: int, update: int, last_step: int) -> list[Instruction]:
-        """Return the instructions that take an update, by its number and its last step, and reply."""
+    def _handler(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+        """Return the instructions of a handler that take an update, by its number and its last step, and reply."""
         receive = Recv(worker, ("update", update), last_step, partial(self._note_arrival, worker))
         return [receive, *self._reply(worker, update, last_step)]
 
     def _reply(self, worker: int, update: int, last_step: int) -> list[Instruction]:
-        """Return the instructions that wait for the policy's reply, and then send the model."""
+        """Return the instructions of a worker's handler that wait for the policy's reply, and then send the model."""
         reply = gate(partial(self.policy.reply, worker), last_step)
         return [reply, First([None], lambda _: self._send_model(worker, update, last_step))]
 
     def _send_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
-        """Return the instructions that send a model and take the next update, if the worker has steps to make."""
+        """Return the instructions of a handler that send a model and take the next update, if the worker has steps."""
         if worker in self.policy.departed:
             return []
         steps = self.policy.assigned[worker]
@@ -314,7 +313,7 @@ class _AsyncSimulation:
             self.policy.sleeping.add(worker)
             return self._reply(worker, update, last_step)
         send = Send(worker, self.settings.model_bytes, ("model", update), last_step, label=f"model {update + 1}")
-        return [send, *(self._lane(worker, update + 1, last_step + steps) if steps else [])]
+        return [send, *(self._handler(worker, update + 1, last_step + steps) if steps else [])]
 
     def _note_arrival(self, worker: int) -> None:
         """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
@@ -323,12 +322,13 @@ class _AsyncSimulation:
         self.arrivals.append(worker)
 
     def _take_arrivals(self, _: object) -> None:
+        """Let the servers take the updates that have arrived at this instant, by worker."""
         arrivals, self.arrivals = sorted(self.arrivals), []
         self.policy.take(arrivals)
 
 
 def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int | None) -> Timeline:
-    """Return the timeline with the lanes of a server as one further worker, of which only the sends are spans.
+    """Return the timeline with all handlers of a server as one further worker, of which only the sends are spans.
 
     Each server has a stream for each receiver; the last worker is the only server or the upper server.
     """
@@ -342,12 +342,13 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     worker_of_program += [server for server, size in zip(local_servers, groups, strict=True) for _ in range(size)]
     worker_of_program += local_servers
     worker_of_program += [last] * (len(groups) or workers)
-    stream_of_lane = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
-    stream_of_lane += [f"send to server {number}" for number in range(len(groups))]
+    stream_of_handler = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
+    stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
     columns: dict[str, Any] = dict(spans.columns())
-    lanes = (spans.worker - workers).tolist()
+    handlers = (spans.worker - workers).tolist()
     columns["stream"] = Words.from_words(
-        stream if lane < 0 else stream_of_lane[lane] for stream, lane in zip(spans.stream.tolist(), lanes, strict=True)
+        stream if handler < 0 else stream_of_handler[handler]
+        for stream, handler in zip(spans.stream.tolist(), handlers, strict=True)
     )
     columns["worker"] = np.array(worker_of_program, dtype=np.int64)[spans.worker]
     return Timeline.from_columns(columns, last + 1)

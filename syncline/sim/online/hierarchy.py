@@ -1,6 +1,6 @@
 """An upper server above local servers: the local servers' updates, the upper server's versions and its models.
 
-A simulation in which an instruction, a gate, waits until a caller opens it.
+Servers wait at *gates*: instructions that are done when a caller opens them (`GatedSimulation`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from syncline.sim.online.server_interface import EventObserver, Merge, ServerSet
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
 from syncline.sim.program.instructions import Compute, First, Instruction, Recv, Send
 
+ARRIVALS = EventPriority(10)
+"""Priority of arrivals: servers take arrivals after all other events of an instant, and before replies."""
+
 GATE = "gate"
 """Name of the spans of gates; a gate is a `Compute` of no time that is done when `open_gate` is called."""
 
@@ -33,7 +36,7 @@ class GatedSimulation(Simulation):
 
     @property
     def now_s(self) -> float:
-        """Return the seconds from the beginning, for an effect."""
+        """Return the seconds since the beginning of the simulation; only for effects, which see the present time."""
         return float(self.core["now"])
 
     def open_gate(self, worker: int) -> None:
@@ -50,14 +53,10 @@ class GatedSimulation(Simulation):
         super()._act(why)
 
 
-UPPER_ARRIVALS = EventPriority(10)
-"""Priority of arrivals at the upper server, which takes arrivals after all other events of an instant."""
-
-
 class UpperServerPrograms:
-    """The programs of local servers that send updates up, and the lanes of the upper server; both wait at gates.
+    """The programs of local servers that send updates up, and the handlers of the upper server; both wait at gates.
 
-    The upper server has a *lane* for each local server: a program that takes its updates and returns models.
+    The upper server has a *handler* for each local server: a program that takes its updates and returns models.
 
     Args:
         settings: settings of the workers and servers.
@@ -86,10 +85,10 @@ class UpperServerPrograms:
         self._has_ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
-        """Return the sending program of each local server, then the lane of each; idle servers have empty programs."""
+        """Return the sending program of each local server, then the handler of each; programs of idle servers are empty."""
         self._has_ended = [not server.under_way for server in self.policy.servers]
         sending = [[] if ended else self._send_program(number, 0) for number, ended in enumerate(self._has_ended)]
-        return sending + [[] if ended else self._lane(number, 0) for number, ended in enumerate(self._has_ended)]
+        return sending + [[] if ended else self._handler(number, 0) for number, ended in enumerate(self._has_ended)]
 
     def send_due(self, server: ServerState) -> None:
         """Send a local server's update if it is due; if no worker's update can come, send the last one and then end.
@@ -102,7 +101,7 @@ class UpperServerPrograms:
                 self._send_if_due(other)
 
     def _send_if_due(self, server: ServerState) -> None:
-        """Open the gates of a local server's program and lane if an update is due, or if the server ends."""
+        """Open the gates of a local server's program and handler if an update is due, or if the server ends."""
         number = server.number
         if server.is_merging or self._has_ended[number]:
             return
@@ -114,36 +113,36 @@ class UpperServerPrograms:
             self._has_ended[number] = True
         else:
             return
-        for program in (self._program_number(number), self._lane_number(number)):
+        for program in (self._program_number(number), self._handler_number(number)):
             self.simulation.open_gate(program)
 
     def _program_number(self, number: int) -> int:
         """Return the number of a local server's sending program in the simulation."""
         return 2 * self.settings.workers + number
 
-    def _lane_number(self, number: int) -> int:
-        """Return the number of the upper server's lane for a local server in the simulation."""
+    def _handler_number(self, number: int) -> int:
+        """Return the number of the upper server's handler for a local server in the simulation."""
         return self._program_number(number) + len(self.upper.groups)
 
     # Instructions and effects of a local server.
 
     def _send_program(self, number: int, update: int) -> list[Instruction]:
         """Return the instructions that send an update up, merge the returned model, and send the next update."""
-        lane = self._lane_number(number)
+        handler = self._handler_number(number)
 
         def send(_: int) -> list[Instruction]:
             if self._has_ended[number]:
                 return []
             return [
-                Send(lane, self.settings.model_bytes, ("up", update), label=f"update {update}"),
-                Recv(lane, ("down", update), effect=partial(self._merge, number), label=f"model {update + 1}"),
+                Send(handler, self.settings.model_bytes, ("up", update), label=f"update {update}"),
+                Recv(handler, ("down", update), effect=partial(self._merge, number), label=f"model {update + 1}"),
                 *self._send_program(number, update + 1),
             ]
 
         return [gate(partial(self._note_send, number)), First([None], send)]
 
     def _note_send(self, number: int) -> None:
-        """Note time and versions of a local server's update that leaves now."""
+        """Note the time and the number of versions of a local server's update that leaves now."""
         if not self._has_ended[number]:
             server = self.policy.servers[number]
             self._sent_s[number] = self.simulation.now_s
@@ -151,7 +150,7 @@ class UpperServerPrograms:
             self.observer.send_up(number)
 
     def _merge(self, number: int) -> None:
-        """Merge the upper server's model, which has arrived, into a local server's."""
+        """Merge the upper server's model, which has arrived, into the model of a local server."""
         server, last = self.policy.servers[number], self._last_merge[number]
         self.observer.merge(number)
         self.merges[last] = self.merges[last]._replace(merged_s=self.simulation.now_s)
@@ -160,8 +159,8 @@ class UpperServerPrograms:
 
     # Instructions and effects of the upper server.
 
-    def _lane(self, number: int, update: int) -> list[Instruction]:
-        """Return the global server's instructions for a local server: take an update, send the model, await more."""
+    def _handler(self, number: int, update: int) -> list[Instruction]:
+        """Return the upper server's handler of a local server: take an update, send the model, await the next."""
         local = self._program_number(number)
 
         def take(_: int) -> list[Instruction]:
@@ -171,18 +170,19 @@ class UpperServerPrograms:
                 Recv(local, ("up", update), effect=partial(self._note_arrival, number)),
                 gate(partial(self._reply, number)),
                 Send(local, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
-                *self._lane(number, update + 1),
+                *self._handler(number, update + 1),
             ]
 
         return [gate(lambda: None), First([None], take)]
 
     def _note_arrival(self, number: int) -> None:
+        """Add a local server's update to the arrivals of this instant, which are taken at its end, by server."""
         if not self._arrivals:
-            self.simulation.env.later(0.0, self._take_arrivals, UPPER_ARRIVALS)
+            self.simulation.env.later(0.0, self._take_arrivals, ARRIVALS)
         self._arrivals.append(number)
 
     def _take_arrivals(self, _: object) -> None:
-        """Make a version of each update that has arrived at this instant."""
+        """Make a version of the upper server from each update that has arrived at this instant."""
         arrivals, self._arrivals = sorted(self._arrivals), []
         self.policy.end_s = now_s = float(self.simulation.env.now)
         for number in arrivals:
@@ -192,7 +192,7 @@ class UpperServerPrograms:
             self._last_merge[number] = len(self.merges)
             sent_versions, sent_s = self._sent_versions[number], self._sent_s[number]
             self.merges.append(Merge(number, sent_versions, sent_s, now_s, self._versions, age, math.nan))
-            self.simulation.open_gate(self._lane_number(number))
+            self.simulation.open_gate(self._handler_number(number))
 
     def _reply(self, number: int) -> None:
         """Note the version of the upper server's model that leaves for a local server."""

@@ -1,6 +1,6 @@
-"""Workers that share a server: the settings, the observer of the events, and the results of a simulation.
+"""Workers that share a server: the settings, the observer of the events, the results, and the servers' machines.
 
-Places of servers on a network; a server has a lane for each worker or local server that it serves.
+A server has a *handler* for each worker or local server that it serves: a program that exchanges messages with it.
 """
 
 from __future__ import annotations
@@ -275,16 +275,16 @@ class AsyncResult:
 
 @dataclass(frozen=True, eq=False)
 class ServerTopology(DerivedTopology):
-    """A network of P workers and the lanes of their servers.
+    """A network of P workers and the handlers of their servers.
 
     Lane m, numbered P + m, is the program of the server for worker m. With S local servers below an upper server, S
-    programs of the local servers and S lanes of the upper server follow. All lanes at one place are one machine: their
-    messages share its channels max-min fairly, as the connections of one machine do.
+    programs of the local servers and S handlers of the upper server follow. All handlers at one place are one machine:
+    their messages share its channels max-min fairly, as the connections of one machine do.
 
     Args:
         whole: the topology of the whole network, see `DerivedTopology`.
         own: P, number of workers.
-        places: place of each lane in the whole network; a message between equal places takes no time.
+        places: place of each handler in the whole network; a message between equal places takes no time.
     """
 
     own: int
@@ -296,7 +296,7 @@ class ServerTopology(DerivedTopology):
         return self.own + len(self.places)
 
     def place_of(self, program: int) -> int:
-        """Return the place of a worker or a lane in the whole network."""
+        """Return the place of a worker or a handler in the whole network."""
         return program if program < self.own else self.places[program - self.own]
 
     @property
@@ -305,7 +305,7 @@ class ServerTopology(DerivedTopology):
         return self.whole.bandwidth_bytes_per_s
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the routes between the places of these workers and lanes."""
+        """Return the routes between the places of these workers and handlers."""
         place = np.array([*range(self.own), *self.places], dtype=np.int64)
         source, target = place[senders], place[receivers]
         is_remote = source != target
@@ -332,8 +332,8 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
     return topology(network, workers), 0
 
 
-def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the machine of each lane. A lane is the part of a server that exchanges messages with one worker.
+def places_of_handlers(workers: int, place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the machine of each handler.
 
     A local server runs on the machine of the first worker of its group.
 
@@ -349,6 +349,6 @@ def places_of_lanes(workers: int, place: int, groups: Sequence[int] = ()) -> tup
 
 
 def server_topology(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerTopology:
-    """Return the workers with the lanes of their servers; `with_server` places the only server or the upper server."""
+    """Return the network of workers and their servers' handlers; `with_server` places the only or the upper server."""
     full_network, place = with_server(network, workers)
-    return ServerTopology(full_network, workers, places_of_lanes(workers, place, groups))
+    return ServerTopology(full_network, workers, places_of_handlers(workers, place, groups))

@@ -107,7 +107,7 @@ class ServerPolicy:
         return first_workers
 
     def take(self, arrived: Sequence[int]) -> None:
-        """Take updates that have arrived, or messages of workers that are back after a failure."""
+        """Take the updates of workers that have arrived together, or the messages of workers after a failure."""
         now_s = self.timing.time_s()
         for worker in arrived:
             if worker in self.failed:
@@ -187,13 +187,13 @@ class ServerPolicy:
         return [worker for index, worker in enumerate(idle) if index in drawn]
 
     def _assign(self, worker: int) -> None:
-        """Assign a worker its next local steps, if any are left."""
+        """Assign a worker its next local steps; none if no steps are left."""
         steps = min(self.settings.local_steps[worker], self.steps_left)
         self.assigned[worker], self.steps_left = steps, self.steps_left - steps
         self.server_of[worker].under_way += steps > 0
 
     def _take_returned(self, worker: int) -> None:
-        """Process a worker's request for a model after a failure; stop waiting for a worker that does not come back."""
+        """Process a failed worker's message: a request for a model, or the notice that the worker does not come back."""
         server = self.server_of[worker]
         if worker not in self.departed:
             server.idle.append(worker)
@@ -217,14 +217,14 @@ class ServerPolicy:
             self.timing.later(self.settings.grace_period_s, partial(self._close, server, server.closing))
 
     def _close(self, server: ServerState, version: int) -> None:
-        """End the grace period of a version, which makes this version unless it was made before."""
+        """End the grace period of a version: make this version unless it was made before."""
         if server.versions < version:
             self.end_s = self.timing.time_s()
             self._make_version(server)
             self._send_due(server)
 
     def _make_version(self, server: ServerState) -> None:
-        """Make a version of the buffered updates."""
+        """Make a version of a server's buffered updates."""
         self.observer.version(len(server.buffered), server.number)
         server.versions += 1
         contributed, server.buffered = server.buffered, []
@@ -232,7 +232,7 @@ class ServerPolicy:
             server.idle += [worker for worker in contributed if worker not in self.departed]
 
     def _send_due(self, server: ServerState) -> None:
-        """Send an update to the upper server if it is due, and models to idle workers."""
+        """Send a server's update to the upper server if it is due, and models to idle workers."""
         self.timing.updates_taken(server)
         for worker in self._take_idle(server) if server.idle else ():
             self.timing.release_model(worker)

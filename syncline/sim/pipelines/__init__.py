@@ -1,5 +1,5 @@
 """Pipeline-parallel training: schedules, simulation and reports.
 
-``schedules`` (orders of tasks), ``pipeline`` (all that is simulated), ``run`` (as programs), ``array_pipeline`` (as
-arrays) and its loop ``compiled``, ``report``, ``deadlocks``, ``gradients`` (real math).
+``orders`` and ``schedules`` (orders of tasks), ``pipeline`` (all that is simulated), ``run`` (the simulation) and its
+loop ``compiled``, ``report``, ``gradients`` (real math).
 """

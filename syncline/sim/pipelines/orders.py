@@ -1,10 +1,10 @@
-"""The definition of a schedule, a list of tasks per stage, and functions that several schedules share.
-
-The orders of all stages as one array of task numbers; code that reads a task gets a `PipelineTask`.
+"""The tasks of pipelines: what a schedule is, and the orders of all stages as one array of task numbers.
 
 With M micro-batches in v chunks, the task of micro-batch i has the number
 
     (kind v + chunk) M + i,    kind 0 for a forward, 1 for a backward, 2 for a weight gradient.
+
+Code that reads a task from such an array gets a `PipelineTask`.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def repeated(schedule: Schedule, flushes: int) -> Schedule:
     Raises:
         SpecError: a schedule without flushes.
 
-    >>> from syncline.sim.pipelines.schedules.kinds import gpipe
+    >>> from syncline.sim.pipelines.schedules import gpipe
     >>> [f"{task.kind[0]}{task.microbatch}" for task in repeated(gpipe(1, 2), 2).orders[0]]
     ['f0', 'f1', 'b0', 'b1', 'f2', 'f3', 'b2', 'b3']
     """

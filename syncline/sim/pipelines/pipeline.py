@@ -1,6 +1,6 @@
-"""A pipeline to simulate: its schedule, the durations of its tasks and the bytes of its messages.
+"""A pipeline to simulate, the check of its orders, and the errors about pipelines that cannot finish.
 
-Messages about pipelines that cannot finish; in them stages, micro-batches and chunks count from 1.
+In error messages stages, micro-batches and chunks count from 1.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The simulation of a pipeline: a schedule becomes one program per stage, which the event simulation runs.
+"""The simulation of a pipeline: from arrays to arrays if possible, else as one program per stage for the events.
 
 Stage k is worker k. A task waits for its input (`Recv`), computes, and sends its output on: activations to the next
 part of the model, their gradients to the part before. The simulation assumes no delay of updates: `report` counts the
 delays on the timeline.
 
-Pipelines simulated from arrays to arrays, if they consist of tasks and messages alone.
-
-The event simulation could do this too, and defines the result, but it also handles effects, collectives, shared
-channels and delays. In this module no instruction and no span is an object, a greedy stage chooses without a callback,
-and a timeline is columns from the start. So 64 stages with 1,024 micro-batches take tens of milliseconds and megabytes,
+The event simulation handles effects, collectives, shared channels and delays as well, and defines the result. From
+arrays to arrays (`array_timeline`) no instruction and no span is an object, a greedy stage chooses without a callback,
+and a timeline is columns from the start: 64 stages with 1,024 micro-batches take tens of milliseconds and megabytes,
 where lists of instructions take seconds and hundreds of megabytes. The timeline is the same to the last bit, which a
 property test checks. The event simulation runs all other pipelines: those that deadlock, for which it reports the
 reason, those on other networks, and those too small to be worth loading the compiled loop.

@@ -1,1 +1,1 @@
-"""A worker program: instructions, the times at which they start, and the timeline that they leave."""
+"""The input and output of a simulation: programs, the rounds of collectives, disturbances, the timeline."""

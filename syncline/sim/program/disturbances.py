@@ -1,9 +1,7 @@
-"""The time that a worker computes in a step: a base time, and its disturbances.
+"""Disturbances of a training: of the time that workers compute, of links, and of the latency of messages.
 
-A random `Disturbance` has a known mean, so that a run can be compared with an undisturbed one. A step of a group lasts
-as long as its slowest worker, so with the same mean a heavier tail costs more.
-
-Faults of the network: a worker's slow link, and messages with random latency.
+A random `Disturbance` of computing has a known mean, so that a run can be compared with an undisturbed one. A step of a
+group lasts as long as its slowest worker, so with the same mean a heavier tail costs more.
 """
 
 from __future__ import annotations

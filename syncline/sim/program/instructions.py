@@ -3,13 +3,11 @@
 The compute stream runs the program in order. `Compute`, `Recv`, `First` and `Wait` block this stream until they are
 done; `Send` and `Collective` only start a transfer, and the stream goes on. Collectives run on a network stream, one
 after another, and messages leave on a send stream likewise; different streams run at the same time.
-`syncline.sim.program.instructions` has programs on several compute streams.
 
-Programs that a host queues on streams, as in CUDA: the host goes on, and queued work runs when its stream is free.
-
-Work on one stream runs in the order in which it was queued; streams run side by side. A mark records the progress of a
-stream, for other streams or the host to wait for. The host itself takes no time: work that it queues after a wait
-begins no earlier than the awaited work is done.
+A `Queued` program has several compute streams, on which a host queues work, as in CUDA: the host goes on, and queued
+work runs when its stream is free. Work on one stream runs in the order in which it was queued; streams run side by
+side. A mark records the progress of a stream, for other streams or the host to wait for. The host itself takes no time:
+work that it queues after a wait begins no earlier than the awaited work is done.
 """
 
 from __future__ import annotations

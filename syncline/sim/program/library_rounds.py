@@ -1,6 +1,8 @@
-"""The messages of gloo, round by round, and the number of rounds that a rank may be ahead of the messages it received.
+"""The messages of gloo and of NCCL, round by round.
 
-| algorithm                | rounds: which worker sends to which                                | ahead               |
+A rank may be *ahead*: it comes to a round when all its messages of the rounds up to this number before have arrived.
+
+| gloo                     | rounds: which worker sends to which                                | ahead               |
 |--------------------------|--------------------------------------------------------------------|---------------------|
 | `gloo-ring` (all-reduce) | a segment from i to i - 1: first partial sums, then results        | 2; 1 at the halfway |
 | `gloo-all-reduce`        | the same                                                           | the same            |
@@ -9,25 +11,21 @@
 | `gloo-posted`            | i to i + 1 + k in round k; of a gather, each worker to the first   | all                 |
 | `gloo-tree`              | i < 2^k to i + 2^k in round k                                      | 1                   |
 
-Source: as `syncline.costmodel.collectives.gloo`.
+| NCCL over sockets, P workers | rounds: which worker sends to which                              | ahead |
+|------------------------------|------------------------------------------------------------------|-------|
+| `nccl-ring`                  | a slice from i to i + 1: 2 (P - 1) pieces of S slices, each loop | S     |
+| `nccl-chain`                 | piece t - i from worker i to i + 1 in round t                    | 1     |
+|                              | a reduce: the same with workers P - 1 - i                        | 1     |
+| `nccl-posted`                | i to i + 1 + k in round k; of a gather, each worker to the first | all   |
 
-The messages of NCCL over sockets among P workers, round by round.
+A worker of NCCL sends its message of a round when the worker's port and the receiver's port are free, and when the
+worker has received all its messages of the rounds up to ``ahead`` before: in a ring the same slice of the piece before.
+A sender does not ask the receiver: it writes a size and then the bytes to a socket (net_socket.cc). Bytes that a late
+or slow worker has not read lie in its sockets' windows and its buffer of 8 steps. The simulation sets no limit to these
+bytes: workers in step do not need a limit, and a ring gets at most 2 P slices of 2 MiB ahead of a late worker; 32
+sockets' windows hold 96 MiB (`syncline.costmodel.network.tcp`).
 
-| algorithm     | rounds: which worker sends to which                                           | ahead       |
-|---------------|-------------------------------------------------------------------------------|-------------|
-| `nccl-ring`   | a slice from i to i + 1: 2 (P - 1) pieces of S slices, for each loop          | S           |
-| `nccl-chain`  | piece t - i from worker i to i + 1 in round t                                 | 1           |
-|               | a reduce: the same with workers P - 1 - i                                     | 1           |
-| `nccl-posted` | i to i + 1 + k in round k; of a gather, each worker to the first              | all         |
-
-A worker sends its message of a round when the worker's port and the receiver's port are free, and when the worker has
-received all its messages of the rounds up to ``ahead`` before: in a ring the same slice of the piece before. A sender
-does not ask the receiver: it writes a size and then the bytes to a socket (net_socket.cc). Bytes that a late or slow
-worker has not read lie in its sockets' windows and its buffer of 8 steps. The simulation sets no limit to these bytes:
-workers in step do not need a limit, and a ring gets at most 2 P slices of 2 MiB ahead of a late worker; 32 sockets'
-windows hold 96 MiB (`syncline.costmodel.network.tcp`).
-
-Source: as `syncline.costmodel.collectives.nccl`.
+Sources: as `syncline.costmodel.collectives.gloo` and `syncline.costmodel.collectives.nccl`.
 """
 
 from __future__ import annotations

@@ -4,14 +4,11 @@ Under the eager rule **a worker sends its message of a round as soon as it has r
 rounds and its port and the receiver's port are free**. No worker waits for a receiver's program. So a homogeneous group
 that starts together takes the closed form's time, with every algorithm and number of workers.
 
-The messages of collectives that follow the workers' places: an ordered ring; inside, across and inside again.
-
-Source: `syncline.costmodel.collectives.placed`.
-
-The messages of a direct exchange: worker i to worker i + 1 + r in round r, first each owner's part, then its sum.
-
-A worker's messages of the first half leave at once. An owner's messages of the second half leave once the owner has
+In a direct exchange worker i sends to worker i + 1 + r in round r: first each owner's part, then the owner's sum. A
+worker's messages of the first half leave at once. An owner's messages of the second half leave once the owner has
 received all messages of the first half.
+
+Source of the collectives by places: `syncline.costmodel.collectives.placed`.
 """
 
 from __future__ import annotations

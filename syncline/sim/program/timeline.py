@@ -1,7 +1,4 @@
-"""The timeline: all events of a simulation, as spans in columns, and functions that evaluate them.
-
-The timeline as a Chrome trace, for Perfetto and chrome://tracing.
-"""
+"""The timeline of a simulation: all spans as columns, functions that evaluate them, and a trace for viewers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline
-from syncline.sim.pipelines.schedules.kinds import one_f_one_b
+from syncline.sim.pipelines.schedules import one_f_one_b
 
 A100 = STEP_TIMES["a100-megatron-deepspeed"]
 MS = 1e-3

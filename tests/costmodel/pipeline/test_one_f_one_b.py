@@ -10,7 +10,7 @@ from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline
-from syncline.sim.pipelines.schedules.kinds import one_f_one_b
+from syncline.sim.pipelines.schedules import one_f_one_b
 
 TIMES = st.floats(0.0, 10.0)
 

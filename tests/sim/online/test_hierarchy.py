@@ -36,7 +36,7 @@ def played(served: ServerSettings, pace: StepSeconds, link: Any = AT_ONCE, **opt
 
 def test_two_local_servers_by_hand() -> None:
     """Workers of 1 s and 1.5 s, each with a server of its own, which sends every second version. Messages take 0.25 s
-    between servers; the second worker's is on the machine of the server above's lane at 0.75 s more each way."""
+    between servers; the second worker's is on the machine of the server above's handler at 0.75 s more each way."""
     told = Told()
     served = ServerSettings(2, 6, [1, 1], hierarchy=UpperServer((1, 1), 2))
     out = played(served, lambda m, _: [1.0, 1.5][m], Link(latency_s=0.25, bandwidth_bytes_per_s=1e9), observer=told)

@@ -10,8 +10,7 @@ from syncline.errors import SpecError
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.report import report
 from syncline.sim.pipelines.run import run_pipeline
-from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, schedule
-from syncline.sim.pipelines.schedules.kinds import zb_h1
+from syncline.sim.pipelines.schedules import SCHEDULES, PipelineTask, schedule, zb_h1
 from tests.sim.pipelines.schedules import IN_ORDER, ROWS, chunks_of, made_of
 
 FREE = Link(0.0, 1e15)
