@@ -85,7 +85,7 @@ class UpperServerPrograms:
         self._has_ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
-        """Return the sending program of each local server, then the handler of each; programs of idle servers are empty."""
+        """Return the sending program of each local server, then the handler of each; an idle server has empty ones."""
         self._has_ended = [not server.under_way for server in self.policy.servers]
         sending = [[] if ended else self._send_program(number, 0) for number, ended in enumerate(self._has_ended)]
         return sending + [[] if ended else self._handler(number, 0) for number, ended in enumerate(self._has_ended)]

@@ -193,7 +193,7 @@ class ServerPolicy:
         self.server_of[worker].under_way += steps > 0
 
     def _take_returned(self, worker: int) -> None:
-        """Process a failed worker's message: a request for a model, or the notice that the worker does not come back."""
+        """Process a failed worker's message: a request for a model, or the notice that it does not come back."""
         server = self.server_of[worker]
         if worker not in self.departed:
             server.idle.append(worker)

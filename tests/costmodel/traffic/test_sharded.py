@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.costmodel import Link, mean_step
+from syncline.costmodel import Link, calls_of, mean_step
 from syncline.costmodel.layouts.memory import model_memory, sharded_memory
 from syncline.costmodel.traffic.overlap import Bucket, gradient_buckets
 from syncline.costmodel.traffic.sharded import (
@@ -16,7 +16,7 @@ from syncline.costmodel.traffic.sharded import (
     update_gathers,
 )
 from syncline.errors import SpecError
-from syncline.sim import calls_of, clock
+from syncline.sim import clock
 
 LINK = Link(0.0, 1.0)  # two workers: an all-gather of b bytes each takes b seconds, a reduce-scatter of n bytes n / 2
 HALVES = (Bucket(0.5, 2 / 3), Bucket(0.5, 1.0))

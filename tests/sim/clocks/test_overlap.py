@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.costmodel import Exchange, Link, Sites, TwoLevel, mean_step
+from syncline.costmodel import Exchange, Link, Sites, TwoLevel, calls_of, mean_step
 from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.traffic.call import groups_like
 from syncline.costmodel.traffic.overlap import OVERLAPS, WHOLE, Bucket, gradient_buckets
 from syncline.errors import SpecError
-from syncline.sim import Call, Contention, calls_of, chrome_trace, clock
+from syncline.sim import Call, Contention, chrome_trace, clock
 from syncline.sim.clocks.overlap import overlapped
 from tests.sim.strategies import kinds, links, sizes
 
