@@ -56,12 +56,12 @@ def _text(value: object) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Return a text, or its beginning if it is long."""
+    """Return a text, or only its beginning and its length if it is long."""
     return text if len(text) <= MOST_SHOWN + 100 else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
 def _with_short_words(line: str) -> str:
-    """Return a line with the beginnings of its long words."""
+    """Return a line in which long words are cut to their beginnings."""
     return LONG_WORD.sub(lambda word: _beginning(word[0]), line)
 
 

@@ -112,7 +112,7 @@ def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
 
 
 def refusal(path: str, value: Any, expected: str) -> PydanticCustomError:
-    """Return the error that a validator raises.
+    """Return the error that a validator of pydantic raises to refuse a value.
 
     Args:
         path: path below the validator's own field.

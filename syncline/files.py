@@ -27,7 +27,7 @@ NOT_AS_WRITTEN = (
 
 
 def open_standard_streams() -> None:
-    """Open the standard streams that the caller has closed, on the null device.
+    """Open the standard streams that the caller of this process has closed, on the null device.
 
     Otherwise the next file or pipe that this process opens could become standard error, and messages would be written
     into it.
@@ -158,10 +158,12 @@ def _count_expanded_values(node: Any, counts: dict[int, float]) -> float:
 
 @functools.cache
 def _loader() -> Any:
+    """Return the loader of PyYAML with the differences that `parse_yaml` describes."""
     import yaml
 
     class Loader(yaml.SafeLoader):
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            """Return the content of a mapping, or raise an error for a duplicate key."""
             seen: set[str] = set()
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 if key.value in seen:

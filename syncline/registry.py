@@ -76,7 +76,7 @@ class Registry(Generic[T]):
         return name in self._known or name in self._offered()
 
     def get(self, name: str, path: str = "name") -> T:
-        """Return the object of this name.
+        """Return the object of this name, imported if it was not used before.
 
         Args:
             name: one of `names`, or ``module:name``.

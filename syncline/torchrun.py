@@ -17,7 +17,7 @@ from syncline.questions.processes import Torchrun
 
 
 def run_under_torchrun(question: Torchrun) -> None:
-    """Run a spec in this process and the others that torchrun started; or calibrate their machines."""
+    """Run a spec in the processes that torchrun started, or calibrate their machines."""
     if question.calibrate:
         if question.reproducible:
             raise SpecError("--reproducible", True, "a SPEC without --calibrate: only a training has this option")

@@ -208,7 +208,7 @@ def _array(values: torch.Tensor | None, empty: tuple[int, ...]) -> Array:
 
 
 def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
-    """Return the rows of a task on a communicator: its local workers, once per seed.
+    """Return the rows of a task on a communicator: its local workers, once for each seed.
 
     Raises:
         SpecError: the number of seeds is not the communicator's number of replicas.

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Return the calls as the overlap sends them: gradients in buckets, or every call awaited a step later.
+    """Split calls as the overlap sends them: gradients in buckets, or every call awaited a step later.
 
     Args:
         calls: the collectives of the training.
@@ -145,7 +145,14 @@ def _append(
     compute_s: Sequence[float],
     step: int,
 ) -> None:
-    """Append the plan of a step to the programs of its workers; a number is a fraction of each worker's computing."""
+    """Append a step's instructions to the programs of its workers.
+
+    Args:
+        programs: the program of each worker, changed in place.
+        plan: instructions in order, each with its workers; a number is a fraction of each worker's computing.
+        compute_s: seconds that each worker computes in the step.
+        step: number of the step.
+    """
     for instruction_members, instruction in plan:
         if isinstance(instruction, float | int):
             for program, seconds in zip(programs, compute_s, strict=True):
@@ -304,7 +311,7 @@ class Streams:
         self._no_bytes = np.zeros(len(starts_s))
 
     def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
-        """Yield the spans of one step with these calls."""
+        """Yield the spans of all workers in the step of this number, which has these calls."""
         compute_s, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
         fraction_done, started_calls = 0.0, list[tuple[tuple[Floats, Call], Call]]()
         end_s: dict[int, Floats] = {}  # by the index of a call
@@ -337,7 +344,7 @@ class Streams:
     def _compute(
         self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
     ) -> Spans:
-        """Move the participants' compute streams on by some seconds; return the spans of this computing."""
+        """Let the participants compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
         self.now_s, start_s = self._updated_times(participants, self.now_s + seconds, self.now_s), self.now_s
         return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, participants)
 
@@ -354,7 +361,7 @@ class Streams:
             self.later_waits.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
     def _wait(self, step: int, end_s: Floats, call: Call, waiting: Members) -> Spans:
-        """Move the compute streams of the waiting workers on to the end of a call; return the spans of the wait."""
+        """Let workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
         self.now_s, start_s = self._updated_times(waiting, np.maximum(self.now_s, end_s), self.now_s), self.now_s
         return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, waiting)
 

@@ -233,7 +233,7 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
 
 
 def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
-    """Return the final end of each step, ``(T,)`` seconds; an earlier end of a step that was lost does not count."""
+    """Return the end of the final execution of each step, ``(T,)`` seconds: steps that were lost are repeated later."""
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":
@@ -243,7 +243,7 @@ def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
 
 
 def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Timeline:
-    """Return the spans of the final steps, with the stretches of failures and checkpoints between these steps."""
+    """Return the timeline of the final executions of steps, and of the failures and checkpoints between them."""
     if not keep_steps:
         return clock.timeline
     step_delay_s = step_end_s - clock.step_end_s

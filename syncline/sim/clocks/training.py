@@ -158,7 +158,7 @@ def clock(
 def _with_algorithms(
     calls: Iterable[Call], algorithms: Algorithms, workers: int, network: Network | Topology
 ) -> list[Call]:
-    """Return the calls, each with the name of its algorithm, where ``algorithms`` names or chooses one."""
+    """Return the calls, each with the name of its algorithm if ``algorithms`` names or chooses one for its kind."""
     if algorithms is None:
         return list(calls)
     choices: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}

@@ -151,7 +151,7 @@ class Assembly:
         return begin
 
     def assemble_option(self, worker: int, choice: Choice, option: int, return_to: int) -> int:
-        """Assemble the chosen option of a `First`: its receive, then the request for what follows."""
+        """Assemble the chosen option of a `First`: the option's receive, then the request for what follows."""
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
@@ -182,7 +182,7 @@ class Assembly:
         worker_names.stream = COMPUTING
 
     def _assemble_program(self, worker: int, program: Sequence[OnStream], return_to: int = -1) -> int:
-        """Assemble instructions of one stream, then a jump unless ``return_to`` is -1; return the first operation."""
+        """Assemble instructions of one stream, and a jump unless ``return_to`` is -1; return the first operation."""
         worker_names, begin = self._worker_names[worker], len(self.instructions)
         for instruction in program:
             self._add(worker, worker_names, instruction)
@@ -222,6 +222,7 @@ class Assembly:
                 rows[name] = column
 
     def _append(self, row: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
+        """Append an operation with its instruction and the names of its span."""
         self._rows.append(row)
         self.instructions.append(instruction)
         self.span_names.append(span_names)
@@ -237,21 +238,24 @@ class Assembly:
         self._append(row, None, NO_SPAN)
 
     def _error(self, line: str) -> Operation:
-        """Return an operation that fails with this message if the program comes to it."""
+        """Return an operation that raises an error with this message if the program comes to it."""
         self.errors.append(line)
         return Operation(codes.WRONG, number=len(self.errors) - 1)
 
     # One method for each kind of instruction, which returns its operation and the names of its span.
 
     def _compute(self, _: int, worker_names: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Compute`, and the names of its span."""
         names = self.names
         span_names = names[worker_names.stream], names[compute.what], names[compute.label], compute.step
         return Operation(codes.COMPUTE, compute.effect is not None, amount=compute.seconds), span_names
 
     def _mark(self, _: int, worker_names: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `StreamMark`, which has no span."""
         return Operation(codes.MARK, number=self._mark_number(worker_names, mark.key)), NO_SPAN
 
     def _wait_for_mark(self, _: int, worker_names: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `StreamWait`, and the names of its span."""
         is_hidden, names = worker_names.stream != COMPUTING, self.names
         span_names = NO_SPAN if is_hidden else (names[worker_names.stream], names["wait"], names[wait.label], wait.step)
         return Operation(codes.HOLD, hidden=is_hidden, number=self._mark_number(worker_names, wait.key)), span_names
@@ -261,6 +265,7 @@ class Assembly:
         return worker_names.marks.setdefault(key, self.state.used["marks"] + len(worker_names.marks))
 
     def _send(self, worker: int, worker_names: WorkerNames, send: Send) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Send`, and the names of its span; its route is looked up later, in `flush`."""
         names = self.names
         worker_names.send_streams.add(send.stream)
         span_names = names[send.stream], names["send"], names[send.label or str(send.tag)], send.step
@@ -271,12 +276,14 @@ class Assembly:
         return Operation(codes.SEND, number=message, port=port, amount=send.nbytes), span_names
 
     def _recv(self, worker: int, worker_names: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Recv`, and the names of its span."""
         names = self.names
         span_names = names["compute"], names["recv"], names[recv.label or str(recv.tag)], recv.step
         message, is_hidden = self._message(recv.source, worker, recv.tag), worker_names.stream != COMPUTING
         return Operation(codes.RECV, recv.effect is not None, is_hidden, message), span_names
 
     def _join(self, worker: int, worker_names: WorkerNames, join: Collective) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Collective`, and the names of its span; add the worker's part in it."""
         collective, names, key = self.resolved(join), self.names, join.key
         span_names = names[collective.stream], names[collective.kind], names[collective.label], collective.step
         worker_names.collective_streams.add(join.stream)
@@ -292,6 +299,7 @@ class Assembly:
         return Operation(codes.JOIN, number=number), span_names
 
     def _wait(self, worker: int, worker_names: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `Wait`, and the names of its span."""
         names, key = self.names, wait.key
         if key not in worker_names.parts:
             line = f"worker {worker} waits for collective {key!r}, which it has not started"
@@ -303,6 +311,7 @@ class Assembly:
         return Operation(codes.WAIT, wait.effect is not None, is_hidden, worker_names.parts[key]), span_names
 
     def _first(self, worker: int, _: WorkerNames, first: First) -> tuple[Operation, SpanNames]:
+        """Return the operation of a `First`, which has no span, and note its choice."""
         messages = [-1 if recv is None else self._message(recv.source, worker, recv.tag) for recv in first.options]
         self.choices.append(Choice(first, messages))
         return Operation(codes.FIRST, number=len(self.choices) - 1), NO_SPAN
@@ -340,7 +349,7 @@ class Assembly:
         self._rows, self._routed_rows, self._receivers, self._parts = [], [], [], []
 
     def _write_keys(self) -> None:
-        """Add a record for each key of a collective that has none yet."""
+        """Add a record to the table ``keys`` for each new key of a collective."""
         new = len(self.keys) - self.state.used["keys"]
         if new:
             _, keys = self.state.take("keys", new)
@@ -372,7 +381,7 @@ class Assembly:
         return message
 
     def resolved(self, collective: Collective) -> Collective:
-        """Return a collective with what the network determines: the algorithm, or seconds in its place."""
+        """Return a collective with what the network determines: its default algorithm, or its seconds as a whole."""
         is_whole = collective.algorithm in TIMED_AS_A_WHOLE
         is_explicit = collective.rounds is not None or collective.takes_s is not None
         has_algorithm = collective.algorithm is not None
@@ -392,7 +401,7 @@ class Assembly:
 
 
 def _is_shared(program: Program, workers: Sequence[int]) -> bool:
-    """Return whether several workers share a program that names none of them."""
+    """Return whether these workers share one program, in which no instruction names a worker."""
     if isinstance(program, Queued):
         return False
     return len(workers) > 1 and all(type(instruction) in (Compute, Collective, Wait) for instruction in program)

@@ -44,7 +44,7 @@ def aligned(values: Any, kind: type) -> NDArray[Any]:
 
 @cache
 def object_name() -> str:
-    """Return the file name of the object of these sources on this family of processors."""
+    """Return the name of the object's file, which has a digest of all compiled sources and the family of processors."""
     digest = hashlib.sha256()
     for source in SOURCES:
         digest.update(source.read_bytes())
@@ -59,7 +59,7 @@ def object_folders() -> Iterator[Path]:
 
 
 def kept_object() -> bytes | None:
-    """Return the object, if it is made; None otherwise."""
+    """Return the object as bytes if a folder has it; None otherwise."""
     for folder in object_folders():
         try:
             return (folder / object_name()).read_bytes()
@@ -86,7 +86,7 @@ def make_object() -> bytes:
 
 
 def _remove_others(folder: Path) -> None:
-    """Remove objects of other sources for this family of processors."""
+    """Remove objects of other sources, for the same family of processors, from a folder."""
     for other in folder.glob(f"*-{llvm.get_process_triple()}.o"):
         if other.name != object_name():
             other.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ _kept: list[Any] = []
 
 
 def load_object(machine_code: bytes) -> dict[str, Entry]:
-    """Return the functions of an object that Python calls, by name."""
+    """Load an object of machine code; return the functions that Python calls, by name."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine()
@@ -128,6 +128,7 @@ def _entry(place: int, types: str) -> Entry:
 
 
 def _loaded() -> dict[str, Entry]:
+    """Return the functions of the core that Python calls, by name; compile the core if no folder has its object."""
     machine_code = kept_object()
     return load_object(make_object() if machine_code is None else machine_code)
 

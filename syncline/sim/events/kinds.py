@@ -91,7 +91,7 @@ class CollectiveKinds:
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
-        """Return a collective with its checked group and each worker's place in the group."""
+        """Return the kind of a collective: its checked group, and each worker's place in the group."""
         group = collective.group
         if group is None:
             return CollectiveKind(collective, None, {})
@@ -108,7 +108,10 @@ class CollectiveKinds:
         return worker if kind.group is None else kind.places.get(worker, -1)
 
     def is_numbered(self, collective: Collective, place: int) -> bool:
-        """Return whether a port in serves this collective in turn; a collective of all workers always takes a turn."""
+        """Return whether the port in of the worker at this place serves the collective in turn.
+
+        A collective of all workers always takes a turn, a collective of a fixed duration never.
+        """
         if collective.takes_s is not None:
             return False
         if collective.group is None or place < 0:
@@ -210,7 +213,7 @@ class CollectiveKinds:
         record["messages"] = ranks
 
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
-        """Write the seconds that connections take to open their windows after idling."""
+        """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP."""
         topology = self._topology if collective.group is None else among(self._topology, collective.group)
         opening = collective_opening(collective.kind, ranks, collective.nbytes, topology, collective.algorithm)
         if opening is not None:
@@ -291,6 +294,6 @@ class CollectiveKinds:
 
 
 def num_messages(plan: Plan) -> int:
-    """Return the number of messages that all ranks receive."""
+    """Return the number of messages that all ranks of a plan receive together."""
     last = plan.places[-1] if len(plan.places) else None
     return 0 if last is None else int(last["place0"]) + int(last["receives"])

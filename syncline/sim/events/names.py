@@ -102,7 +102,7 @@ class WorkerNames:
         self.stream = COMPUTING
 
     def check(self, worker: int) -> None:
-        """Refuse messages on a stream of collectives."""
+        """Raise an error if the worker sends messages on a stream that it also uses for collectives."""
         for stream in sorted(self.send_streams & self.collective_streams):
             raise SynclineError(f"worker {worker} sends on {stream!r}; expected another stream than its collectives'")
 

@@ -157,7 +157,7 @@ class Routes:
         eager: bool = False,
         latency_factor: float = 1.0,
     ) -> int:
-        """Add routes between these workers and return the place of the first.
+        """Add a route for each pair of workers; return the place of the first in the table of routes.
 
         Args:
             senders: ``(N,)`` workers.

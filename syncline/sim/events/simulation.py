@@ -48,13 +48,14 @@ class SharedClock(simpy.Environment):
         self._eid = self._numbers()  # type: ignore[assignment]
 
     def _numbers(self) -> Iterator[int]:
+        """Yield the numbers of events, which the core and SimPy draw from one count."""
         while True:
             self._core["number"] += 1
             yield int(self._core["number"])
 
     @property
     def ahead(self) -> tuple[float, int]:
-        """Return the time of SimPy's next event in seconds, and the key that orders events of equal time.
+        """Return the time of SimPy's next event in seconds, and the event's key, which orders events of equal time.
 
         The time is infinite if no event is queued.
         """
@@ -68,7 +69,7 @@ class SharedClock(simpy.Environment):
         self._now = float(self._core["now"])
 
     def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
-        """Call a function ``seconds`` from now."""
+        """Call a function ``seconds`` from SimPy's present time, as an event of this priority."""
         event = simpy.Event(self)
         event._ok, event._value = True, None
         event.callbacks.append(call)
@@ -84,7 +85,7 @@ LAST = 2**62
 
 
 class Simulation:
-    """A simulation run: the core's state, and the actions that Python takes for it."""
+    """A run of the event simulation: the core's tables, and what Python does for the compiled loop."""
 
     def __init__(
         self,
@@ -117,6 +118,7 @@ class Simulation:
         self._write_starts()
 
     def _write_channels(self, bandwidth: NDArray[np.float64]) -> None:
+        """Write the bandwidth of each channel, in bytes per second, into the tables."""
         if len(bandwidth) and not (bandwidth.min() > 0 and bandwidth.max() < math.inf):
             channel = int(np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))[0])
             expected = "bytes per second, positive and finite"
@@ -154,6 +156,7 @@ class Simulation:
         return finish_s
 
     def _run_to_end(self) -> None:
+        """Run all events; raise an error if a program or a collective has not ended, or a message was not received."""
         self.advance()
         current = self.state["streams"]["operation"][: self.state.used["streams"]]
         has_ended = self.state["operations"]["code"][current] == codes.END
@@ -184,7 +187,7 @@ class Simulation:
                 self._act(why)
 
     def _act(self, why: int) -> None:
-        """Do what compiled code cannot, for the reason for which it has returned."""
+        """Do what compiled code cannot do by itself, for the reason for which it has returned."""
         core = self.core
         worker = int(core["stream"])
         if why == codes.TIMER:
@@ -216,7 +219,7 @@ class Simulation:
         return self.assembly.instructions[self.state["streams"][worker]["operation"]]
 
     def _complete(self, worker: int, _: Any) -> None:
-        """Complete a `Compute` with an effect."""
+        """Complete a worker's `Compute` that has an effect, at SimPy's present time."""
         self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
 
     def _compute_lateness(self) -> None:
@@ -231,6 +234,7 @@ class Simulation:
             state["late_s"][i] = delay(*ends)
 
     def _worker_of(self, rank: int) -> int:
+        """Return the worker of a rank."""
         instance = self.state["instances"][self.state["ranks"][rank]["instance"]]
         group, place = self.kinds[int(instance["kind"])].group, rank - int(instance["rank0"])
         return place if group is None else int(group[place])
@@ -238,7 +242,7 @@ class Simulation:
     # Choices.
 
     def _decide(self, worker: int, last: bool = False) -> None:
-        """Go on with the first option that can run, if any.
+        """Decide a worker's `First`: go on with the first option that can run, if any.
 
         Unless this is the first option of all, the choice is only known after everything else of the instant
         (``last``).
@@ -266,7 +270,7 @@ class Simulation:
         self.core["asked"] = len(awaited)
 
     def _decided(self, worker: int, _: Any) -> None:
-        """Decide a choice after everything else of this instant."""
+        """Decide a worker's `First` after everything else of this instant."""
         self.core["now"] = self.env.now
         self.deciding.remove(worker)
         self._decide(worker, last=True)
@@ -331,7 +335,7 @@ class Simulation:
         links[: used * width].reshape(used, width)[: len(old) // before, :before] = old.reshape(-1, before)
 
     def _make_room_for(self, kind: int) -> None:
-        """Make room for one more collective of a kind."""
+        """Make the plan of a kind of collectives, and room in the tables for one more collective of the kind."""
         self.kinds.plan(kind)
         plan = self.state["plans"][kind]
         for name, records in (
@@ -346,7 +350,7 @@ class Simulation:
     # The end of a run.
 
     def _refusal(self, why: int, row: int) -> str:
-        """Return the reason why a stream's program cannot go on."""
+        """Return the error line about a stream whose program cannot go on, for the core's reason (a code)."""
         instruction: Any = self._instruction(row)
         worker = int(self.state["streams"][row]["worker"])
         if why == codes.REFUSED:
@@ -367,6 +371,7 @@ class Simulation:
         return f"worker {worker} joins {first}; expected a worker of its group"
 
     def _raise_stuck(self, has_ended: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
+        """Raise the error about the first collective or program that has not ended; the arguments are masks of both."""
         stuck: dict[int, Any] = {}
         for row in np.flatnonzero(~has_ended).tolist():  # a worker's default stream comes first
             stuck.setdefault(int(self.state["streams"][row]["worker"]), self._instruction(row))
@@ -383,6 +388,7 @@ class Simulation:
                 raise Stuck(line, stuck)
 
     def _check_received(self) -> None:
+        """Raise an error for a message that was queued but that its receiver never received."""
         messages = self.state["messages"]
         addresses = {m: address for address, m in self.assembly.messages.by_address().items() if messages[m]["sent"]}
         if addresses:
@@ -390,7 +396,7 @@ class Simulation:
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
 
     def timeline(self) -> Timeline:
-        """Return the timeline of all that has ended."""
+        """Return the timeline of all instructions and collectives that have ended."""
         spans = self.state["spans"][: int(self.core["spans"])]
         span_names = self.assembly.span_name_columns()[spans["operation"]]
         columns: dict[str, Any] = {"worker": spans["worker"], "start_s": spans["start"], "end_s": spans["end"]}
@@ -402,7 +408,7 @@ class Simulation:
 
 
 def _power(number: int) -> int:
-    """Return the smallest power of two that is no less than a number."""
+    """Return the smallest power of two that is at least this number."""
     return 1 << max(0, number - 1).bit_length()
 
 

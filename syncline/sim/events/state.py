@@ -114,12 +114,12 @@ AT = {name: at for at, name in enumerate(TABLES)}
 
 
 def copy_records(target: Records, source: Records) -> None:
-    """Copy records byte by byte: NumPy copies bytes faster than fields with gaps between them."""
+    """Copy records as bytes, which NumPy copies faster than fields with gaps between them."""
     target.view(np.uint8)[:] = source.view(np.uint8)
 
 
 class CoreState:
-    """The tables of the core.
+    """The tables that Python and the compiled core share, and the list of their addresses.
 
     Attributes:
         addresses: address of each table, in the order of ``TABLES``.
@@ -141,7 +141,7 @@ class CoreState:
         return NO_RECORDS[name] if table is None else table
 
     def _new(self, name: str, records: int) -> Records:
-        """Return a new table.
+        """Return a new table with room for this number of records, and note its address.
 
         Small tables are parts of one block. The memory is bytes, because NumPy returns the address of bytes faster than
         of records.
@@ -172,7 +172,7 @@ class CoreState:
         return table
 
     def take(self, name: str, records: int) -> tuple[int, Records]:
-        """Return the place of the first of ``records`` new records, and these records, which are zero."""
+        """Add zeroed records to a table; return the place of the first, and the new records."""
         first = self.used[name]
         table = self.room(name, records)
         self.used[name] = first + records

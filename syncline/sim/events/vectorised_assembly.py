@@ -49,7 +49,7 @@ class PlainInstructions:
         self._of = {code: list(compress(self.instructions, (self.codes == code).tolist())) for code in CODES.values()}
 
     def column(self, code: int, name: str) -> Iterable[Any]:
-        """Return an attribute of all instructions of a kind."""
+        """Return an attribute of all instructions of a kind, in their order; ``code`` is the kind."""
         return map(attrgetter(name), self._of[code])
 
     def numbers(self, code: int, name: str, kind: type = np.int64) -> NDArray[Any]:
@@ -129,7 +129,7 @@ def _ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds) -> I
 
 
 def _routes(assembly: Assembly, sent: MessageEnds) -> Ints:
-    """Return the route of each send."""
+    """Add the routes of the sends to the tables; return the route of each send, ``(N,)``."""
     pairs, pair_index = np.unique(sent.senders * assembly.workers + sent.receivers, return_inverse=True)
     senders, receivers = np.divmod(pairs, assembly.workers)
     first = assembly.routes.add(senders, receivers)

@@ -70,13 +70,13 @@ class FailureCosts:
         return self.useful_s / all_s if all_s and math.isfinite(all_s) else 0.0
 
     def share(self, name: str) -> float:
-        """Return the fraction of the workers' time that goes into a field, by its name."""
+        """Return the fraction of the workers' time that goes into a field, such as ``lost_s``."""
         all_s = self.wall_s * self.workers
         return float(getattr(self, name)) / all_s if all_s else 0.0
 
 
 def no_progress(since_s: float, reason: str = "nobody comes back") -> str:
-    """Return the message about a training that makes no more progress since ``since_s`` seconds.
+    """Return the error line about a training that has made no progress since ``since_s`` seconds.
 
     >>> no_progress(90)
     'no progress possible since 1.5 min: nobody comes back'
@@ -116,7 +116,7 @@ class CheckpointTimes:
 
     @property
     def join_s(self) -> float:
-        """Return the seconds in which a worker that joins others gets its state: from the others or a checkpoint."""
+        """Return the seconds in which a worker that joins the others gets its state, from them or from a checkpoint."""
         return self.load_s if self.rejoin_s is None else self.rejoin_s
 
     @property
@@ -170,7 +170,7 @@ class SavedSteps:
 
 
 def equal_step_ends(step_s: float) -> Callable[[int], float]:
-    """Return the function of n that returns the seconds of the first n steps, of ``step_s`` seconds each."""
+    """Return a function of n: the seconds of the first n steps, if each step takes ``step_s`` seconds."""
     return lambda step: step * step_s
 
 

@@ -134,7 +134,10 @@ class FilledPlaces:
         return refilled
 
     def fail(self, outage: Outage) -> list[int]:
-        """Return the places whose machines fail, also the places that spares fill at once; call `repair` before."""
+        """Take the machines of an outage out of their places; return these places. Call `repair` first.
+
+        Places that spares fill at once are also returned.
+        """
         places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
         spares_used = min(self.spares, len(places))
         self.spares -= spares_used
@@ -163,7 +166,7 @@ class FilledPlaces:
 
 
 class _Return(NamedTuple):
-    """The return of a worker: its time, the worker's place, and the number of failures of this place before."""
+    """The planned return of a worker: its time, the place of the worker, and how often this place has failed so far."""
 
     at_s: float
     place: int
@@ -179,7 +182,7 @@ class Change(NamedTuple):
 
 
 class Roster:
-    """The present workers of a training, which leave and join one by one.
+    """The list of present workers of a training, which leave and join one by one.
 
     A worker whose machine fails is away until the failure is noticed, a machine is available, and its processes have
     started and loaded.
@@ -259,7 +262,7 @@ class AbsencePeriod(NamedTuple):
 
 
 class Absences:
-    """The absences of all workers; outages are read only up to the time that a caller asks for.
+    """The absences of all workers; outages are read only up to the time for which a caller asks.
 
     Args:
         group: the workers that train.
@@ -283,7 +286,7 @@ class Absences:
         return next(period for period in periods if period.back_s > now_s)
 
     def _read(self) -> None:
-        """Read the next change of the roster into the absences of its workers."""
+        """Read the next change of the roster, and add it to the absences of the workers that leave or join."""
         change = self._roster.change(self._costs)
         for worker in change.left:
             self._periods[worker].append(AbsencePeriod(change.at_s, math.inf))

@@ -20,7 +20,7 @@ from syncline.sim.failures.outages import NEVER, FailingGroup, FilledPlaces, Out
 
 @dataclass(eq=False)
 class RestartedTraining:
-    """A training that needs all its workers.
+    """A training that goes on only with all its workers.
 
     A failure loses the steps that are in no checkpoint. When the others have noticed the failure and all places have a
     machine again, all workers start again and load; another failure before the end of the loading repeats this. The
@@ -122,7 +122,7 @@ class RestartedTraining:
                 return next_failure_s
 
     def _fail(self) -> None:
-        """Process the next outage."""
+        """Process the next outage: empty the places of its machines, and count a failure."""
         outage, self._next = self._next, next(self._outages, NEVER)
         self._places.repair(outage.at_s)
         failed = self._places.fail(outage)
@@ -175,7 +175,7 @@ class _Checkpoint(NamedTuple):
 
 @dataclass(eq=False)
 class ElasticTraining:
-    """A training that goes on with the present workers.
+    """A training that goes on with the workers that are present.
 
     A failure costs the step under way, the time until the others notice, and the re-forming of the group. A returned
     worker gets the state of the others, which pause after their step to let this worker join. If fewer than
@@ -234,7 +234,7 @@ class ElasticTraining:
         return self._form_group(now_s, now_s + self.group.reform_s) if change.joined else now_s
 
     def _step_weight(self, present: int) -> float:
-        """Return the number of steps, at most 1, for which a step of this number of workers counts."""
+        """Return the number of whole steps, at most 1, for which one step of ``present`` workers counts."""
         return 1.0 if self.whole_steps else present / self.group.workers
 
     def _train(self, start_s: float) -> float:

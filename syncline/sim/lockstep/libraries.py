@@ -54,7 +54,7 @@ def run_gloo(
     costs: GlooCosts = FREE,
     call_s: float = 0.0,
 ) -> tuple[Floats, Floats]:
-    """Return the times at which each worker has received and sent its last message of a collective of gloo.
+    """Return when each worker has received, and has sent, its last message of a collective of gloo.
 
     Args:
         kind: kind of the collective.
@@ -156,7 +156,7 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
 
 
 def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> tuple[Floats, Floats]:
-    """Return the times at which each worker has received and sent its last message, both ``(P,)`` seconds.
+    """Return when each worker has received, and has sent, its last message of a direct exchange, both ``(P,)`` seconds.
 
     A message begins when its sender has received all messages of the half before, and when the previous message on its
     connection has left.
@@ -197,7 +197,7 @@ def _messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
 
 
 def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
-    """Return whether each channel could limit its messages, ``(C + 1,)``, even if both halves flow at once.
+    """Return whether each channel could limit its messages, even if both halves flow at once, ``(C + 1,)``.
 
     The other channels of a message limit this message to a rate. A channel that can carry the sum of the rates of its
     messages limits none of them.

@@ -72,7 +72,7 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
 def run_collective(
     key: Key, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports, rule: Rule
 ) -> None:
-    """Move the ports on to the end of a collective, by the rules of its library or else by the start rule.
+    """Run a collective: move its workers' ports on to its end, by the rules of its library or else by the start rule.
 
     Args:
         key: the collective.
@@ -172,7 +172,7 @@ class CollectiveMaps:
         return self._ports.done_s
 
     def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:
-        """Return the seconds that the next collective waits for TCP windows after idling, ``(P,)``."""
+        """Return the seconds for which the next collective waits for TCP windows that shrank while idle, ``(P,)``."""
         if key not in self._openings:
             kind, nbytes, algorithm = key
             self._openings[key] = collective_opening(kind, self._topology.workers, nbytes, self._topology, algorithm)
@@ -180,7 +180,7 @@ class CollectiveMaps:
         return 0.0 if opening is None else opening.after_s(idle_s)
 
     def sent_bytes(self, key: Key) -> Floats:
-        """Return the bytes that each worker puts on the wire, ``(P,)``."""
+        """Return the bytes that each worker sends in a collective, ``(P,)``."""
         if key not in self._sent_bytes:
             self._sent_bytes[key] = sent_bytes(self._rounds[key], self._topology.workers)
         return self._sent_bytes[key]
@@ -190,12 +190,13 @@ class CollectiveMaps:
         return np.full(len(self._shared) + 1, -np.inf)
 
     def _routed(self, key: Key) -> RoutedRounds:
+        """Return the rounds of a collective on the topology; each collective is routed once."""
         if key not in self._routed_rounds:
             self._routed_rounds[key] = routed_rounds(key, self._topology, self._shared)
         return self._routed_rounds[key]
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
-        """Return the ports after a collective, round by round, that workers enter at ``entry_s``."""
+        """Return the ports after a collective that workers enter at ``entry_s``, ``(..., P)``, round by round."""
         ports = Ports.at_entry(entry_s, len(self._shared), before)
         run_collective(key, self._rounds[key], partial(self._routed, key), self._topology, ports, self._rule)
         return ports

@@ -129,7 +129,7 @@ class Ports:
         return Ports(*(times_s.copy() for times_s in self.times_s))
 
     def shift_from(self, before: Ports) -> float | None:
-        """Return the seconds by which all times are later than before, or None if they differ."""
+        """Return the seconds by which all times are later than those of ``before``; None if they differ."""
         shift_s = float(self.out_s[0] - before.out_s[0])
         for times_s, before_s in zip(self.times_s, before.times_s, strict=True):
             is_used = np.isfinite(times_s)
@@ -152,7 +152,7 @@ class Ports:
 
 
 def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
-    """Move the ports on to the end of a collective.
+    """Run the rounds of a collective by a start rule, which changes the ports in place.
 
     Raises:
         SpecError: an unknown rule.
@@ -182,7 +182,7 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
 
 
 def _one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
-    """Run rounds of one message each on Python's numbers, which is faster than on arrays of one number.
+    """Run rounds of one message each with floats of Python, which is faster than with arrays of one number.
 
     If the ports have leading axes, each position in these axes is a separate run.
     """
@@ -210,7 +210,7 @@ Message: TypeAlias = tuple[int, int, float, float, float]
 def _eager_one_by_one(
     messages: Sequence[Message], received_s: list[float], out_s: list[float], in_s: list[float]
 ) -> None:
-    """Move the times of workers on by the eager rule, message after message, in place."""
+    """Run messages one after another by the eager rule; the times of the workers change in place."""
     for sender, receiver, overhead_s, flow_s, latency_s in messages:
         start_s = max(received_s[sender], out_s[sender], in_s[receiver])
         end_s = start_s + overhead_s + flow_s
@@ -219,14 +219,14 @@ def _eager_one_by_one(
 
 
 def _rendezvous_one_by_one(messages: Sequence[Message], through_s: list[float]) -> None:
-    """Move the times of workers on by the rendezvous rule, message after message, in place."""
+    """Run messages one after another by the rendezvous rule; the times of the workers change in place."""
     for sender, receiver, overhead_s, flow_s, latency_s in messages:
         start_s = max(through_s[sender], through_s[receiver])
         through_s[sender] = through_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, begin_s: Floats) -> Floats:
-    """Return the time at which each message's bytes end that begin to flow at ``begin_s``, ``(..., M)`` seconds."""
+    """Return when the bytes of each message end that begin to flow at ``begin_s``, both ``(..., M)`` seconds."""
     if not routed_round.shared:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
@@ -243,7 +243,7 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, b
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
-    """Move the ports on by one round of the eager rule."""
+    """Run one round by the eager rule, which changes the ports in place."""
     senders, receivers, _ = routed_round.of
     if routed_round.source is not None:  # all workers at once, in their order
         start_s = np.maximum(ports.received_s, ports.out_s)
@@ -263,7 +263,7 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
 
 
 def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
-    """Move the ports on by ``times`` rounds: the first and the last round alone, and all others at once.
+    """Run ``times`` equal rounds by the eager rule: the first and the last alone, and all others at once.
 
     After the first round a worker's port in is free when its sender's port out is free.
     """
@@ -277,7 +277,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: in
 
 
 def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
-    """Move the ports on by one round of the rendezvous rule; ``out_s`` alone has the state."""
+    """Run one round by the rendezvous rule, which changes the ports in place; ``out_s`` alone holds the state."""
     senders, receivers, _ = routed_round.of
     through_s = ports.out_s
     if routed_round.source is not None:
@@ -292,7 +292,7 @@ def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -
 
 
 def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
-    """Move the ports on by ``times`` rounds of the rendezvous rule, all at once."""
+    """Run ``times`` equal rounds by the rendezvous rule, all at once."""
     cost_s = _along_rings(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
     times_s = rendezvous_rounds(_to_rings(ports.out_s, order), cost_s, times)
     ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
@@ -311,7 +311,7 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return the values of the workers' messages along the rings: one number, or ``(G, M, 1)``."""
+    """Return one value per worker's message in the order of rings, ``(G, M, 1)``; one number stays as it is."""
     if isinstance(values, float):
         return values
     worker_values = np.empty(order.size)

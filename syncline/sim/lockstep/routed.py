@@ -82,7 +82,7 @@ class RoutedRounds:
     def from_rounds(
         cls, rounds: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None
     ) -> RoutedRounds:
-        """Return these rounds on a topology.
+        """Return these rounds on a topology, with the costs of each message.
 
         Args:
             rounds: the rounds; the routes of a repeated round are looked up once.
@@ -215,6 +215,7 @@ def _routed_round(
 
 
 def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
+    """Return rounds of one message each on a topology."""
     paths = topology.paths(messages.senders, messages.receivers)
     rate = narrowest(paths, np.append(topology.bandwidth_bytes_per_s, np.inf))
     return RoutedSequence(messages, paths.overhead_s, messages.nbytes / rate, paths.latency_s)

@@ -45,6 +45,7 @@ class GatedSimulation(Simulation):
 
     @override
     def _act(self, why: int) -> None:
+        """Do what compiled code cannot do; a worker at a gate waits for `open_gate`."""
         if why == TIMER:
             worker = int(self.core["stream"])
             instruction: Any = self._instruction(worker)

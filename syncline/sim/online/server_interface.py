@@ -142,7 +142,7 @@ class EventObserver:
         """Send a worker the current model of its server."""
 
     def send_up(self, server: int) -> None:
-        """Send the difference of a local server's model since its last model from the upper server."""
+        """Send a local server's difference since the last model that it got from the upper server."""
 
     def arrive_up(self, server: int, age: int) -> None:
         """Make a version at the upper server from a local server's update, which is ``age`` versions old."""
@@ -158,7 +158,7 @@ class EventObserver:
 
 
 class Contribution(NamedTuple):
-    """An update that a worker sent to the server.
+    """An update that a worker sent to the server, and what became of it; times are in seconds.
 
     Attributes:
         worker: number of the worker.
@@ -301,7 +301,7 @@ class ServerTopology(DerivedTopology):
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the bandwidth of each channel."""
+        """Return the bandwidth of each channel of the whole network, in bytes per second."""
         return self.whole.bandwidth_bytes_per_s
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:

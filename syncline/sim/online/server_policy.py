@@ -46,7 +46,7 @@ class ServerClock(Protocol):
     """The clock of servers, which also sends models to workers: simulated, or of real processes."""
 
     def time_s(self) -> float:
-        """Return the seconds since the beginning."""
+        """Return the seconds since the beginning of the training."""
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call a function after ``seconds``, once the servers have taken all updates that arrived before."""
@@ -133,7 +133,10 @@ class ServerPolicy:
             self._send_due(server)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
-        """Return the steps of a worker to the pool, because it failed before its update was made."""
+        """Take back the steps of a worker, because it failed before its update was made.
+
+        ``for_good`` says that the worker does not come back.
+        """
         self.steps_left += self.assigned[worker]
         self.failed.add(worker)
         if for_good:
@@ -141,13 +144,13 @@ class ServerPolicy:
         self.observer.fail(worker)
 
     def leave(self, worker: int) -> None:
-        """Remove a worker that is not under way and does not come back."""
+        """Remove a worker that is idle and does not come back."""
         self.departed.add(worker)
         server = self.server_of[worker]
         server.idle = [other for other in server.idle if other != worker]
 
     def wake(self) -> None:
-        """Wake the sleeping workers if returned steps are left for them; let all servers send what is due."""
+        """Wake the sleeping workers if steps of failed workers are left; let all servers send what is due."""
         if self.steps_left:
             sleeping, self.sleeping = sorted(self.sleeping), set()
             for worker in sleeping:

@@ -120,7 +120,7 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
 
 @compiled
 def _begin_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, number: int) -> None:
-    """Begin to compute a task, and add the event of its end."""
+    """Begin to compute a task of a stage, and add the event at which the task ends."""
     stages[stage].awaited_task = -1
     tasks[stage, stages[stage].num_done].begin_s = now_s
     _add_event(pipeline, heap, now_s + tasks[stage, number].seconds, AT_ONCE, TASK_ENDS, stage, 0)
@@ -270,7 +270,7 @@ def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first:
 
 @compiled
 def _set_rate(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, now_s: float) -> None:
-    """Let a stage's message flow at another rate, in bytes per second, and add the event of its new end."""
+    """Change the rate of a stage's message, in bytes per second, and add the event of the new end of its flow."""
     state = stages[stage]
     if rate == state.flow_rate:
         return
@@ -309,7 +309,7 @@ def _side(stages: Any, stage: int, receiver: int) -> int:
 
 @compiled
 def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> None:
-    """Add the arrivals of the ``task``-th task's message, which has left, and of messages that waited behind it.
+    """Add the arrivals that follow when a task's message has left: its own, or those of messages before it.
 
     A message arrives once ``messages_ahead`` messages behind it have left, or once no more are queued.
     """
@@ -335,7 +335,7 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
 
 @compiled
 def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now_s: float) -> None:
-    """Note that a task's input has arrived, and begin a task if the stage waited for this input."""
+    """Note that the input of a stage's task has arrived, and begin a task if the stage waited for this input."""
     state = stages[stage]
     tasks[stage, number].has_input = True
     if state.awaited_task == number:
@@ -348,7 +348,9 @@ def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
 
 @compiled
 def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
-    """Simulate until no event is left; return the number of tasks that are not done, 0 unless the stages deadlock.
+    """Simulate a pipeline until no event is left; return the number of tasks that are not done.
+
+    The number is 0 unless the stages deadlock.
 
     Args:
         pipeline_table: ``(1,)`` of ``PIPELINE``.

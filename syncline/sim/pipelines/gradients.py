@@ -92,7 +92,7 @@ class PipelineMath:
         self._remaining_gradients = [schedule.microbatches * schedule.chunks] * self.stages
 
     def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
-        """Return the function that does a task's math when the task completes."""
+        """Return the function that does the math of a stage's task, to be called when the task completes."""
         part = task.chunk * self.stages + stage
         match task.kind:
             case "forward":
@@ -153,6 +153,7 @@ class PipelineMath:
                 self._accumulate(stage, part, microbatch, gradients[1 if part else 0 :])
 
     def _weight(self, stage: int, part: int, microbatch: int) -> None:
+        """Compute the gradient of a part's weights for a micro-batch, in a schedule that splits the backward."""
         variables = list(self._forward_states[microbatch, part].weights.values())
         gradients = self._differentiate(stage, part, microbatch, variables, retain_graph=False)
         self._accumulate(stage, part, microbatch, gradients)
@@ -160,7 +161,7 @@ class PipelineMath:
     def _differentiate(
         self, stage: int, part: int, microbatch: int, variables: list[Tensor], retain_graph: bool
     ) -> Sequence[Tensor]:
-        """Return the gradients of a part by its input or weights, with the weights that the mode selects."""
+        """Return the gradients of a part by these variables, computed with the weights that the mode selects."""
         forward, output_gradient = self._forward_states[microbatch, part], self._gradient[microbatch, part]
         delay = self._version[stage] - forward.version
         if self.mode != "corrected" or not delay or not self._velocity[part]:

@@ -78,7 +78,7 @@ class Schedule(NamedTuple):
 
 @dataclass(frozen=True)
 class ScheduleKind:
-    """A schedule that a spec can name.
+    """A kind of schedule, which a spec can name: the function that builds it, and what it takes.
 
     Args:
         build: function of ``(stages, microbatches)``, and of ``chunks`` or ``max_in_flight`` if the schedule takes
@@ -134,7 +134,7 @@ def _neighbour_stage(
 
 
 class Numbering(NamedTuple):
-    """The numbering of a schedule's tasks.
+    """A numbering of a schedule's tasks: by kind, then chunk, then micro-batch.
 
     Attributes:
         microbatches: M, number of micro-batches.

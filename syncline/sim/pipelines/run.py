@@ -163,7 +163,7 @@ def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
 
 
 class _Stage:
-    """The instructions of one stage of one replica; ``seconds`` has the durations of tasks by kind, ``(K, M)``."""
+    """A stage of one replica, which makes the stage's instructions; ``seconds`` has durations by kind, ``(K, M)``."""
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
         self.pipeline, self.number = pipeline, stage
@@ -210,7 +210,7 @@ class _Stage:
         return None if source is None else Recv(source, tag_of(*task), task.microbatch)
 
     def run(self, task: PipelineTask) -> list[Instruction]:
-        """Return the instructions that compute a task and send its output on."""
+        """Return the instructions that compute a task and send its output to the stage that needs it."""
         kind, microbatch, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
         name = kind if self.pipeline.schedule.chunks == 1 else f"{kind}.{chunk}"

@@ -188,7 +188,11 @@ def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
 
 
 def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
-    """Return an object that a user named as a kind of schedule; a function becomes the builder of one."""
+    """Return a `ScheduleKind` that a user named; a function becomes the builder of one.
+
+    Raises:
+        SpecError: the object is neither.
+    """
     if isinstance(candidate, ScheduleKind):
         return candidate
     if not callable(candidate):

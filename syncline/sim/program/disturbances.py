@@ -23,7 +23,7 @@ class Disturbance(Protocol):
     """A change of the time that workers compute."""
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the changed seconds of T steps of P workers, ``(T, P)``, from the seconds without this change."""
+        """Return the changed seconds of T steps of P workers, ``(T, P)``, from the seconds before the change."""
         ...
 
 
@@ -78,7 +78,7 @@ class LogNormalJitter:
         check_at_least_0("jitter.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times with jitter."""
+        """Return the computing seconds with jitter, ``(T, P)``."""
         return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape))
 
 
@@ -101,7 +101,7 @@ class SlowWorker:
         check_at_least_0("slow_worker.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times with one worker slowed."""
+        """Return the computing seconds with one worker slowed, ``(T, P)``."""
         _check_index("slow_worker.worker", self.worker, compute_s.shape[1])
         slowed = compute_s.copy()
         slowed[:, self.worker] *= self.factor
@@ -129,7 +129,7 @@ class Pause:
         check_at_least_0("pause.seconds", self.seconds, "seconds, finite and at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times with one step of a worker lengthened."""
+        """Return the computing seconds with one step of a worker lengthened, ``(T, P)``."""
         _check_index("pause.step", self.step, compute_s.shape[0])
         _check_index("pause.worker", self.worker, compute_s.shape[1])
         paused = compute_s.copy()
@@ -159,7 +159,7 @@ class ExponentialTail:
         check_at_least_0("exponential.scale", self.scale)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the lengthened times of all steps."""
+        """Return the lengthened computing seconds of all steps, ``(T, P)``."""
         return compute_s * (1 + self.scale * rng.standard_exponential(compute_s.shape))
 
 
@@ -184,7 +184,7 @@ class ParetoTail:
             raise SpecError("pareto.shape", self.shape, "a finite number above 1, where there is a mean")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the lengthened times of all steps."""
+        """Return the lengthened computing seconds of all steps, ``(T, P)``."""
         return compute_s * (1 - rng.random(compute_s.shape)) ** (-1 / self.shape)
 
 
@@ -212,7 +212,7 @@ class Slowdowns:
         check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times, of slow steps multiplied by the factor."""
+        """Return the computing seconds, with those of slow steps multiplied by the factor, ``(T, P)``."""
         return np.where(rng.random(compute_s.shape) < self.probability, self.factor * compute_s, compute_s)
 
 
@@ -236,7 +236,7 @@ class PersistentSpeeds:
         check_at_least_0("speeds.sigma", self.sigma)
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
-        """Return the times, of each worker multiplied by the worker's factor."""
+        """Return the computing seconds, those of each worker multiplied by the worker's factor, ``(T, P)``."""
         return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape[1:]))
 
 
@@ -259,6 +259,7 @@ def check_at_least_0(path: str, value: float, expected: str = "a finite number, 
 
 
 def _check_index(path: str, index: int, length: int) -> None:
+    """Raise a `SpecError` if an index is not from 0 to ``length - 1``; ``path`` names the field."""
     if not 0 <= index < length:
         raise SpecError(path, index, f"a number from 0 to {length - 1}")
 

@@ -48,7 +48,7 @@ def gloo_rounds(kind: str, workers: int, nbytes: float) -> Iterable[Round]:
 
 
 def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
-    """Return, for each round of a collective, how many rounds a rank may be ahead of the messages it received."""
+    """Return how many rounds a rank of gloo may be ahead of the messages it received, for each round."""
     if kind in ("all_reduce", "reduce_scatter"):
         half = rounds // 2
         return [1 if half and index == half else 2 for index in range(rounds)]
@@ -63,12 +63,12 @@ def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
 
 
 def waits_for_sends(kind: str) -> bool:
-    """Return whether a rank also waits for its sends, as in rings."""
+    """Return whether a rank of gloo waits for its own sends before it goes on, as in gloo's rings."""
     return kind in ("all_reduce", "reduce_scatter", "all_gather", "reduce")
 
 
 def posts_first(kind: str) -> bool:
-    """Return whether a rank posts its receives of a round before it issues its sends."""
+    """Return whether a rank of gloo posts its receives of a round before it issues its sends."""
     return kind in ("all_reduce", "reduce_scatter", "reduce")
 
 
@@ -110,6 +110,7 @@ def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _gather(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield rounds in which each worker but the first sends its bytes to the first."""
     for worker in range(1, workers):
         yield Round(np.array([worker]), np.array([0]), nbytes)
 

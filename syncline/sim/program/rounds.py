@@ -44,6 +44,7 @@ def rounds_bytes(schedule: Iterable[Round]) -> float:
 
 
 def _distinct(schedule: Iterable[Round]) -> Iterable[Round]:
+    """Return the rounds without repetitions of the same object."""
     return {id(round_): round_ for round_ in schedule}.values()
 
 
@@ -150,7 +151,7 @@ def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArr
 
 
 def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
-    """Yield the rounds of one level of the hierarchy ``name`` after another; ``sizes`` are the levels' group sizes."""
+    """Yield the rounds of a hierarchy, one level after another; ``sizes`` are the group sizes of the levels."""
     hierarchy = HIERARCHIES[kind][name]
     for level, part_bytes in level_parts(kind, sizes, nbytes):
         stride = math.prod(sizes[:level])

@@ -178,7 +178,7 @@ class Timeline:
         return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
-        """Return the spans of the first ``steps`` steps, and those that name no step."""
+        """Return the timeline of the first ``steps`` steps, and of the spans that name no step."""
         return self[self.step < steps]
 
     @cached_property

@@ -42,7 +42,7 @@ ENDLESS = 1 << 40
 
 
 class CoreFunction(NamedTuple):
-    """A function that is compiled, and its result's and arguments' types."""
+    """A compiled function, with the Numba types of its result and of its arguments."""
 
     function: Callable[..., Any]
     result: Any
@@ -50,7 +50,7 @@ class CoreFunction(NamedTuple):
 
     @property
     def symbol(self) -> str:
-        """Return its name in the object."""
+        """Return the function's name in the object."""
         return f"syncline_{self.function.__name__}"
 
 
@@ -58,7 +58,7 @@ _functions: list[CoreFunction] = []
 
 
 def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]:
-    """Let compiled code call a function, whose body another module of LLVM's has."""
+    """Let compiled code call a function by its symbol; another module of LLVM's has the body."""
     arguments, result = sigutils.normalize_signature(signature)
     core_function = CoreFunction(function, result, arguments)
     _functions.append(core_function)
@@ -83,7 +83,10 @@ def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]
 
 
 def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator for a function that compiled code calls, with the addresses first, for these types alone."""
+    """Return a decorator that declares a function of compiled code with these types of result and arguments.
+
+    The first argument of every such function is the address of the tables' addresses, which ``others`` omits.
+    """
     arguments = f"int64, {others}" if others else "int64"
     return lambda function: _declare(function, f"{result}({arguments})")
 
@@ -97,6 +100,7 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _load_address(builder: Any, addresses: Any, index: int) -> Any:
+    """Generate the code that loads the address of the table with this index."""
     table = builder.inttoptr(addresses, cgutils.intp_t.as_pointer())
     return builder.load(builder.gep(table, [cgutils.intp_t(index)]))
 
@@ -168,7 +172,7 @@ spacing: Any = intrinsic(_spacing)
 
 
 def compile_core(folder: Path | None) -> bytes:
-    """Compile all functions of the core and return the object; keep modules of LLVM's in a folder, if there is one."""
+    """Compile all functions of the core, and return the object; keep the modules of LLVM in the folder, if given."""
     for name in MODULES:
         import_module(f"{__package__}.{name}")
     by_file: defaultdict[str, list[CoreFunction]] = defaultdict(list)
@@ -192,7 +196,7 @@ def compile_core(folder: Path | None) -> bytes:
 
 
 def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> bytes:
-    """Return the module of LLVM's for the functions of a file, translated by Numba unless it is kept."""
+    """Return LLVM's module for the functions of a file, translated by Numba unless it is kept in the folder."""
     module_file = folder and folder / f"{file.stem}-{_digest(file)}.bc"
     if module_file and module_file.is_file():
         return module_file.read_bytes()
@@ -209,7 +213,7 @@ def _bitcode(file: Path, functions: list[CoreFunction], folder: Path | None) -> 
 
 
 def _translated(core_function_: CoreFunction) -> Any:
-    """Return the module of LLVM's that Numba makes of a function, with the parts of Numba that it uses."""
+    """Return LLVM's module that Numba makes of a function, together with the parts of Numba's library that it uses."""
     flags: Any = Flags()
     flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
@@ -226,7 +230,7 @@ def _translated(core_function_: CoreFunction) -> Any:
 
 
 class _WithoutBodies(ast.NodeTransformer):
-    """A transformer of a source into what other files can see of it."""
+    """A transformer of a source file that leaves what other files can see: all but the bodies of functions."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Empty the body of a function that is compiled by itself."""
@@ -245,4 +249,5 @@ def _visible() -> str:
 
 
 def _digest(file: Path) -> str:
+    """Return a digest of a file of the core and of all that the file can see of the others."""
     return hashlib.sha256(file.read_bytes() + _visible().encode()).hexdigest()[:16]
