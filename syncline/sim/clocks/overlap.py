@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,8 +42,6 @@ from syncline.sim.program.timeline import Timeline
 
 Members: TypeAlias = frozenset[int] | None
 """Some of the workers; all if None."""
-
-T = TypeVar("T")
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
@@ -98,6 +96,44 @@ class StepTimes:
         return call.encoded_bytes / self.encode_bytes_per_s if self.encode_bytes_per_s else 0.0
 
 
+class StepAction(NamedTuple):
+    """An action of all workers in a step, or of some of them.
+
+    Attributes:
+        kind: ``compute``, ``decide`` (whether to send), ``start`` or ``wait`` (of a call).
+        index: index of the call among those of the step.
+        fraction: fraction of the step's computing, for ``compute``.
+        members: the workers that wait, for ``wait``; all if None.
+    """
+
+    kind: str
+    index: int = -1
+    fraction: float = 0.0
+    members: Members = None
+
+
+def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
+    """Yield the actions of parts 1 to 4 of a step with these calls, in order."""
+    started_calls, fraction_done = list[tuple[int, Call]](), 0.0
+    for fraction, waits, index in way_points(range(len(calls)), calls.__getitem__):
+        yield StepAction("compute", fraction=fraction - fraction_done)
+        fraction_done = fraction
+        if waits:
+            yield StepAction("wait", index, members=members(calls[index], workers))
+        else:
+            yield StepAction("start", index)
+            started_calls += [] if is_awaited_in_step(calls[index]) else [(index, calls[index])]
+    yield StepAction("compute", fraction=1 - fraction_done)
+    yield StepAction("decide")
+    for index, waiting in waits_by_call(started_calls, workers):
+        yield StepAction("wait", index, members=waiting)
+    for index, call in enumerate(calls):
+        if call.ready >= 1:
+            yield StepAction("start", index)
+            if not call.wait_steps:
+                yield StepAction("wait", index, members=members(call, workers))
+
+
 def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> list[list[Instruction]]:
     """Return the programs of data-parallel training, one per worker.
 
@@ -108,78 +144,41 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
     steps, workers = times.compute_s.shape
     programs: list[list[Instruction]] = [[] for _ in range(workers)]
-    calls_by_step, later_waits = CallsByStep(calls, steps), dict[int, list[tuple[Members, Instruction]]]()
-    triggers_s, optimizers_s = times.trigger_s.tolist(), times.optimizer_s.tolist()
-    for step, step_compute_s in enumerate(times.compute_s.tolist()):
-        keyed_calls = [((step, number), call) for number, call in enumerate(calls_by_step[step])]
-        started_calls: list[tuple[tuple[int, int], Call]] = []
-        plan: list[tuple[Members, Instruction | float]] = []  # with workers; a number is a fraction of the computing
-        fraction_done = 0.0
-        for fraction, waits, (key, call) in way_points(keyed_calls, lambda keyed_call: keyed_call[1]):
-            plan.append((None, fraction - fraction_done))
-            fraction_done = fraction
-            if waits:
-                plan.append((members(call, workers), Wait(key)))
+    calls_by_step, later_waits = CallsByStep(calls, steps), dict[int, list[tuple[Members, Wait]]]()
+
+    def append(instruction: Instruction, instruction_members: Members = None) -> None:
+        for worker in range(workers) if instruction_members is None else instruction_members:
+            programs[worker].append(instruction)
+
+    for step in range(steps):
+        step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
+        for action in step_actions(step_calls, workers):
+            key = step, action.index
+            if action.kind == "compute":
+                for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
+                    program.append(Compute(action.fraction * seconds, step=step))
+            elif action.kind == "decide":
+                if trigger_s:
+                    append(Compute(trigger_s, "trigger", step, what="trigger"))
+            elif action.kind == "wait":
+                append(Wait(key), action.members)
             else:
-                plan += _start(key, call, later_waits, times, workers)
-                started_calls += [] if is_awaited_in_step(call) else [(key, call)]
-        plan.append((None, 1 - fraction_done))
-        if triggers_s[step]:
-            plan.append((None, Compute(triggers_s[step], "trigger", step, what="trigger")))
-        plan += [(waiting, Wait(key)) for key, waiting in waits_by_call(started_calls, workers)]
-        for key, call in keyed_calls:
-            if call.ready >= 1:
-                plan += _start(key, call, later_waits, times, workers)
-                plan += [] if call.wait_steps else [(members(call, workers), Wait(key))]
-        plan += later_waits.pop(step, [])
-        _append(programs, plan, step_compute_s, step)
-        for program, optimizer_s in zip(programs, optimizers_s, strict=True):
+                call = step_calls[action.index]
+                call_members, encode_s = members(call, workers), times.encoding_s(call)
+                if encode_s:
+                    append(Compute(encode_s, "encode", step, what="encode"), call_members)
+                group = group_ranks(call.group, workers)
+                kind, nbytes, algorithm = call.collective, call.payload_bytes, call.algorithm
+                append(Collective(kind, nbytes, key, call.label, step, algorithm, group=group), call_members)
+                if call.wait_steps:
+                    last = step + call.wait_steps
+                    later_waits.setdefault(last, []).append((call_members, Wait(key, step=last)))
+        for waiting, wait in later_waits.pop(step, []):
+            append(wait, waiting)
+        for program, optimizer_s in zip(programs, times.optimizer_s.tolist(), strict=True):
             if optimizer_s:
                 program.append(Compute(optimizer_s, "optimizer", step, what="optimizer"))
     return programs
-
-
-def _append(
-    programs: list[list[Instruction]],
-    plan: Sequence[tuple[Members, Instruction | float]],
-    compute_s: Sequence[float],
-    step: int,
-) -> None:
-    """Append a step's instructions to the programs of its workers.
-
-    Args:
-        programs: the program of each worker, changed in place.
-        plan: instructions in order, each with its workers; a number is a fraction of each worker's computing.
-        compute_s: seconds that each worker computes in the step.
-        step: number of the step.
-    """
-    for instruction_members, instruction in plan:
-        if isinstance(instruction, float | int):
-            for program, seconds in zip(programs, compute_s, strict=True):
-                program.append(Compute(instruction * seconds, step=step))
-        else:
-            for worker in range(len(programs)) if instruction_members is None else instruction_members:
-                programs[worker].append(instruction)
-
-
-def _start(
-    key: tuple[int, int],
-    call: Call,
-    later_waits: dict[int, list[tuple[Members, Instruction]]],
-    times: StepTimes,
-    workers: int,
-) -> list[tuple[Members, Instruction]]:
-    """Return the instructions that start a call, with its workers; add a wait in a later step to ``later_waits``."""
-    call_members, group = members(call, workers), group_ranks(call.group, workers)
-    if call.wait_steps:
-        last = call.step + call.wait_steps
-        later_waits.setdefault(last, []).append((call_members, Wait(key, step=last)))
-    encode_s = times.encoding_s(call)
-    instructions: list[Instruction] = [Compute(encode_s, "encode", call.step, what="encode")] if encode_s else []
-    instructions.append(
-        Collective(call.collective, call.payload_bytes, key, call.label, call.step, call.algorithm, group=group)
-    )
-    return [(call_members, instruction) for instruction in instructions]
 
 
 def members(call: Call, workers: int) -> Members:
@@ -188,20 +187,20 @@ def members(call: Call, workers: int) -> Members:
     return None if group is None else frozenset(group)
 
 
-def waits_by_call(started: Sequence[tuple[T, Call]], workers: int) -> list[tuple[T, Members]]:
-    """Return the keys of calls, the last first, with the workers that wait for this call and for no later call.
+def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tuple[int, Members]]:
+    """Return the indices of calls, the last first, with the workers that wait for this call and for no later call.
 
     A worker that waits for its last call need not wait for its earlier calls, which end before.
 
     Args:
-        started: key of each call, and the call, in the order of start.
+        started: index of each call, and the call, in the order of start.
         workers: number of workers.
     """
     remaining, waits = frozenset(range(workers)), []
-    for key, call in reversed(started):
+    for index, call in reversed(started):
         waiting = remaining & frozenset(remaining if call.group is None else call.group)
         if waiting and not call.wait_steps:
-            waits.append((key, None if len(waiting) == workers else waiting))
+            waits.append((index, None if len(waiting) == workers else waiting))
             remaining -= waiting
     return waits
 
@@ -313,29 +312,18 @@ class Streams:
     def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
         """Yield the spans of all workers in the step of this number, which has these calls."""
         compute_s, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
-        fraction_done, started_calls = 0.0, list[tuple[tuple[Floats, Call], Call]]()
         end_s: dict[int, Floats] = {}  # by the index of a call
-        for fraction, waits, (index, call) in way_points(list(enumerate(calls)), lambda indexed_call: indexed_call[1]):
-            yield self._compute(number, (fraction - fraction_done) * compute_s)
-            fraction_done = fraction
-            if waits:
-                yield self._wait(number, end_s[index], call, members(call, len(self.now_s)))
-                continue
-            yield from self._start(call)
-            if is_awaited_in_step(call):
-                end_s[index] = self.free_s
+        for action in step_actions(calls, len(self.now_s)):
+            if action.kind == "compute":
+                yield self._compute(number, action.fraction * compute_s)
+            elif action.kind == "decide":
+                if trigger_s:
+                    yield self._compute(number, trigger_s, "trigger")
+            elif action.kind == "wait":
+                yield self._wait(number, end_s[action.index], calls[action.index], action.members)
             else:
-                started_calls.append(((self.free_s, call), call))
-        yield self._compute(number, (1 - fraction_done) * compute_s if fraction_done else compute_s)
-        if trigger_s:
-            yield self._compute(number, trigger_s, "trigger")
-        for (call_end_s, call), waiting in waits_by_call(started_calls, len(self.now_s)):
-            yield self._wait(number, call_end_s, call, waiting)
-        for call in calls:
-            if call.ready >= 1:
-                yield from self._start(call)
-                if not call.wait_steps:
-                    yield self._wait(number, self.free_s, call, members(call, len(self.now_s)))
+                yield from self._start(calls[action.index])
+                end_s[action.index] = self.free_s
         for call_end_s, call in self.later_waits.pop(number, ()):
             yield self._wait(number, call_end_s, call, members(call, len(self.now_s)))
         if self.times.optimizer_s.any():

@@ -35,7 +35,7 @@ PIPELINE = np.dtype(
 """Record of the pipeline: numbers of micro-batches and of chunks; whether stages choose their next task; bytes of every
 message, and the fraction of these bytes that counts as a rounding error; number of events created, and number of links
 whose flows have changed at this instant; number of messages behind a message that NCCL's buffers hold, see
-`syncline.sim.events.messages`.
+`syncline.sim.events.core.messages`.
 """
 
 STAGE = np.dtype(

@@ -71,9 +71,9 @@ def rounds(
 ) -> Sequence[Round]:
     """Return the rounds of a collective.
 
-    The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`; the rounds of gloo, of
-    NCCL, of a direct exchange and of places are in modules of these names in `syncline.sim.collectives`. The rounds of
-    a hierarchy follow `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial
+    The rounds of an algorithm are in its file in `syncline.costmodel.collectives.algorithms`, those of gloo and NCCL in
+    `syncline.sim.program.library_rounds`, those of a direct exchange and of places below. The rounds of a hierarchy
+    follow `syncline.costmodel.collectives.hierarchical`: in ``leader`` each node reduces along a binomial
     tree to its first worker, these workers all-reduce, and each of these workers broadcasts down its tree.
 
     Args:
