@@ -150,6 +150,16 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
         for worker in range(workers) if instruction_members is None else instruction_members:
             programs[worker].append(instruction)
 
+    def start(call: Call, key: tuple[int, int]) -> None:
+        call_members, encode_s = members(call, workers), times.encoding_s(call)
+        if encode_s:
+            append(Compute(encode_s, "encode", call.step, what="encode"), call_members)
+        group, kind, nbytes = group_ranks(call.group, workers), call.collective, call.payload_bytes
+        append(Collective(kind, nbytes, key, call.label, call.step, call.algorithm, group=group), call_members)
+        if call.wait_steps:
+            last = call.step + call.wait_steps
+            later_waits.setdefault(last, []).append((call_members, Wait(key, step=last)))
+
     for step in range(steps):
         step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
         for action in step_actions(step_calls, workers):
@@ -163,16 +173,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
             elif action.kind == "wait":
                 append(Wait(key), action.members)
             else:
-                call = step_calls[action.index]
-                call_members, encode_s = members(call, workers), times.encoding_s(call)
-                if encode_s:
-                    append(Compute(encode_s, "encode", step, what="encode"), call_members)
-                group = group_ranks(call.group, workers)
-                kind, nbytes, algorithm = call.collective, call.payload_bytes, call.algorithm
-                append(Collective(kind, nbytes, key, call.label, step, algorithm, group=group), call_members)
-                if call.wait_steps:
-                    last = step + call.wait_steps
-                    later_waits.setdefault(last, []).append((call_members, Wait(key, step=last)))
+                start(step_calls[action.index], key)
         for waiting, wait in later_waits.pop(step, []):
             append(wait, waiting)
         for program, optimizer_s in zip(programs, times.optimizer_s.tolist(), strict=True):

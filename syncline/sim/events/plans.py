@@ -18,14 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.algorithms import Round, RoundTable
-from syncline.costmodel.network.paths import Floats, Ints, Topology
-from syncline.sim.events.engine import (
-    address,
-    aligned,
-    count_entries,
-    write_plan,
-    write_routes,
-)
+from syncline.costmodel.network.paths import Ints, Topology
+from syncline.sim.events.engine import address, aligned, count_entries, write_plan, write_routes
 from syncline.sim.events.state import TABLES, CoreState, Records
 
 PLACE, ENTRY, SENDING = TABLES["places"], TABLES["entries"], TABLES["sendings"]

@@ -35,8 +35,8 @@ def run_events(
     - *rendezvous*, it starts when both ends have come to it, a worker to all messages of a round at once when those of
       its rounds before are over: ``start``, alpha + o pass, the bytes flow, both ends go on.
 
-    Collectives of gloo follow neither rule, but their own, see `syncline.sim.events.core.messages`. On a network that knows the
-    times of gloo's software, collectives that name no algorithm are gloo's.
+    Collectives of gloo follow neither rule, but their own, see `syncline.sim.events.core.messages`. On a network that
+    knows the times of gloo's software, collectives that name no algorithm are gloo's.
 
     A worker is done with a collective when its last message has arrived and its own last message has left. Simultaneous
     events happen in one fixed order.
