@@ -346,11 +346,7 @@ def checked_argument(name: str, value: Any, annotation: Any) -> Any:
 
 
 def _typed(path: str, value: Any, annotation: Any) -> Any:
-    """Return a plain value converted to the type of an annotation.
-
-    Raises:
-        SpecError: the value does not have the annotation's type.
-    """
+    """Return a plain value converted to the type of an annotation."""
     options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     # A quantity is text with a unit or a number: its parser checks it and has better error messages.
     if Any in options or {str, float} <= set(options):

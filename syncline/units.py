@@ -37,9 +37,6 @@ def parse_seconds(value: str | float, path: str = "time") -> float:
         value: ``"50 ms"``, ``"50us"``, ``"2 min"`` or ``0.05``; not negative.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: the unit is missing or unknown, or the time is negative or not finite.
-
     >>> parse_seconds("50 ms")
     0.05
     """
@@ -71,9 +68,6 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
         value: ``"100 Gbit/s"``, ``"100Gb/s"``, ``"100 Gbps"`` (all 12.5e9), ``"1.25 GB/s"`` or ``1.25e9``; positive.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: the unit is missing or unknown, or the rate is not positive or not finite.
-
     >>> parse_bandwidth("10Gbit/s") == parse_bandwidth("1.25 GB/s")
     True
     """
@@ -103,9 +97,6 @@ def parse_count(value: str | float, path: str = "count") -> float:
         value: ``"1.3B"`` (10**9), ``"350M"``, ``"1.4T"`` or ``26e9``; positive.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: the suffix is unknown, or the number is not positive or not finite.
-
     >>> parse_count("1.3B"), parse_count("140 B") == parse_count(140e9)
     (1300000000.0, True)
     """
@@ -122,9 +113,6 @@ def parse_share(value: str | float, path: str = "share") -> float:
     Args:
         value: ``0.05`` or ``"5%"``; not negative.
         path: the field's name, for the error line.
-
-    Raises:
-        SpecError: the suffix is unknown, or the share is negative or not finite.
 
     >>> parse_share("5%"), parse_share(0.05)
     (0.05, 0.05)

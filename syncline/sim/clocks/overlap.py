@@ -51,9 +51,6 @@ def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = 
         calls: the collectives of the training.
         overlap: ``none``, ``ddp`` or ``async``.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
-
-    Raises:
-        SpecError: an unknown overlap.
     """
     return [part for call in calls for part in split_call(call, overlap, buckets)]
 
@@ -82,11 +79,7 @@ class StepTimes:
         optimizer_s: ArrayLike = 0.0,
         encode_bytes_per_s: float | None = None,
     ) -> StepTimes:
-        """Return the checked times; one trigger time stands for all steps, one optimizer time for all workers.
-
-        Raises:
-            SpecError: times of another shape, or a time that is negative or not finite.
-        """
+        """Return the checked times; one trigger time stands for all steps, one optimizer time for all workers."""
         times = compute_times(compute_s)
         steps, workers = times.shape
         return cls(times, trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers), encode_bytes_per_s)
@@ -207,20 +200,12 @@ def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tup
 
 
 def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
-    """Return the seconds of each step in which a worker decides whether to send, ``(T,)``.
-
-    Raises:
-        SpecError: a wrong number of times, or one that is negative or not finite.
-    """
+    """Return the seconds of each step in which a worker decides whether to send, ``(T,)``."""
     return _broadcast_times("clock.trigger_s", trigger_s, steps, "steps")
 
 
 def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
-    """Return the seconds of each worker's update, ``(P,)``, from one value or one per worker.
-
-    Raises:
-        SpecError: a wrong number of times, or one that is negative or not finite.
-    """
+    """Return the seconds of each worker's update, ``(P,)``, from one value or one per worker."""
     return _broadcast_times("clock.optimizer_s", optimizer_s, workers, "workers")
 
 

@@ -154,9 +154,6 @@ def simulated_s(
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         group: the first of several groups that each run the collective at the same time, see
             `syncline.costmodel.traffic.call.groups_like`; if None, all workers run one collective.
-
-    Raises:
-        SpecError: a number of workers that the network cannot join.
     """
     if group is not None:
         return _groups_s(kind, group, workers, nbytes, network, algorithm, rule)

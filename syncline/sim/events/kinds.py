@@ -71,11 +71,7 @@ class CollectiveKinds:
         return self._kinds[kind_number]
 
     def number_of(self, collective: Collective) -> int:
-        """Return the number of a collective's kind.
-
-        Raises:
-            SynclineError: an invalid group.
-        """
+        """Return the number of a collective's kind."""
         pair = self._number_of.get(id(collective))
         if pair is not None:
             return pair[1]

@@ -64,9 +64,6 @@ def events_finish_s(join: Collective, topology: Topology, starts_s: Floats, rule
         topology: the topology of the workers.
         starts_s: time at which each worker joins it, ``(P,)`` seconds.
         rule: ``eager`` or ``rendezvous``.
-
-    Raises:
-        SpecError: as in ``run_events``.
     """
     return _simulation(SharedProgram([join], topology.workers), topology, starts_s, rule).finish_s()
 

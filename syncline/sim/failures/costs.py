@@ -102,9 +102,6 @@ class CheckpointTimes:
         peers: whether a worker's checkpoint is in the memory of its peer, worker i + P / 2 of P; if both fail at once,
             the checkpoint is lost.
         rejoin_s: seconds in which a returning worker fetches its state over the network; None if no network is known.
-
-    Raises:
-        SpecError: a number of steps below 1, or a negative time.
     """
 
     every: int | None = None

@@ -121,9 +121,6 @@ class CollectiveMaps:
         uses: number of uses of each collective. The matrix of a collective costs as many operations as running its
             rounds P times, so the matrix is computed only for collectives with more than P uses, and only when needed.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
-
-    Raises:
-        SpecError: an unknown collective or algorithm.
     """
 
     def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:

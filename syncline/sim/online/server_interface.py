@@ -30,9 +30,6 @@ class UpperServer:
     Args:
         groups: number of workers of each local server, in order.
         merge_period: number of versions that a local server makes between a merge and its next update.
-
-    Raises:
-        SpecError: a number below 1.
     """
 
     groups: tuple[int, ...]

@@ -59,9 +59,6 @@ class PipelineMath:
     Attributes:
         losses: loss of each micro-batch, in the order in which they were computed.
         delays: per stage, the delay of each gradient in updates.
-
-    Raises:
-        SpecError: a number of parts that the schedule does not have, or unknown weights.
     """
 
     def __init__(

@@ -39,11 +39,7 @@ class Durations:
     weight_s: ArrayLike = 0.0
 
     def seconds_by_kind(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
-        """Return the seconds of tasks by their kind, each ``(stages, microbatches)``.
-
-        Raises:
-            SpecError: a time that is negative or not finite, or a shape that does not fit.
-        """
+        """Return the seconds of tasks by their kind, each ``(stages, microbatches)``."""
         fields: dict[Kind, ArrayLike] = {
             "forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s,
         }  # fmt: skip
@@ -86,11 +82,7 @@ class Pipeline:
     effects: Effects | None = None
 
     def updates_s(self) -> list[float]:
-        """Return the seconds of each stage's update, ``(K,)``.
-
-        Raises:
-            SpecError: a time that is negative or not finite, or a shape that does not fit.
-        """
+        """Return the seconds of each stage's update, ``(K,)``."""
         try:
             seconds = np.broadcast_to(np.asarray(self.update_s, dtype=np.float64), (self.stages,))
         except ValueError:

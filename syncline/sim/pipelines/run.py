@@ -50,11 +50,7 @@ KERNELS = Kernels("syncline.sim.pipelines.compiled", break_even_units=2**16)
 
 
 def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
-    """Return the timeline of stages that run a schedule with checked orders; None if the events must simulate it.
-
-    Raises:
-        SpecError: invalid times, or a network that does not fit the number of stages.
-    """
+    """Return the timeline of stages that run a schedule with checked orders; None if the events must simulate it."""
     schedule, stages = pipeline.schedule, pipeline.stages
     has_fixed_order = len(schedule.orders) > 0
     tasks = schedule.microbatches * schedule.chunks * len(schedule.kinds)

@@ -188,11 +188,7 @@ def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
 
 
 def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
-    """Return a `ScheduleKind` that a user named; a function becomes the builder of one.
-
-    Raises:
-        SpecError: the object is neither.
-    """
+    """Return a `ScheduleKind` that a user named; a function becomes the builder of one."""
     if isinstance(candidate, ScheduleKind):
         return candidate
     if not callable(candidate):
@@ -213,9 +209,6 @@ def schedule(
         max_in_flight: for schedules that take limits, the largest number of micro-batches between forward and backward
             at a stage: one per stage, or one for all (in a fixed order at most the usual limit); by default K - k at
             stage k from 0.
-
-    Raises:
-        SpecError: an argument that cannot be used.
     """
     kind = schedule_kind(name)
     for field, count in (("stages", stages), ("microbatches", microbatches)):

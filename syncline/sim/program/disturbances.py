@@ -35,9 +35,6 @@ class ComputeTime:
         base_s: seconds of an undisturbed step; at least 0.
         disturbances: changes of that time, in order.
 
-    Raises:
-        SpecError: a base time that is negative or not finite.
-
     >>> ComputeTime(0.5, (SlowWorker(1, 2.0), Pause(0, 2, 3.0))).sample(3, 2, np.random.default_rng(0))
     array([[0.5, 1. ],
            [0.5, 1. ],
@@ -67,9 +64,6 @@ class LogNormalJitter:
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
-
-    Raises:
-        SpecError: a sigma that is negative or not finite.
     """
 
     sigma: float
@@ -89,9 +83,6 @@ class SlowWorker:
     Args:
         worker: number of the worker, from 0.
         factor: factor of the compute time, at least 0; below 1 the worker is fast.
-
-    Raises:
-        SpecError: a factor that is negative or not finite, or, when sampled, no such worker.
     """
 
     worker: int
@@ -116,9 +107,6 @@ class Pause:
         worker: number of the worker, from 0.
         step: number of the step, from 0.
         seconds: duration; at least 0.
-
-    Raises:
-        SpecError: a time that is negative or not finite, or, when sampled, no such worker or step.
     """
 
     worker: int
@@ -147,9 +135,6 @@ class ExponentialTail:
     Args:
         scale: mean of the added time, as a fraction of the undisturbed time; at least 0.
 
-    Raises:
-        SpecError: a scale that is negative or not finite.
-
     Source: K. Lee et al., "Speeding Up Distributed Machine Learning Using Codes" (2018), section II.
     """
 
@@ -172,9 +157,6 @@ class ParetoTail:
 
     Args:
         shape: above 1, where the mean is finite; the smaller, the heavier the tail.
-
-    Raises:
-        SpecError: a shape of 1 or less, or not finite.
     """
 
     shape: float
@@ -198,9 +180,6 @@ class Slowdowns:
     Args:
         probability: probability that a worker's step is slow, from 0 to 1.
         factor: factor of the compute time of a slow step, at least 0.
-
-    Raises:
-        SpecError: a field out of range or not finite.
     """
 
     probability: float
@@ -225,9 +204,6 @@ class PersistentSpeeds:
 
     Args:
         sigma: standard deviation of the logarithm; at least 0.
-
-    Raises:
-        SpecError: a sigma that is negative or not finite.
     """
 
     sigma: float
@@ -249,11 +225,7 @@ def lognormal_factors(sigma: float, z: Floats) -> Floats:
 
 
 def check_at_least_0(path: str, value: float, expected: str = "a finite number, at least 0") -> None:
-    """Raise an error for a number that is negative or not finite.
-
-    Raises:
-        SpecError: names the path and the expected value.
-    """
+    """Raise an error for a number that is negative or not finite."""
     if not (math.isfinite(value) and value >= 0):
         raise SpecError(path, value, expected)
 
@@ -276,9 +248,6 @@ class SlowLink:
         worker: number of the worker, from 0.
         bandwidth_divisor: divisor of the bandwidth, above 0; 1 leaves the bandwidth as it is.
         latency_factor: factor of the latency, at least 0; 1 leaves the latency as it is.
-
-    Raises:
-        SpecError: a field out of range or not finite.
     """
 
     worker: int
@@ -299,9 +268,6 @@ def with_slow_links(topology: Topology, slow_links: Sequence[SlowLink]) -> Topol
     A worker's link is the first channel of its outgoing routes and the last of its incoming routes. Workers that share
     such a channel, as behind one network card, share its reduced bandwidth. The latency factor of a message is the mean
     of the sender's and the receiver's.
-
-    Raises:
-        SpecError: a worker that does not exist.
     """
     if not slow_links:
         return topology
@@ -378,9 +344,6 @@ class LatencyJitter:
     Args:
         sigma: standard deviation of the logarithm; at least 0.
         mean_delay_s: mean of the added time, in seconds; at least 0.
-
-    Raises:
-        SpecError: a field that is negative or not finite.
     """
 
     sigma: float = 0.0

@@ -184,11 +184,7 @@ class Stuck(SynclineError):
 
 
 def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
-    """Return the time at which each worker begins, ``(workers,)`` seconds, 0 by default.
-
-    Raises:
-        SpecError: a time that is negative or not finite, or a wrong number of times.
-    """
+    """Return the time at which each worker begins, ``(workers,)`` seconds, 0 by default."""
     try:
         starts = np.broadcast_to(np.asarray(0.0 if starts_s is None else starts_s, dtype=np.float64), (workers,))
     except ValueError:
@@ -199,11 +195,7 @@ def start_times(starts_s: ArrayLike | None, workers: int) -> Floats:
 
 
 def compute_times(compute_s: ArrayLike) -> Floats:
-    """Return the seconds that each worker computes in each step, ``(T, P)``, as a checked array.
-
-    Raises:
-        SpecError: another number of axes, or a time that is negative or not finite.
-    """
+    """Return the seconds that each worker computes in each step, ``(T, P)``, as a checked array."""
     times = np.asarray(compute_s, dtype=np.float64)
     if times.ndim != 2:
         raise SpecError("compute_s", f"an array of shape {times.shape}", "seconds of shape (steps, workers)")
@@ -212,11 +204,7 @@ def compute_times(compute_s: ArrayLike) -> Floats:
 
 
 def check_seconds(path: str, seconds: Floats) -> None:
-    """Raise an error if any time is negative or not finite; ``path`` names the field.
-
-    Raises:
-        SpecError: names the first such time.
-    """
+    """Raise an error if any time is negative or not finite; ``path`` names the field."""
     seconds = first_if_same(seconds)
     valid = np.isfinite(seconds) & (seconds >= 0)
     if not valid.all():
@@ -266,9 +254,6 @@ class Queued(Sequence[Any]):
     Args:
         instructions: instructions in the order in which the host queues them.
         streams: stream of each: ``compute``, or a name that begins with ``compute`` and a space; any for a `HostWait`.
-
-    Raises:
-        SpecError: a stream that cannot compute.
     """
 
     def __init__(

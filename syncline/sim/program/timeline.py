@@ -258,9 +258,6 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
     Returns:
         A dictionary for ``json.dump``.
 
-    Raises:
-        SpecError: a wrong number of names.
-
     Source: "Trace Event Format", Google, the phases X (complete) and M (metadata).
     """
     names = [f"worker {worker}" for worker in range(timeline.workers)] if names is None else names
