@@ -69,11 +69,15 @@ def test_a_changed_body_is_translated_alone(sources: Path) -> None:
 
 
 ALONE = """
-from syncline import kernels
 from syncline.sim.events import engine
 import tempfile
 engine.object_folders = lambda: iter([engine.Path({folder!r})])
 functions = engine.load_object(engine.make_object())
+"""
+JOINED = """
+from pathlib import Path
+from syncline.sim.events.core.compiling import compile_core
+compile_core(Path({folder!r}))
 """
 
 
@@ -93,5 +97,7 @@ def test_what_is_compiled_is_kept_and_said_in_one_line(tmp_path: Path) -> None:
         made.unlink()
     assert len(list(folder.glob("*.bc"))) == len(list((engine.FOLDER / "core").glob("*.py"))) - 3
     assert objects[0] == objects[1]
+    # A process that has loaded no object before joins the modules, too.
+    subprocess.run([sys.executable, "-c", JOINED.format(folder=str(folder))], check=True)
     name = engine.object_name()
     assert any((kept / name).is_file() for kept in engine.object_folders())

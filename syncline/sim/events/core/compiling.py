@@ -114,48 +114,53 @@ def _array(context: Any, builder: Any, array_type: Any, place: Any) -> Any:
     return array._getvalue()
 
 
-def table_at(index: int, kind: Any) -> Any:
-    """Return a function that gives compiled code the table at a place of the addresses."""
-    array_type = types.Array(from_dtype(kind), 1, "C")
+def _view(result_type: Any, value_at: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return a function that compiled code calls with an integer, and whose result ``value_at`` generates.
 
-    def typed(typing_context: Any, addresses: Any) -> Any:
+    Args:
+        result_type: type of Numba's of the result.
+        value_at: function of Numba's context, LLVM's builder and the integer that generates code for the result.
+    """
+
+    def typed(typing_context: Any, number: Any) -> Any:
+        """Return the function's types and the generator of its code, as Numba demands of an intrinsic."""
+
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _array(context, builder, array_type, _load_address(builder, arguments[0], index))
+            return value_at(context, builder, arguments[0])
 
-        return array_type(types.int64), generate
+        return result_type(types.int64), generate
 
     return intrinsic(typed)
+
+
+def table_at(index: int, kind: Any) -> Any:
+    """Return a function that gives compiled code the table with this index in the list of addresses."""
+    array_type = types.Array(from_dtype(kind), 1, "C")
+
+    def table(context: Any, builder: Any, addresses: Any) -> Any:
+        return _array(context, builder, array_type, _load_address(builder, addresses, index))
+
+    return _view(array_type, table)
 
 
 def array_at(kind: Any) -> Any:
     """Return a function that gives compiled code the array at an address."""
     array_type = types.Array(from_dtype(kind), 1, "C")
-
-    def typed(typing_context: Any, place: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _array(context, builder, array_type, arguments[0])
-
-        return array_type(types.int64), generate
-
-    return intrinsic(typed)
+    return _view(array_type, lambda context, builder, place: _array(context, builder, array_type, place))
 
 
 def record_at(index: int, kind: Any) -> Any:
-    """Return a function that gives compiled code the single record of a table at a place of the addresses."""
+    """Return a function that gives compiled code the single record of the table with this index."""
     record_type = from_dtype(kind)
 
-    def typed(typing_context: Any, addresses: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            place = _load_address(builder, arguments[0], index)
-            return builder.inttoptr(place, context.get_value_type(record_type))
+    def record(context: Any, builder: Any, addresses: Any) -> Any:
+        return builder.inttoptr(_load_address(builder, addresses, index), context.get_value_type(record_type))
 
-        return record_type(types.int64), generate
-
-    return intrinsic(typed)
+    return _view(record_type, record)
 
 
 def _spacing(typing_context: Any, number: Any) -> Any:
-    """Return the distance from a finite number that is not negative to the next larger one."""
+    """Return the distance from a finite number that is not negative to the next larger one, as an intrinsic."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = builder.bitcast(arguments[0], context.get_value_type(types.int64))
@@ -175,6 +180,8 @@ def compile_core(folder: Path | None) -> bytes:
     """Compile all functions of the core, and return the object; keep the modules of LLVM in the folder, if given."""
     for name in MODULES:
         import_module(f"{__package__}.{name}")
+    llvm.initialize_native_target()  # Numba does so only if it has a function to translate
+    llvm.initialize_native_asmprinter()
     by_file: defaultdict[str, list[CoreFunction]] = defaultdict(list)
     for core_function_ in _functions:
         by_file[inspect.getfile(core_function_.function)].append(core_function_)
