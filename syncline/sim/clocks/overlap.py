@@ -94,13 +94,13 @@ class StepAction(NamedTuple):
 
     Attributes:
         kind: ``compute``, ``decide`` (whether to send), ``start`` or ``wait`` (of a call).
-        index: index of the call among those of the step.
+        number: index of the call among those of the step.
         fraction: fraction of the step's computing, for ``compute``.
         members: the workers that wait, for ``wait``; all if None.
     """
 
     kind: str
-    index: int = -1
+    number: int = -1
     fraction: float = 0.0
     members: Members = None
 
@@ -156,7 +156,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     for step in range(steps):
         step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
         for action in step_actions(step_calls, workers):
-            key = step, action.index
+            key = step, action.number
             if action.kind == "compute":
                 for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
                     program.append(Compute(action.fraction * seconds, step=step))
@@ -166,7 +166,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
             elif action.kind == "wait":
                 append(Wait(key), action.members)
             else:
-                start(step_calls[action.index], key)
+                start(step_calls[action.number], key)
         for waiting, wait in later_waits.pop(step, []):
             append(wait, waiting)
         for program, optimizer_s in zip(programs, times.optimizer_s.tolist(), strict=True):
@@ -306,10 +306,10 @@ class Streams:
                 if trigger_s:
                     yield self._compute(number, trigger_s, "trigger")
             elif action.kind == "wait":
-                yield self._wait(number, end_s[action.index], calls[action.index], action.members)
+                yield self._wait(number, end_s[action.number], calls[action.number], action.members)
             else:
-                yield from self._start(calls[action.index])
-                end_s[action.index] = self.free_s
+                yield from self._start(calls[action.number])
+                end_s[action.number] = self.free_s
         for call_end_s, call in self.later_waits.pop(number, ()):
             yield self._wait(number, call_end_s, call, members(call, len(self.now_s)))
         if self.times.optimizer_s.any():

@@ -23,6 +23,7 @@ from syncline.sim.events.names import (
     Messages,
     Numbers,
     Operation,
+    Part,
     SpanNames,
     WorkerNames,
 )
@@ -46,9 +47,6 @@ from syncline.sim.program.timeline import COMPUTING
 
 ColumnAssembler: TypeAlias = Callable[["Assembly", list[int], Sequence[Program]], list[int]]
 """A function that assembles the programs of some workers column by column and returns the workers that are left."""
-
-PART_COLUMNS = ("worker", "kind", "key", "place", "port", "numbered", "operation")
-"""Fields of a part, see `syncline.sim.events.state`, in the order in which they are collected."""
 
 NEW_PART = dict.fromkeys(("rank", "next_number", "next_of_key", "after"), -1)
 """Fields of a part that the core sets later, with the value that stands for none."""
@@ -92,7 +90,7 @@ class Assembly:
         self._resolved: dict[int, tuple[Collective, Collective]] = {}  # by id; the first one keeps its id
         # Assembled records that are not yet in the tables.
         self._rows: list[Operation] = []
-        self._parts: list[tuple[int, ...]] = []
+        self._parts: list[Part] = []
         self._receivers: list[int] = []
         self._routed_rows: list[tuple[int, int, int]] = []  # row of each send, with sender and receiver
         self._assemble: dict[type, Callable[[int, WorkerNames, Any], tuple[Operation, SpanNames]]] = {
@@ -209,16 +207,15 @@ class Assembly:
         streams["operation"][workers] = begin
         streams["parts"][workers] = first_part + num_parts * np.arange(len(workers))
         _, parts = self.state.take("parts", num_parts * len(workers))
-        for number, values in enumerate(parts_of_first):
-            part = dict(zip(PART_COLUMNS, values, strict=True))
-            part |= {"worker": workers, "place": workers, "numbered": True, "port": part["port"] + workers - workers[0]}
-            if self.kinds[part["kind"]].group is not None:
-                collective: Any = self.instructions[part["operation"]]
-                places = [self.kinds.place(part["kind"], worker) for worker in workers.tolist()]
-                part["place"] = places
-                part["numbered"] = [self.kinds.is_numbered(collective, place) for place in places]
+        for number, part in enumerate(parts_of_first):
+            columns: dict[str, Any] = part._asdict() | NEW_PART
+            columns |= {"worker": workers, "place": workers, "numbered": True, "port": part.port + workers - workers[0]}
+            if self.kinds[part.kind].group is not None:
+                collective: Any = self.instructions[part.operation]
+                columns["place"] = places = [self.kinds.place(part.kind, worker) for worker in workers.tolist()]
+                columns["numbered"] = [self.kinds.is_numbered(collective, place) for place in places]
             rows = parts[number::num_parts]  # the part of each worker
-            for name, column in (part | NEW_PART).items():
+            for name, column in columns.items():
                 rows[name] = column
 
     def _append(self, row: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
@@ -295,7 +292,7 @@ class Assembly:
         worker_names.parts[key], worker_names.joined[key] = number, join
         place = self.kinds.place(kind, worker)
         port, numbered = self.port(join.stream) + worker, self.kinds.is_numbered(collective, place)
-        self._parts.append((worker, kind, self.keys[key], place, port, numbered, len(self.instructions)))
+        self._parts.append(Part(worker, kind, self.keys[key], place, port, numbered, len(self.instructions)))
         return Operation(codes.JOIN, number=number), span_names
 
     def _wait(self, worker: int, worker_names: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
@@ -341,7 +338,7 @@ class Assembly:
             messages["receiver"] = self._receivers
         if self._parts:
             _, table = self.state.take("parts", len(self._parts))
-            for name, column in zip(PART_COLUMNS, np.array(self._parts).T, strict=True):
+            for name, column in zip(Part._fields, np.array(self._parts).T, strict=True):
                 table[name] = column
             for name, value in NEW_PART.items():
                 table[name] = value

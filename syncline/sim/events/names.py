@@ -41,6 +41,28 @@ class Operation(NamedTuple):
     amount: float = 0.0
 
 
+class Part(NamedTuple):
+    """A collective that a worker's program names, as a record of the core's table ``parts``.
+
+    Attributes:
+        worker: number of the worker.
+        kind: number of the collective's kind.
+        key: number of the collective's key.
+        place: place of the worker in the collective's group, -1 if it is not in the group.
+        port: the worker's port on the collective's stream.
+        numbered: whether the worker's port in serves the collective in turn.
+        operation: the operation that joins the collective.
+    """
+
+    worker: int
+    kind: int
+    key: int
+    place: int
+    port: int
+    numbered: bool
+    operation: int
+
+
 Address: TypeAlias = tuple[int, int, Hashable]
 """A message's sender, receiver and tag."""
 

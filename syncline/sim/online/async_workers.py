@@ -165,17 +165,7 @@ class _AsyncSimulation:
         policy.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         if self.failures.absences is not None:
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
-        programs, handlers = list[list[Instruction]](), list[list[Instruction]]()
-        for worker in range(workers):
-            if worker in first_workers and worker not in policy.sleeping:
-                programs.append(self._work(worker))
-                update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
-                handlers.append(self._handler(worker, update, last_step) if policy.assigned[worker] else [])
-            else:
-                programs.append(self._await_model(worker, -1, -1))
-                handlers.append(self._reply(worker, -1, -1))
-        programs += handlers
-        programs += self.upper.programs() if self.upper else []
+        programs = self._programs({*first_workers} - policy.sleeping)
         self.simulation = GatedSimulation(programs, topology, program_starts_s, True, lateness)
         if self.upper:
             self.upper.simulation = self.simulation
@@ -192,18 +182,34 @@ class _AsyncSimulation:
                 raise
             timeline, has_ended = self.simulation.timeline(), True
         return AsyncResult(
-            np.array(self.step_end_s),
-            np.array(self.step_worker, dtype=np.int64),
-            tuple(policy.contributions),
-            sum(server.versions for server in policy.servers),
-            policy.end_s,
-            timeline.compute_s()[:workers] - self.failures.not_computing_s(),
-            timeline.exposed_communication_s()[:workers],
-            with_servers(timeline, self.settings, keep_steps),
-            interrupted,
-            tuple(self.upper.merges) if self.upper else (),
-            self.failures.outcome(policy.end_s, len(self.step_end_s), policy.steps_left if has_ended else 0),
+            step_end_s=np.array(self.step_end_s),
+            step_worker=np.array(self.step_worker, dtype=np.int64),
+            contributions=tuple(policy.contributions),
+            versions=sum(server.versions for server in policy.servers),
+            end_s=policy.end_s,
+            compute_s=timeline.compute_s()[:workers] - self.failures.not_computing_s(),
+            wait_s=timeline.exposed_communication_s()[:workers],
+            timeline=with_servers(timeline, self.settings, keep_steps),
+            interrupted=interrupted,
+            merges=tuple(self.upper.merges) if self.upper else (),
+            failed=self.failures.outcome(policy.end_s, len(self.step_end_s), policy.steps_left if has_ended else 0),
         )
+
+    def _programs(self, working: set[int]) -> list[list[Instruction]]:
+        """Return the programs of workers, then of their handlers, then of the upper server.
+
+        The workers in ``working`` begin with the first model; the others wait for a model.
+        """
+        programs, handlers = list[list[Instruction]](), list[list[Instruction]]()
+        for worker in range(self.settings.workers):
+            if worker in working:
+                programs.append(self._work(worker))
+                update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
+                handlers.append(self._handler(worker, update, last_step) if self.policy.assigned[worker] else [])
+            else:
+                programs.append(self._await_model(worker, -1, -1))
+                handlers.append(self._reply(worker, -1, -1))
+        return programs + handlers + (self.upper.programs() if self.upper else [])
 
     # The clock of the servers.
 
