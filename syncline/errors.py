@@ -44,7 +44,10 @@ names_options: ContextVar[bool] = ContextVar("names_options", default=False)
 MOST_SHOWN = 200
 """Largest number of characters of a value, a path or a word in an error line."""
 
-LONG_WORD = re.compile(rf"\S{{{MOST_SHOWN + 101},}}")
+LONG = MOST_SHOWN + 100
+"""Number of characters from which a text is cut; a little more than is shown, so that the cut saves space."""
+
+LONG_WORD = re.compile(rf"\S{{{LONG + 1},}}")
 
 
 def _text(value: object) -> str:
@@ -57,7 +60,7 @@ def _text(value: object) -> str:
 
 def _beginning(text: str) -> str:
     """Return a text, or only its beginning and its length if it is long."""
-    return text if len(text) <= MOST_SHOWN + 100 else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
+    return text if len(text) <= LONG else f"{text[:MOST_SHOWN]}... ({len(text):,} characters)"
 
 
 def _with_short_words(line: str) -> str:

@@ -20,6 +20,9 @@ import numpy as np
 
 from syncline.acceleration import compiled
 
+FORWARD, BACKWARD, WEIGHT = range(3)
+"""Kinds of tasks, as in `syncline.sim.pipelines.orders`."""
+
 BEGIN, TASK_ENDS, FLOW_BEGINS, FLOW_ENDS, MESSAGE_ARRIVES, SETTLE, CHOOSE = range(7)
 AT_ONCE, SETTLING, CHOOSING = 1, 10, 11
 """Priorities of simultaneous events: rates of flows settle after all other events, and then stages choose tasks."""
@@ -91,8 +94,8 @@ def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: i
     """
     block, microbatch = number // pipeline.microbatches, number % pipeline.microbatches
     kind = block // pipeline.chunks
-    part = block % pipeline.chunks * stages + stage + (direction if kind == 0 else -direction)
-    if stages == 1 or kind == 2 or part < 0 or part >= pipeline.chunks * stages:
+    part = block % pipeline.chunks * stages + stage + (direction if kind == FORWARD else -direction)
+    if stages == 1 or kind == WEIGHT or part < 0 or part >= pipeline.chunks * stages:
         return -1, -1
     return part % stages, (kind * pipeline.chunks + part // stages) * pipeline.microbatches + microbatch
 

@@ -266,7 +266,8 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
 
 def direct_rounds_ahead(workers: int) -> list[int]:
     """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
-    return 2 * list(range(1, workers))
+    ahead_in_half = list(range(1, workers))  # a round waits for no message of its own half
+    return ahead_in_half + ahead_in_half
 
 
 def software_s(network: Network | Topology, workers: int, nbytes: float) -> float:

@@ -199,7 +199,7 @@ def drain_message(addresses, message_id):
     turn = next_number(addresses)
     push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
     if message.kind == codes.OF_RANK:
-        core.freed = message.receiver + 1
+        core.freed = message.receiver + 1  # its port in is freed after this event
         return sender if process_departure(addresses, sender) else -1
     return sender if gloo_departure(addresses, message_id) else -1
 
