@@ -203,7 +203,7 @@ class CollectiveKinds:
         if entry0:
             places["entry0"] += entry0
             places["entry1"] += entry0
-        places["from0"] = from0 + places["place0"]
+        places["from0"] = from0 + places["slot0"]
         record = state["plans"][kind]
         record["workers"], record["rank0"], record["total"] = ranks, rank0, num_messages(plan)
         record["messages"] = ranks
@@ -285,11 +285,11 @@ class CollectiveKinds:
         first_entry = plan.places["entry0"].astype(np.int64)[rank]
         received = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))
         sent = np.append(0, np.cumsum(plan.entries["sends"], dtype=np.int64))
-        entries["have"] = received[first_free_entry] - received[first_entry]
-        entries["sent"] = sent[first_free_entry] - sent[first_entry] if waits_for_sends else 0
+        entries["received"] = received[first_free_entry] - received[first_entry]
+        entries["departed"] = sent[first_free_entry] - sent[first_entry] if waits_for_sends else 0
 
 
 def num_messages(plan: Plan) -> int:
     """Return the number of messages that all ranks of a plan receive together."""
     last = plan.places[-1] if len(plan.places) else None
-    return 0 if last is None else int(last["place0"]) + int(last["receives"])
+    return 0 if last is None else int(last["slot0"]) + int(last["receives"])

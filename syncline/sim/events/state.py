@@ -55,13 +55,15 @@ TABLES: dict[str, np.dtype[Any]] = {
     "marks": _record("done:i4 waits:i4"),
     # Collectives under way, which some worker has joined and not all have finished.
     "instances": _record(
-        "kind:i4 key:i4 left:i4 entered:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 place0:i8"
+        "kind:i4 key:i4 left:i4 entered:i4 rank0:i4 next:i4 operation:i4 message0:i8 port0:i8 slot0:i8"
     ),
-    # The part of each worker in a collective under way.
+    # The part of each worker in a collective under way: its rounds (the present entry of the plan and its repetition,
+    # likewise of its sends), messages that it needs before it goes on, has received in order, has received early, may
+    # receive, and has issued; the place in ``slots`` of the first message to it.
     "ranks": _record(
-        "worker:i4 part:i4 instance:i4 message:i4 base:i4 entry:i4 end:i4 turn:i4 send_entry:i4 send_turn:i4"
-        " send_place:i4 queued:i4 unsent:i4 need:i4 have:i4 early:i4 admitted:i4 receives:i4 place0:i8"
-        " busy:i1 gloo:i1 nccl:i1 issues:i4 sent:i4 ahead:i4"
+        "part:i4 instance:i4 message:i4 rank0:i4 entry:i4 end:i4 repetition:i4 send_entry:i4"
+        " send_repetition:i4 send_index:i4 queued:i4 unsent:i4 needed:i4 received:i4 received_early:i4 admitted:i4"
+        " receives:i4 slot0:i8 busy:i1 gloo:i1 nccl:i1 issued:i4 departed:i4 ahead:i4"
     ),
     "messages": _record(
         "kind:i1 flowing:i1 due:i1 sent:i1 offered:i1 arrived:i1 reader:i1 reads:i4 route:i4 next:i4 port:i4 sender:i4"
@@ -85,8 +87,8 @@ TABLES: dict[str, np.dtype[Any]] = {
         "workers:i4 gloo:i4 nccl:i4 free:i4 ahead:i4 rank0:i8 total:i8 messages:i8 connections:i8 route0:i8 call:f8"
         " opening0:i8 openings:i4 timed:i4 timeout:f8 near:f8 duration:f8"
     ),
-    "places": _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 place0:i8 nbytes:f8"),
-    "entries": _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 have:i4 sent:i4"),
+    "places": _record("entry0:i4 entry1:i4 receives:i4 sends:i4 from0:i8 slot0:i8 nbytes:f8"),
+    "entries": _record("send0:i4 sends:i4 receives:i4 times:i4 round:i4 received:i4 departed:i4"),
     "sendings": _record("to:i4 turn:i4 stride:i4 route:i4 nbytes:f8"),
     "sources": NUMBER,
     "openings": np.dtype(np.float64),

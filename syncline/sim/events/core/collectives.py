@@ -119,7 +119,7 @@ def allocate_instance(addresses, kind):
     instance_id = core.instances
     instance = instances[instance_id]
     instance.rank0, instance.message0 = core.ranks, core.messages
-    instance.place0, instance.port0 = core.slots, core.ports
+    instance.slot0, instance.port0 = core.slots, core.ports
     core.instances += 1
     core.ranks += plan.workers
     core.messages += plan.messages
@@ -145,13 +145,13 @@ def create_instance(addresses, part_id):
     for place in range(plan.workers):
         place_record, rank_id = views.places(addresses)[plan.rank0 + place], instance.rank0 + place
         rank = ranks[rank_id]
-        rank.part, rank.instance, rank.base = -1, instance_id, instance.rank0
+        rank.part, rank.instance, rank.rank0 = -1, instance_id, instance.rank0
         rank.entry, rank.end, rank.send_entry = place_record.entry0, place_record.entry1, place_record.entry0
-        rank.turn = rank.send_turn = rank.send_place = rank.queued = rank.unsent = rank.busy = 0
-        rank.have = rank.early = rank.admitted = rank.issues = rank.sent = 0
-        rank.need, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_record.receives, plan.gloo, plan.nccl
+        rank.repetition = rank.send_repetition = rank.send_index = rank.queued = rank.unsent = rank.busy = 0
+        rank.received = rank.received_early = rank.admitted = rank.issued = rank.departed = 0
+        rank.needed, rank.receives, rank.gloo, rank.nccl = codes.FAR, place_record.receives, plan.gloo, plan.nccl
         rank.ahead = plan.ahead
-        rank.place0 = instance.place0 + place_record.place0
+        rank.slot0 = instance.slot0 + place_record.slot0
         if not plan.gloo:
             rank.message = instance.message0 + place
             messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, rank_id
@@ -192,7 +192,7 @@ def finish_rank(addresses, rank_id):
 def begin_rounds(addresses, rank_id):
     """Start a rank's first round; return whether the rank is done, because it has no messages."""
     rank = views.ranks(addresses)[rank_id]
-    rank.need = 0
+    rank.needed = 0
     if rank.gloo:
         return advance_gloo_rank(addresses, rank_id)
     return advance_rank(addresses, rank_id)

@@ -190,32 +190,32 @@ def send_next(addresses, rank_id):
     while not entries[entry_number].sends:
         entry_number += 1
     entry = entries[entry_number]
-    sending = views.sendings(addresses)[entry.send0 + rank.send_place]
-    turn = sending.turn + rank.send_turn * sending.stride
-    rank.send_place += 1
-    if rank.send_place == entry.sends:
-        rank.send_place = 0
-        rank.send_turn += 1
-        if rank.send_turn == entry.times:
-            rank.send_turn = 0
+    sending = views.sendings(addresses)[entry.send0 + rank.send_index]
+    turn = sending.turn + rank.send_repetition * sending.stride
+    rank.send_index += 1
+    if rank.send_index == entry.sends:
+        rank.send_index = 0
+        rank.send_repetition += 1
+        if rank.send_repetition == entry.times:
+            rank.send_repetition = 0
             entry_number += 1
     rank.send_entry = entry_number
     message = views.messages(addresses)[rank.message]
-    receiver = rank.base + sending.to
+    receiver = rank.rank0 + sending.to
     message.receiver, message.turn = receiver, turn
     message.nbytes, message.route = sending.nbytes, sending.route
     other = ranks[receiver]
     if turn < other.admitted:
         start_message(addresses, rank.message)
     else:
-        views.slots(addresses)[other.place0 + turn] = rank.message + 1
+        views.slots(addresses)[other.slot0 + turn] = rank.message + 1
 
 
 @core_function("void", "int64")
 def admit_message(addresses, rank_id):
     """Let one more message to this rank start, because its port in is free; the message may be waiting for this."""
     rank, slots = views.ranks(addresses)[rank_id], views.slots(addresses)
-    place = rank.place0 + rank.admitted
+    place = rank.slot0 + rank.admitted
     rank.admitted += 1
     waiting = slots[place]  # one more than the number of the message; 0 if the message has not come yet
     if waiting > 0:
@@ -228,15 +228,15 @@ def advance_rank(addresses, rank_id):
     """Advance a rank from round to round until it has to wait; return whether the rank is done with its collective."""
     core, rank, entries = views.core(addresses), views.ranks(addresses)[rank_id], views.entries(addresses)
     ahead_of_all = core.eager or rank.nccl
-    while rank.have + rank.ahead >= rank.need and (ahead_of_all or not rank.unsent):
+    while rank.received + rank.ahead >= rank.needed and (ahead_of_all or not rank.unsent):
         entry_number = rank.entry
         if entry_number == rank.end:
-            return not rank.unsent and rank.have >= rank.need
+            return not rank.unsent and rank.received >= rank.needed
         entry = entries[entry_number]
-        rank.turn += 1
-        if rank.turn == entry.times:
-            rank.entry, rank.turn = entry_number + 1, 0
-        rank.need += entry.receives
+        rank.repetition += 1
+        if rank.repetition == entry.times:
+            rank.entry, rank.repetition = entry_number + 1, 0
+        rank.needed += entry.receives
         if entry.sends:
             rank.unsent += entry.sends
             rank.queued += entry.sends
@@ -279,7 +279,7 @@ def process_departure(addresses, rank_id):
     rank = views.ranks(addresses)[rank_id]
     rank.unsent -= 1
     send_next(addresses, rank_id)
-    return not rank.unsent and rank.have + rank.ahead >= rank.need and advance_rank(addresses, rank_id)
+    return not rank.unsent and rank.received + rank.ahead >= rank.needed and advance_rank(addresses, rank_id)
 
 
 @core_function("boolean", "int64, int64")
@@ -289,17 +289,17 @@ def note_arrival(addresses, rank_id, turn):
     ``turn`` is the number of the message in the order in which the rank takes its messages, from 0.
     """
     rank = views.ranks(addresses)[rank_id]
-    if turn != rank.have:
-        views.slots(addresses)[rank.place0 + turn] = -1
-        rank.early += 1
+    if turn != rank.received:
+        views.slots(addresses)[rank.slot0 + turn] = -1
+        rank.received_early += 1
         return False
-    rank.have = turn + 1
-    if rank.early:
+    rank.received = turn + 1
+    if rank.received_early:
         slots = views.slots(addresses)
-        while rank.early and slots[rank.place0 + rank.have] == -1:
-            slots[rank.place0 + rank.have] = 0
-            rank.have += 1
-            rank.early -= 1
+        while rank.received_early and slots[rank.slot0 + rank.received] == -1:
+            slots[rank.slot0 + rank.received] = 0
+            rank.received += 1
+            rank.received_early -= 1
     return True
 
 
@@ -309,7 +309,7 @@ def process_arrival(addresses, rank_id, turn):
     rank = views.ranks(addresses)[rank_id]
     if not note_arrival(addresses, rank_id, turn):
         return False
-    return rank.have + rank.ahead >= rank.need and advance_rank(addresses, rank_id)
+    return rank.received + rank.ahead >= rank.needed and advance_rank(addresses, rank_id)
 
 
 # Ranks of gloo.
@@ -329,12 +329,12 @@ def post_receives(addresses, rank_id, entry_number):
     rank, sources, messages = views.ranks(addresses)[rank_id], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[instance.kind]
-    place = views.places(addresses)[plan.rank0 + rank_id - rank.base]
+    place = views.places(addresses)[plan.rank0 + rank_id - rank.rank0]
     for turn in range(rank.admitted, rank.admitted + entry.receives):
-        message_id = instance.message0 + plan.total + place.place0 + turn
+        message_id = instance.message0 + plan.total + place.slot0 + turn
         message = messages[message_id]
         connection = sources[place.from0 + turn]
-        message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.place0 + turn
+        message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.slot0 + turn
         message.route, message.port = plan.route0 + connection, instance.port0 + connection
         queue_last(addresses, message_id)
     rank.admitted += entry.receives
@@ -349,14 +349,14 @@ def issue_sends(addresses, rank_id, entry_number):
     plan = views.plans(addresses)[instance.kind]
     for s in range(entry.send0, entry.send0 + entry.sends):
         sending = views.sendings(addresses)[s]
-        receiver = rank.base + sending.to
-        message_id = instance.message0 + ranks[receiver].place0 - instance.place0 + sending.turn
+        receiver = rank.rank0 + sending.to
+        message_id = instance.message0 + ranks[receiver].slot0 - instance.slot0 + sending.turn
         message = messages[message_id]
         message.kind, message.sender, message.receiver, message.turn = codes.OF_GLOO, rank_id, receiver, sending.turn
         message.nbytes, message.route = sending.nbytes, sending.route
         message.port = instance.port0 + sending.route - plan.route0
         message.start = views.core(addresses).now
-        rank.issues += 1
+        rank.issued += 1
         if message.sent == CLEAR or plan.gloo == PUSHES:
             message.sent = 0
             queue_last(addresses, message_id)
@@ -369,10 +369,10 @@ def advance_gloo_rank(addresses, rank_id):
     """Advance a rank of gloo until it has to wait; return whether the rank is done with its collective."""
     rank, entries = views.ranks(addresses)[rank_id], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
-    while rank.need == 0 and rank.entry < rank.end:
+    while rank.needed == 0 and rank.entry < rank.end:
         entry_number = rank.entry
         entry = entries[entry_number]
-        if rank.have < entry.have or rank.sent < entry.sent:
+        if rank.received < entry.received or rank.departed < entry.departed:
             break
         rank.entry = entry_number + 1
         if plan.gloo == PUSHES:
@@ -383,8 +383,8 @@ def advance_gloo_rank(addresses, rank_id):
         else:
             issue_sends(addresses, rank_id, entry_number)
             post_receives(addresses, rank_id, entry_number)
-    if rank.need == 0 and rank.entry == rank.end and rank.have == rank.receives and rank.sent == rank.issues:
-        rank.need = 1  # the rank has finished
+    if rank.needed == 0 and rank.entry == rank.end and rank.received == rank.receives and rank.departed == rank.issued:
+        rank.needed = 1  # the rank has finished
         return True
     return False
 
@@ -407,7 +407,7 @@ def process_clear_to_send(addresses, message_id):
 def gloo_departure(addresses, message_id):
     """Process that a message of gloo has left; return whether its sender is done with the collective."""
     message = views.messages(addresses)[message_id]
-    views.ranks(addresses)[message.sender].sent += 1
+    views.ranks(addresses)[message.sender].departed += 1
     free_port(addresses, message.port)
     return advance_gloo_rank(addresses, message.sender)
 

@@ -130,7 +130,7 @@ def write_plan(columns_at, num_runs, num_ranks):
     before = 0
     for rank in range(num_ranks):
         place = places[rank]
-        place.place0 = before
+        place.slot0 = before
         before += place.receives
         for e in range(place.entry0, place.entry1):
             entry_of_run = entries[e]
