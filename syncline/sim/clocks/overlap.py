@@ -26,7 +26,6 @@ from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
-from syncline.errors import SpecError
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
 from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.program.instructions import (
@@ -34,7 +33,7 @@ from syncline.sim.program.instructions import (
     Compute,
     Instruction,
     Wait,
-    check_seconds,
+    broadcast_seconds,
     compute_times,
     start_times,
 )
@@ -82,7 +81,12 @@ class StepTimes:
         """Return the checked times; one trigger time stands for all steps, one optimizer time for all workers."""
         times = compute_times(compute_s)
         steps, workers = times.shape
-        return cls(times, trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers), encode_bytes_per_s)
+        return cls(
+            times,
+            broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
+            broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"),
+            encode_bytes_per_s,
+        )
 
     def encoding_s(self, call: Call) -> float:
         """Return the seconds in which a worker encodes and decodes a call."""
@@ -197,26 +201,6 @@ def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tup
             waits.append((index, None if len(waiting) == workers else waiting))
             remaining -= waiting
     return waits
-
-
-def trigger_times(trigger_s: ArrayLike, steps: int) -> Floats:
-    """Return the seconds of each step in which a worker decides whether to send, ``(T,)``."""
-    return _broadcast_times("clock.trigger_s", trigger_s, steps, "steps")
-
-
-def optimizer_times(optimizer_s: ArrayLike, workers: int) -> Floats:
-    """Return the seconds of each worker's update, ``(P,)``, from one value or one per worker."""
-    return _broadcast_times("clock.optimizer_s", optimizer_s, workers, "workers")
-
-
-def _broadcast_times(field: str, values_s: ArrayLike, count: int, noun: str) -> Floats:
-    """Return ``(count,)`` seconds, from one time for all or one for each; ``field`` and ``noun`` are for errors."""
-    try:
-        times = np.broadcast_to(np.asarray(values_s, dtype=np.float64), (count,))
-    except ValueError:
-        raise SpecError(field, np.shape(values_s), f"one time, or one for each of {count} {noun}") from None
-    check_seconds(field, times)
-    return times
 
 
 def run_lockstep(

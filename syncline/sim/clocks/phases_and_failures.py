@@ -17,12 +17,12 @@ from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError, SynclineError
-from syncline.sim.clocks.overlap import optimizer_times, overlapped, trigger_times
+from syncline.sim.clocks.overlap import overlapped
 from syncline.sim.clocks.training import Clock, clock
 from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps, Stretch
 from syncline.sim.failures.outages import FailingGroup, Outage
 from syncline.sim.failures.trainings import RestartedTraining
-from syncline.sim.program.instructions import Delay, start_times
+from syncline.sim.program.instructions import Delay, broadcast_seconds, start_times
 from syncline.sim.program.timeline import Span, Timeline
 
 Bools = NDArray[np.bool_]
@@ -80,7 +80,10 @@ def phased_clock(
         raise SpecError("present", int(empty_steps[0]), "somebody present in every step")
     compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, full_network = list(calls), topology(network, workers)
-    triggers_s, optimizers_s = trigger_times(trigger_s, steps), optimizer_times(optimizer_s, workers)
+    triggers_s, optimizers_s = (
+        broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
+        broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"),
+    )
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
     end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first

@@ -53,14 +53,7 @@ NEW_PART = dict.fromkeys(("rank", "next_number", "next_of_key", "after"), -1)
 
 
 class Assembly:
-    """The operations of all programs, in the core's tables.
-
-    Args:
-        state: the tables.
-        topology: the topology.
-        routes: routes between workers.
-        kinds: kinds of collectives.
-        starts_s: time at which each worker begins, ``(P,)``.
+    """The assembly of all programs into operations of the core's tables; workers begin at ``starts_s`` seconds.
 
     Attributes:
         instructions: instruction of each operation; None at the end of a program.

@@ -49,14 +49,7 @@ class CollectiveKind(NamedTuple):
 
 
 class CollectiveKinds:
-    """The kinds of collectives of a simulation.
-
-    Args:
-        state: the core's tables.
-        topology: the topology.
-        routes: routes between workers.
-        workers: P, number of workers.
-    """
+    """The kinds of collectives of a simulation, and the plan of each kind in the core's tables."""
 
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
         self._state, self._topology, self._routes, self._workers = state, topology, routes, workers

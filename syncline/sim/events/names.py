@@ -130,11 +130,7 @@ class WorkerNames:
 
 
 class Messages:
-    """A numbering of messages by sender, receiver and tag.
-
-    Args:
-        workers: P, number of workers.
-    """
+    """A numbering of messages by sender, receiver and tag."""
 
     def __init__(self, workers: int) -> None:
         self.tags = Numbers()

@@ -132,10 +132,7 @@ AT_ONCE = 2**18
 class Routes:
     """The routes between workers, in the core's tables.
 
-    Args:
-        state: the tables.
-        topology: the topology.
-        eager: whether the latency comes after the bytes have flown, or before.
+    If ``eager``, the latency of a message comes after its bytes have flown, else before.
     """
 
     def __init__(self, state: CoreState, topology: Topology, eager: bool) -> None:

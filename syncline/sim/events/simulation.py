@@ -36,11 +36,7 @@ from syncline.sim.program.timeline import Timeline
 
 
 class SharedClock(simpy.Environment):
-    """SimPy's clock and queue, whose events are numbered with the core's.
-
-    Args:
-        core: the record of the core.
-    """
+    """SimPy's clock and queue, whose events share one count of numbers with the compiled core's."""
 
     def __init__(self, core: Any) -> None:
         super().__init__()

@@ -66,8 +66,7 @@ class FailureCosts:
     @property
     def goodput(self) -> float:
         """Return the fraction of the workers' time that is in steps that count; 0 without progress."""
-        all_s = self.wall_s * self.workers
-        return self.useful_s / all_s if all_s and math.isfinite(all_s) else 0.0
+        return self.share("useful_s") if math.isfinite(self.wall_s) else 0.0
 
     def share(self, name: str) -> float:
         """Return the fraction of the workers' time that goes into a field, such as ``lost_s``."""

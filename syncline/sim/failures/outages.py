@@ -104,9 +104,6 @@ class FilledPlaces:
     A spare takes the place of any broken machine at once. A repaired machine takes its own place if that is empty, else
     the first empty place, or becomes a spare if no place is empty.
 
-    Args:
-        workers: P, number of workers.
-        spares: S, number of spare machines.
     """
 
     def __init__(self, workers: int, spares: int = 0) -> None:

@@ -18,7 +18,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.sim.pipelines.schedules import Kind, Orders, PipelineTask, Schedule, target_stage
-from syncline.sim.program.instructions import First, Instruction, Recv, check_seconds
+from syncline.sim.program.instructions import First, Instruction, Recv, broadcast_seconds, check_seconds
 
 NetworkLike: TypeAlias = Link | Sequence[Link] | Network | Topology
 
@@ -83,13 +83,7 @@ class Pipeline:
 
     def updates_s(self) -> list[float]:
         """Return the seconds of each stage's update, ``(K,)``."""
-        try:
-            seconds = np.broadcast_to(np.asarray(self.update_s, dtype=np.float64), (self.stages,))
-        except ValueError:
-            expected = f"one time, or one for each of the {self.stages} stages"
-            raise SpecError("update_s", np.shape(self.update_s), expected) from None
-        check_seconds("update_s", seconds)
-        return seconds.tolist()
+        return broadcast_seconds("update_s", self.update_s, self.stages, "stages").tolist()
 
 
 PREREQUISITES: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}

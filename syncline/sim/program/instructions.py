@@ -203,6 +203,20 @@ def compute_times(compute_s: ArrayLike) -> Floats:
     return times
 
 
+def broadcast_seconds(path: str, seconds: ArrayLike, count: int, noun: str) -> Floats:
+    """Return ``(count,)`` seconds, from one time for all or one for each.
+
+    ``path`` names the field in error lines, and ``noun`` what the times are for.
+    """
+    try:
+        times = np.broadcast_to(np.asarray(seconds, dtype=np.float64), (count,))
+    except ValueError:
+        expected = f"one time, or one for each of the {count} {noun}"
+        raise SpecError(path, np.shape(seconds), expected) from None
+    check_seconds(path, times)
+    return times
+
+
 def check_seconds(path: str, seconds: Floats) -> None:
     """Raise an error if any time is negative or not finite; ``path`` names the field."""
     seconds = first_if_same(seconds)
