@@ -167,52 +167,54 @@ class Simulation:
         core, env = self.core, self.env
         while True:
             ahead = env.ahead
-            why = run_core(self.state.address, *min(ahead, (until_s, LAST)))
+            reason = run_core(self.state.address, *min(ahead, (until_s, LAST)))
             env.set()
             if core["late"]:
                 self._compute_lateness()
-            if why == codes.IDLE:
+            if reason == codes.IDLE:
                 if ahead[0] > until_s or ahead[0] == math.inf:
                     return
                 env.step()
-            elif why == codes.EFFECT:
+            elif reason == codes.EFFECT:
                 instruction: Any = self.assembly.instructions[int(core["effect"])]
                 core["effect"] = -1
                 instruction.effect()
-            elif why != codes.LATE:
-                self._act(why)
+            elif reason != codes.LATE:
+                self._act(reason)
 
-    def _act(self, why: int) -> None:
+    def _act(self, reason: int) -> None:
         """Do what compiled code cannot do by itself, for the reason for which it has returned."""
         core = self.core
         worker = int(core["stream"])
-        if why == codes.TIMER:
+        if reason == codes.TIMER:
             instruction: Any = self._instruction(worker)
             self.env.later(instruction.seconds, partial(self._complete, worker))
-        elif why == codes.CHOICE:
+        elif reason == codes.CHOICE:
             if worker not in self.deciding:
                 self._decide(worker)
-        elif why == codes.CHOSEN:
+        elif reason == codes.CHOSEN:
             choice = self.assembly.chosen[int(self._operation(worker)["number"])]
             program = choice.first.then(choice.option)
             self._read_used_rows()
             begin = self.assembly.assemble_more(worker, program, choice.return_to)
             self._write_used_rows()
             self._resume(worker, begin)
-        elif why == codes.ROOM:
+        elif reason == codes.ROOM:
             self._read_used_rows()
             if core["kind_without_room"] >= 0:
                 self._make_room_for(int(core["kind_without_room"]))
                 core["kind_without_room"] = -1
             self._write_used_rows()
         else:
-            raise SynclineError(self._refusal(why, worker))
+            raise SynclineError(self._refusal(reason, worker))
 
-    def _operation(self, worker: int) -> Any:
-        return self.state["operations"][self.state["streams"][worker]["operation"]]
+    def _operation(self, stream: int) -> Any:
+        """Return the record of a stream's current operation."""
+        return self.state["operations"][self.state["streams"][stream]["operation"]]
 
-    def _instruction(self, worker: int) -> OnStream | None:
-        return self.assembly.instructions[self.state["streams"][worker]["operation"]]
+    def _instruction(self, stream: int) -> OnStream | None:
+        """Return a stream's current instruction; None at the end of its program."""
+        return self.assembly.instructions[self.state["streams"][stream]["operation"]]
 
     def _complete(self, worker: int, _: Any) -> None:
         """Complete a worker's `Compute` that has an effect, at SimPy's present time."""
@@ -222,10 +224,10 @@ class Simulation:
         """Compute the lateness of the messages that start now."""
         state, delay = self.state, self.delay
         assert delay is not None
-        for i, m in enumerate(state["late"][: int(self.core["late"])].tolist()):
-            message = state["messages"][m]
+        for i, message_number in enumerate(state["late"][: int(self.core["late"])].tolist()):
+            message = state["messages"][message_number]
             ends = int(message["sender"]), int(message["receiver"])
-            if message["kind"] != 1:
+            if message["kind"] != codes.OF_PROGRAM:  # the ends are ranks, not workers
                 ends = self._worker_of(ends[0]), self._worker_of(ends[1])
             state["late_s"][i] = delay(*ends)
 
@@ -245,25 +247,22 @@ class Simulation:
         """
         choice = self.assembly.choices[int(self._operation(worker)["number"])]
         messages = self.state["messages"]
-        for option, m in enumerate(choice.messages):
-            if m >= 0 and not (messages[m]["sent"] and messages[m]["arrived"]):
-                if not last and len(choice.messages) > 1:
-                    self.deciding.add(worker)
-                    self.env.later(0.0, partial(self._decided, worker), CHOICES)
-                    return
-                continue
+        has_arrived = [m < 0 or bool(messages[m]["sent"] and messages[m]["arrived"]) for m in choice.messages]
+        if not last and len(has_arrived) > 1 and not has_arrived[0]:
+            self.deciding.add(worker)
+            self.env.later(0.0, partial(self._decided, worker), CHOICES)
+        elif any(has_arrived):
             for message in self.awaited.pop(worker, ()):
                 messages[message]["reader"] = 0
             self._read_used_rows()
             operation = int(self.state["streams"][worker]["operation"])
-            begin = self.assembly.assemble_option(worker, choice, option, operation + 1)
+            begin = self.assembly.assemble_option(worker, choice, has_arrived.index(True), operation + 1)
             self._write_used_rows()
             self._resume(worker, begin, keeps_start=True)
-            return
-        awaited = [m for m in choice.messages if m >= 0]
-        self.awaited[worker] = awaited
-        self.state.room("asked", len(awaited))[: len(awaited)] = awaited
-        self.core["asked"] = len(awaited)
+        else:
+            self.awaited[worker] = awaited = [m for m in choice.messages if m >= 0]
+            self.state.room("asked", len(awaited))[: len(awaited)] = awaited
+            self.core["asked"] = len(awaited)
 
     def _decided(self, worker: int, _: Any) -> None:
         """Decide a worker's `First` after everything else of this instant."""
@@ -272,6 +271,7 @@ class Simulation:
         self._decide(worker, last=True)
 
     def _resume(self, worker: int, operation: int, keeps_start: bool = False) -> None:
+        """Let a worker's program go on at an operation; ``keeps_start`` if its present span goes on, too."""
         self.state["streams"][worker]["operation"] = operation
         self.core["resume"], self.core["keeps_start"] = worker, keeps_start
 
@@ -345,25 +345,25 @@ class Simulation:
 
     # The end of a run.
 
-    def _refusal(self, why: int, row: int) -> str:
+    def _refusal(self, reason: int, row: int) -> str:
         """Return the error line about a stream whose program cannot go on, for the core's reason (a code)."""
         instruction: Any = self._instruction(row)
         worker = int(self.state["streams"][row]["worker"])
-        if why == codes.REFUSED:
+        if reason == codes.REFUSED:
             return self.assembly.errors[int(self._operation(row)["number"])]
-        if why == codes.TWICE:
+        if reason == codes.TWICE:
             wanted = "a tag of its own for each message under way"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
         part = self.state["parts"][self.state["streams"][row]["parts"] + self._operation(row)["number"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first: Any = self.assembly.instructions[instance["operation"]]
         first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
-        if why == codes.DISAGREE:
+        if reason == codes.DISAGREE:
             return (
                 f"worker {worker} joins {first} with {mine}; "
                 "expected the same kind, size and algorithm, group, stream and rounds"
             )
-        assert why == codes.FOREIGN
+        assert reason == codes.FOREIGN
         return f"worker {worker} joins {first}; expected a worker of its group"
 
     def _raise_stuck(self, has_ended: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:

@@ -44,14 +44,14 @@ class GatedSimulation(Simulation):
         self.env.later(0.0, partial(self._complete, worker), CHOICES)
 
     @override
-    def _act(self, why: int) -> None:
+    def _act(self, reason: int) -> None:
         """Do what compiled code cannot do; a worker at a gate waits for `open_gate`."""
-        if why == TIMER:
+        if reason == TIMER:
             worker = int(self.core["stream"])
             instruction: Any = self._instruction(worker)
             if instruction.what == GATE:
                 return
-        super()._act(why)
+        super()._act(reason)
 
 
 class UpperServerPrograms:
