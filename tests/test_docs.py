@@ -408,12 +408,12 @@ def test_the_spec_page_names_every_field() -> None:
 
 
 def test_the_spec_page_and_the_pages_of_methods_name_every_field_of_a_method_and_its_parts() -> None:
-    pages = [DOCS / "specs.md", DOCS / "methods.md", *(DOCS / "methods").glob("*.md")]
+    pages = [*(DOCS / f"{name}.md" for name in ("specs", "methods", "elastic")), *(DOCS / "methods").glob("*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    parts = [one for module in (compressors, diloco, asynchronous, rules, diloco) for one in vars(module).values()]
+    parts = [part for module in (asynchronous, compressors, diloco, rules) for part in vars(module).values()]
     models = [
         *map(METHOD_KINDS.get, METHOD_KINDS.names()),
-        *(one for one in parts if isinstance(one, type) and issubclass(one, Spec)),
+        *(part for part in parts if isinstance(part, type) and issubclass(part, Spec)),
     ]
     fields = {field for model in models for field in model.model_fields}
     missing = sorted(field for field in fields if not re.search(rf"\b{field}\b", text))

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.methods import DDP, Local, method_of
-from syncline.optim import muon, sgdm
-from syncline.optim import muon as scion
+from syncline.optim import muon, scion, sgdm
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR, RADIUS, TABLE_RADIUS = 3, 0.1, 2.0, 30.0

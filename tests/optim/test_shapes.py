@@ -15,11 +15,9 @@ from syncline.optim import (
     FactorMean,
     Method,
     muon,
+    scion,
     sgdm,
     soap,
-)
-from syncline.optim import (
-    muon as scion,
 )
 from syncline.optim.matrices import MatrixSplit
 from syncline.planner.projection.memory_plan import memory_of
