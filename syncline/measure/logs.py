@@ -1,36 +1,30 @@
-"""A measurement in a log: the shape that every format returns.
+"""Measurements in logs, one `Format` for each program that writes them, and the GPUs that a log can name.
 
-GPUs by the word in a driver's name: the preset of the network of their machines, and their NVLink.
-
-Lines between places: JSON of iperf3, output of ping, and tables of regions.
-
-iperf3 and ping name addresses, not places. A file's name tells the places of both ends: ``us_to_eu.json``,
-``us-to-eu.80.json`` or ``us--eu.txt``; without such a name the hosts in the file are the places.
+iperf3 and ping measure a line between two places, but name addresses. A file's name says which places they are:
+``us_to_eu.json``, ``us-to-eu.80.json`` or ``us--eu.txt``; without such a name the hosts in the file are the places.
 
 A table of regions is a CSV file with one of the pairs of columns `ENDS` and the rate or the round trip in one of the
 columns `RATES` and `ROUND_TRIPS`.
 
-Output of nccl-tests: ``all_reduce_perf`` and its siblings, with whatever else a job has printed between its lines.
+nccl-tests (``all_reduce_perf`` and its siblings) print these lines, and a job may print others between them:
 
     # Collective test starting: all_reduce_perf
     #  Rank  0 Group  0 Pid   1234 on     node1 device  0 [0000:04:00] NVIDIA H100 80GB HBM3
     #       size         count      type   redop    root     time   algbw   busbw  #wrong     time ...
         8388608       2097152     float     sum      -1    75.41  111.24  208.58       0    74.90 ...
 
-Older versions do not name the collective; the bus bandwidth over the algorithm's then tells, or the file's name. Times
-are those out of place.
+Times are those out of place. Older versions do not name the collective; it then follows from the file's name, or from
+the ratio of the bus bandwidth to the algorithm's bandwidth.
 
-Output of the communication benchmarks of DeepSpeed (``ds_bench``, with ``--dist torch`` those of PyTorch).
+The communication benchmarks of DeepSpeed (``ds_bench``, with ``--dist torch`` those of PyTorch) print:
 
     ---- Performance of all_reduce on 16 devices ---------------------------------------------------------
     Size (Bytes)         Description               Duration             Throughput (Gbps)    BusBW (Gbps)
     ----------------------------------------------------------------------------------------------------
     1.0 MB               262144x4                  112.123 us           149.634              140.282
 
-The description has the elements and their bytes, which are exact where the size is rounded. Sizes and durations have no
-unit with ``--raw``: bytes and microseconds.
-
-The formats of logs: which one a file has, and its measurements.
+The description has the number of elements and the bytes of each, which are exact where the size is rounded. With
+``--raw``, sizes are in bytes and durations in microseconds, without a unit.
 """
 
 from __future__ import annotations
@@ -80,7 +74,7 @@ def log_error(file: Path, line: int, problem: str) -> SynclineError:
 
 
 def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
-    """Return a finite number of at least ``minimum`` from its text."""
+    """Return the finite number in a text; raise a SpecError with the field's name if it is below ``minimum``."""
     try:
         value = float(text)
     except (TypeError, ValueError):
@@ -91,7 +85,7 @@ def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> flo
 
 
 def number_of(text: str, name: str, file: Path, line: int) -> float:
-    """Return a positive number."""
+    """Return the positive number in a text; raise an error that names the field, the file and the line otherwise."""
     try:
         return positive_number(text, name)
     except SpecError as error:
@@ -99,9 +93,9 @@ def number_of(text: str, name: str, file: Path, line: int) -> float:
 
 
 def payload_bytes(kind: str, whole_bytes: float, workers: int) -> float:
-    """Return the bytes that closed forms count, from those of a benchmark: of gathers, each worker's part.
+    """Return the bytes that closed forms count for a benchmark's size, which for a gather is that of the whole result.
 
-    Source: NVIDIA nccl-tests, doc/PERFORMANCE.md, whose sizes of gathers are those of the result.
+    Closed forms count each worker's part of a gather. Source: NVIDIA nccl-tests, doc/PERFORMANCE.md.
     """
     return whole_bytes / workers if kind in ("all_gather", "gather") else whole_bytes
 
@@ -153,11 +147,6 @@ ROUND_TRIPS = {"rtt_ms": 1e-3, "ping_ms": 1e-3, "latency_ms": 2e-3}
 """Columns of round trips, each with its unit in seconds; a latency is one way."""
 
 
-def is_iperf(text: str) -> bool:
-    """Return whether a text is the JSON of iperf3."""
-    return text.lstrip().startswith("{") and '"start"' in text and '"end"' in text
-
-
 def iperf_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the rate of all streams of a run of iperf3, with the round trip that the sender's kernel saw."""
     try:
@@ -185,11 +174,6 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
     yield Logged("rate", rate, setting, file, 0)
 
 
-def is_ping(text: str) -> bool:
-    """Return whether a text is the output of ping."""
-    return any(PINGED.match(line) for line in text.splitlines())
-
-
 def ping_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the mean round trip of each ping in a text."""
     host, begin = "", 0
@@ -207,8 +191,9 @@ def ping_log(text: str, file: Path) -> Iterator[Logged]:
         raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
 
 
-def is_region_table(header: set[str]) -> bool:
-    """Return whether these are the columns of a table of regions."""
+def is_region_table(text: str) -> bool:
+    """Return whether the first line of a text names the columns of a table of regions."""
+    header = set(next(csv.reader(io.StringIO(text)), ()))
     has_ends = any(header.issuperset(pair) for pair in ENDS)
     return has_ends and not header.isdisjoint({*RATES, *ROUND_TRIPS})
 
@@ -254,11 +239,6 @@ HEADER = re.compile(r"#\s+size\s+count\s.*\btime\b")
 NCCL_TESTS_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 SAME = 0.02
 """Relative difference of two bandwidths that are rounded to two digits."""
-
-
-def is_nccl_tests(text: str) -> bool:
-    """Return whether a text is the output of nccl-tests."""
-    return any(HEADER.search(line) for line in text.splitlines())
 
 
 def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
@@ -322,11 +302,6 @@ DS_BENCH_ROW = re.compile(r"\s*[\d.]+\s*[KMGT]?i?B?\s+(\d+)x(\d+)\s+([\d.]+)\s*(
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def is_torch_comms(text: str) -> bool:
-    """Return whether a text is the output of these benchmarks."""
-    return any(TITLE.search(line) for line in text.splitlines())
-
-
 def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the timed collectives of a log; messages between pairs are left out."""
     kind, workers = "", 0
@@ -353,7 +328,7 @@ class Format(NamedTuple):
         name: name for people.
         matches: function that returns whether a text has this format.
         read: function that yields the measurements of a text.
-        of_lines: whether these are rates and round trips of lines, to which several files belong together.
+        of_lines: whether the measurements are rates and round trips of lines between places.
     """
 
     name: str
@@ -362,23 +337,21 @@ class Format(NamedTuple):
     of_lines: bool = False
 
 
-def header_of(text: str) -> set[str]:
-    """Return the columns that the first line of a CSV file names."""
-    return set(next(csv.reader(io.StringIO(text)), ()))
+def has_line(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    """Return a function that returns whether a line of a text has the pattern."""
+    return lambda text: any(pattern.search(line) for line in text.splitlines())
 
 
 FORMATS = (
-    Format("JSON of iperf3 -J", is_iperf, iperf_log, True),
-    Format("output of nccl-tests", is_nccl_tests, nccl_tests_log),
-    Format("output of DeepSpeed's communication benchmarks", is_torch_comms, torch_comms_log),
-    Format("output of ping", is_ping, ping_log, True),
     Format(
-        "a table of regions (from, to, gbit_s, rtt_ms)",
-        lambda text: is_region_table(header_of(text)),
-        region_table,
-        True,
+        "JSON of iperf3 -J", lambda text: text.lstrip().startswith("{") and '"start"' in text and '"end"' in text,
+        iperf_log, True,
     ),
-)
+    Format("output of nccl-tests", has_line(HEADER), nccl_tests_log),
+    Format("output of DeepSpeed's communication benchmarks", has_line(TITLE), torch_comms_log),
+    Format("output of ping", has_line(PINGED), ping_log, True),
+    Format("a table of regions (from, to, gbit_s, rtt_ms)", is_region_table, region_table, True),
+)  # fmt: skip
 """The formats, in the order in which a file is compared with them."""
 
 
@@ -397,15 +370,10 @@ def format_of(text: str) -> Format | None:
 
 
 def read_log(file: Path, path: str = "measurements") -> list[Logged]:
-    """Return the measurements of a log.
-
-    Args:
-        file: the file.
-        path: the field's name, for the error line.
+    """Return the measurements of a log, of whichever format; errors name the field ``path``.
 
     Raises:
-        SpecError: the file cannot be read, has none of the formats, or no measurement.
-        SynclineError: a line cannot be read; the error names file and line.
+        SynclineError: the file has none of the formats, or no measurement; or a line cannot be read.
     """
     text = read_text(file, path)
     log_format = format_of(text)

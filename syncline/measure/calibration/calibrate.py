@@ -1,10 +1,9 @@
 """``syncline calibrate``: measurements of this machine, or of a cluster under torchrun, written to a cluster file.
 
-Compute times of one process while the other processes compute too: products, copies, steps, wire formats.
-
-A measurement repeats the work for a time window that is cut into blocks, and takes the mean of each block: if processes
-share a core, most repetitions of a short piece of work run undisturbed and a few repetitions wait for the other
-processes. The result is the median over the blocks, so that a disturbance of a few blocks does not count.
+Each process times training steps, products, copies and wire formats while the other processes do too. A measurement
+repeats the work for a time window that is cut into blocks, and takes the mean of each block: if processes share a core,
+most repetitions of a short piece of work run undisturbed and a few wait for the other processes. The result is the
+median over the blocks, so that a disturbance of a few blocks does not count.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.problems import Rows, Task
 
 BLOCKS = 8
+"""Number of blocks of a time window."""
 
 PRODUCTS = {"cpu": (256, 512, 1024), "cuda": (1024, 2048, 4096, 8192)}
 """Sizes n of square fp32 matrix products; the fastest product counts as the peak."""
@@ -51,9 +51,10 @@ COPIED_BYTES = 1 << 26
 """Bytes of a copied tensor, more than the caches hold."""
 
 WIRE_ELEMENTS = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
+"""Numbers in the tensors that are encoded and decoded."""
 
 CHUNK, KEPT = 4096, 8
-"""Number of entries in the chunk that an index of a sparse pair points into; and numbers for each sparse pair."""
+"""For sparse formats: numbers in the chunk that an index points into; and numbers of a tensor per encoded pair."""
 
 
 def block_means_s(run: Callable[[], object], window_s: float, device: torch.device, blocks: int = BLOCKS) -> Floats:
@@ -117,14 +118,12 @@ def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED
 def wire_seconds(
     window_s: float, device: torch.device, elements: tuple[int, ...] = WIRE_ELEMENTS
 ) -> dict[str, list[tuple[int, float, float]]]:
-    """Return the seconds to encode and to decode tensors of several sizes, by wire format.
+    """Return ``(n, encode_s, decode_s)`` for each size of tensors, by wire format; n counts numbers or sparse pairs.
 
     Args:
         window_s: seconds of the time window for each format, size and direction.
+        device: the device that encodes and decodes.
         elements: numbers in each tensor; a sparse format encodes an eighth of them, as pairs.
-
-    Returns:
-        ``(n, encode_s, decode_s)`` for each size, where n counts numbers, or pairs for sparse formats.
     """
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
@@ -176,6 +175,7 @@ def calibrate(
     """Measure this machine with each number of local processes in turn, and write the cluster file.
 
     Args:
+        plan: the measurements.
         workers: numbers of processes, each at least 2.
         out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
         options: device, backend, timeout; the defaults of `Launch` if none.
@@ -257,8 +257,8 @@ def measure(
     """Join the other ranks and measure; every rank returns the same.
 
     Returns:
-        ``workers``, ``machines``, ``steps`` (each rank's seconds, block by block), ``flops_per_step``,
-        ``product_flops_per_s``, ``copy_bytes_per_s``, ``wires`` (the measured links of each rank), ``collectives``.
+        ``workers``, ``steps`` (each rank's seconds, block by block), ``flops_per_step``, ``product_flops_per_s``,
+        ``copy_bytes_per_s``, ``wires`` (see `wire_seconds`; of each rank), ``collectives``, ``spread`` (of the steps).
     """
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
@@ -268,19 +268,19 @@ def measure(
         gate = Gate(clock_offset_ns(place, machines), agreements)
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
 
-        def together(number: int, run: Callable[[], Any]) -> Any:
-            progress.step(number, number)
-            gate.start()
-            return run()
-
         window_s = plan.window_s
-        rank_measurements = {
-            "steps": together(0, lambda: step_seconds(task, window_s, device).tolist()),
-            "product": together(1, lambda: product_flops_per_s(window_s, device)),
-            "copy": together(2, lambda: copy_bytes_per_s(window_s / 2, device)),
-            "wires": together(3, lambda: wire_seconds(window_s / 20, device)),
+        measurements: dict[str, Callable[[], Any]] = {
+            "steps": lambda: step_seconds(task, window_s, device).tolist(),
+            "product": lambda: product_flops_per_s(window_s, device),
+            "copy": lambda: copy_bytes_per_s(window_s / 2, device),
+            "wires": lambda: wire_seconds(window_s / 20, device),
         }
-        ranks = gate.gather(rank_measurements)
+        results = {}
+        for number, (name, run) in enumerate(measurements.items()):
+            progress.step(number, number)
+            gate.start()  # all ranks measure at the same time
+            results[name] = run()
+        ranks = gate.gather(results)
 
         def on_point(number: int) -> None:
             progress.step(len(PARTS) + number, len(PARTS) + number)

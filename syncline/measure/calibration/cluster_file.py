@@ -83,10 +83,11 @@ class ClusterFile:
 
 
 def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> Fields:
-    """Return the sections of a cluster file, with the residuals of the fit.
+    """Return the sections of a cluster file, with the errors of the fit.
 
     Args:
-        measured: a record per number of processes, see `syncline.measure.calibration.calibrate.measure`.
+        plan: the measurements that were made.
+        measured: a result of `syncline.measure.calibration.calibrate.measure` per number of processes.
         facts: ``command``, ``seconds``, ``machines``, ``backend``, ``device``.
 
     Raises:
@@ -106,38 +107,28 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
     unshared = [section for section in compute if section["workers"] <= cores * facts["machines"]]
     chosen = unshared[-1] if unshared else compute[0]
+    scope = Scope.of_values(
+        workers=[row["workers"] for row in rows if row["workers"] is not None],
+        nbytes=[float(row["nbytes"]) for row in rows],
+    )
     return {
         "measured": {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "command": facts["command"],
-            "syncline": __version__,
-            "torch": str(torch.__version__),
-            "machine": f"{platform.machine()}, {cores} cores",
-            "machines": facts["machines"],
-            "backend": facts["backend"],
-            "device": facts["device"],
-            "threads": plan.threads,
-            "problem": repr(plan.problem),
-            "link_fitted": plan.link is None,
-            "hardware_of_workers": chosen["workers"],
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "command": facts["command"],
+            "syncline": __version__, "torch": str(torch.__version__),
+            "machine": f"{platform.machine()}, {cores} cores", "machines": facts["machines"],
+            "backend": facts["backend"], "device": facts["device"], "threads": plan.threads,
+            "problem": repr(plan.problem), "link_fitted": plan.link is None, "hardware_of_workers": chosen["workers"],
             "seconds": facts["seconds"],
         },
         "network": network_section(fit, runs)
-        | _bounds(
-            fit.errors,
-            f"{facts['backend']}'s collectives of the calibration",
-            Scope.of_values(
-                workers=[row["workers"] for row in rows if row["workers"] is not None],
-                nbytes=[float(row["nbytes"]) for row in rows],
-            ),
-        ),
+        | _bounds(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
         "hardware": _with_bounds(hardware_of(chosen), measured, chosen["workers"], plan),
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
         "constants": constants_of(fit, user_provided=plan.link is not None),
         "residuals": residuals_of(collectives),
-    }
+    }  # fmt: skip
 
 
 def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
@@ -151,7 +142,7 @@ def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
 def _with_bounds(hardware: Fields | None, measured: Sequence[Fields], workers: int, plan: Calibration) -> Fields | None:
     """Return the hardware section with the spread of its training steps as bounds.
 
-    A utilisation holds for the problem that was timed: of a transformer only for its width, and of others for none.
+    Of a transformer, the bounds hold for the width that was timed; of other problems for no transformer.
     """
     if hardware is None:
         return None

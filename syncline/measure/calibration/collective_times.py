@@ -79,13 +79,7 @@ class Timing:
 
 
 class Work(NamedTuple):
-    """A collective to time.
-
-    Attributes:
-        run: runs the collective once.
-        nbytes: n, the bytes as the cost model counts them.
-        ranks: the ranks that take part.
-    """
+    """A collective to time: ``run`` runs it once, ``nbytes`` are as in the cost model, ``ranks`` take part."""
 
     run: Callable[[], object]
     nbytes: int
@@ -130,11 +124,11 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 
 
 class Gate:
-    """A barrier that gives the ranks of a group a common start time.
+    """A barrier that gives the ranks of a gloo group a common start time.
 
     Args:
         offset_ns: nanoseconds by which this rank's clock is ahead of rank 0's.
-        group: the gloo group over which the ranks agree.
+        group: the group; None: the default group.
     """
 
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
@@ -235,10 +229,7 @@ def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> t
 
 
 def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
-    """Return the number of repetitions in each turn, or 0 if a repetition takes too long.
-
-    The function runs the collective twice to measure it, which also warms it up.
-    """
+    """Run a collective twice, and return the number of its repetitions in each turn; 0 if it takes too long."""
     begin, end = run()
     if gate.max_over_ranks(end - begin) > 1e9 * timing.longest_s:
         return 0
@@ -249,10 +240,11 @@ def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> in
 
 
 def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:
-    """Return statistics of the times of a collective over the ranks that take part in it.
+    """Return statistics of a collective's times, from the half of the repetitions with the least skew, at least three.
 
-    The times are the start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``. The half of
-    the repetitions with the least skew between the ranks' start times counts, and at least three of them.
+    Args:
+        rank_times: start and end of each repetition on each rank in nanoseconds, ``(P, repetitions, 2)``.
+        timed: the collective, with the ranks that take part.
     """
     times = np.array([rank_times[rank] for rank in dict.fromkeys(timed.ranks)])
     skews_ns = np.ptp(times[..., 0], axis=0)
@@ -268,6 +260,9 @@ def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dic
 
 
 def spread(values: Sequence[float] | np.ndarray) -> float:
-    """Return 1.4826 times the median absolute deviation, over the median, which a few outliers hardly change."""
+    """Return a relative standard deviation that outliers hardly change: 1.4826 median(|x - median|) / median.
+
+    Of normal values, 1.4826 times the median absolute deviation is the standard deviation.
+    """
     median = float(np.median(values))
     return 1.4826 * float(np.median(np.abs(np.asarray(values) - median))) / median if median else 0.0

@@ -36,7 +36,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     """Write a cluster file whose network is fitted to logs.
 
     Args:
-        logs: files, see `syncline.measure.logs`.
+        logs: files with collectives, or with rates and round trips of lines.
         out: the file to write; a number is added if it exists, unless ``exact``.
         command: the user's command, for the file.
         exact: refuse an existing file.
@@ -86,6 +86,7 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
 
 
 def _seconds(logged: Sequence[Logged]) -> np.ndarray:
+    """Return the measured seconds of logged collectives, ``(N,)``."""
     return np.array([entry.value for entry in logged])
 
 
@@ -96,10 +97,10 @@ def _generations(logged: Sequence[Logged]) -> list[int]:
 
 
 def _candidates(logged: Sequence[Logged]) -> list[Any]:
-    """Return functions that make a network of latency and bandwidth: one link, and NVLink inside the nodes of a log.
+    """Return functions ``(latency_s, bytes_per_s) -> network`` of the networks that a log may have been measured on.
 
-    In one node the constants of NCCL on NVLink compete with a plain link. Nodes of several GPUs have NVLink inside, and
-    the fitted link between them, one card per GPU.
+    In one node, a plain link and NVLink of each possible generation. Between nodes of several GPUs, NVLink inside the
+    nodes and the fitted link between them, one card per GPU. Otherwise one link.
     """
     nodes = {entry.setting["nodes"] for entry in logged}
     per_node = {entry.setting["workers"] // entry.setting["nodes"] for entry in logged if entry.setting["nodes"]}
@@ -121,8 +122,8 @@ def _candidates(logged: Sequence[Logged]) -> list[Any]:
     return [Link]
 
 
-def _fit(logged: Sequence[Logged], made_of: Any) -> tuple[Network, np.ndarray]:
-    """Return the network with the latency and bandwidth that fit best, and the predicted seconds."""
+def _fit(logged: Sequence[Logged], network_of: Any) -> tuple[Network, np.ndarray]:
+    """Return the network ``network_of(latency_s, bytes_per_s)`` that fits logged collectives best, and its seconds."""
 
     def predicted_s(network: Network) -> np.ndarray:
         seconds = []
@@ -140,11 +141,11 @@ def _fit(logged: Sequence[Logged], made_of: Any) -> tuple[Network, np.ndarray]:
 
     def columns(values: np.ndarray) -> np.ndarray:
         """Return the seconds ``(..., calls)`` for constants ``(2, ..., 1)``."""
-        seconds = np.apply_along_axis(lambda pair: predicted_s(made_of(*map(float, pair))), 0, np.asarray(values))
+        seconds = np.apply_along_axis(lambda pair: predicted_s(network_of(*map(float, pair))), 0, np.asarray(values))
         return np.moveaxis(seconds, 0, -1)[..., 0, :]
 
     fit = relative_fit(columns, measured_s, starts, scale=0.1)
-    network = made_of(*fit.constants.tolist())
+    network = network_of(*fit.constants.tolist())
     return network, predicted_s(network)
 
 

@@ -72,6 +72,7 @@ def plan_of_options(
 
     Args:
         spec: a spec with a problem, a file or a bundled one; the problem ``digits`` if none.
+        overrides: changes of the spec's fields.
         known_network: the network, if its latency and bandwidth are known.
         sizes: bytes, separated by commas or as a list.
         budget: time for each collective and size.
@@ -114,22 +115,18 @@ def numbers_of(workers: str) -> list[int]:
 
 
 def check_process_counts(workers: Sequence[int]) -> None:
-    """Refuse numbers of processes that cannot be calibrated.
-
-    Raises:
-        SpecError: there is no number, a number is below 2, or a number appears twice.
-    """
+    """Refuse no number of processes, a number below 2, and a number that appears twice."""
     if not workers or min(workers) < 2 or len(set(workers)) < len(workers):
         raise SpecError("--workers", list(workers), "different numbers of processes of at least 2, as in 2,4")
 
 
 def calibrate_warnings(workers: Sequence[int], cores: int | None = None, load: float | None = None) -> list[str]:
-    """Return a line for each condition that is allowed but makes the times less meaningful.
+    """Return a line for each condition that makes times less meaningful: too few cores, or a busy machine.
 
     Args:
         workers: numbers of processes.
-        cores: number of cores of this machine.
-        load: number of processes that want to compute on this machine, as the system counts them.
+        cores: number of cores; None: those of this machine.
+        load: number of processes that want to compute; None: this machine's mean over the last minute.
     """
     cores = cores or os.cpu_count() or 1
     load = os.getloadavg()[0] if load is None else load

@@ -1,10 +1,10 @@
-"""Rates of several TCP streams over a line: ``min(k W / RTT, cap)`` for k streams with a window W each.
+"""Rates of several TCP streams over a line: ``min(k W / RTT, cap)`` for k streams, each with a window of W bytes.
 
-The window is that of the fewest streams, which share least: ``W = r RTT / k``. Streams that reach less than `FULL` of
-it are held back by something that all share (a card, a policer); the cap is the mean of their rates. Without such rows
-no cap is known, and the largest measured rate stands for it.
+The window follows from the rate r of the fewest streams, which share least: ``W = r RTT / k``. Measurements that reach
+less than the share `FULL` of ``k W / RTT`` are limited by something that all streams share (a card, a policer); the cap
+is the mean of their rates. Without such measurements no cap is known, and the largest measured rate stands for it.
 
-Source: M. Mathis et al. (1997): a window in flight for each round trip.
+Source: M. Mathis et al. (1997): a connection has a window of bytes in flight in each round trip.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWN = Uncertainty(1.0, 1.0, 0, "streams by the window of the fewest")
 
 @dataclass
 class Line:
-    """The measurements of one direction of a line."""
+    """The measurements of one direction of a line between two places: rates, and round trips in seconds."""
 
     rates: list[Logged] = field(default_factory=list)
     round_trips_s: list[float] = field(default_factory=list)
@@ -60,14 +60,14 @@ def lines_by_ends(logged: Iterable[Logged]) -> dict[tuple[str, str], Line]:
 
 
 class StreamLaw(NamedTuple):
-    """The law of a line's streams.
+    """The rate of k TCP streams over a line: ``min(k W / RTT, cap)``.
 
     Attributes:
-        window_bytes: W, bytes in flight of a stream.
-        rtt_s: RTT, in seconds.
-        cap_bytes_per_s: the most that all streams carry together.
+        window_bytes: window W, the bytes of a stream in flight.
+        rtt_s: round trip RTT in seconds.
+        cap_bytes_per_s: largest rate of all streams together.
         is_capped: whether a measurement reached the cap.
-        bounds: errors of the law where it does not repeat a measurement.
+        bounds: errors of the predicted times of measurements from which the window does not follow.
     """
 
     window_bytes: float

@@ -1,7 +1,4 @@
-"""The tables of ``syncline calibrate``: constants, residuals of the fit, compute, wire formats.
-
-The tables of ``syncline calibrate --from``: each measurement with its prediction by the network that was fitted.
-"""
+"""The tables of ``syncline calibrate``: constants, errors of the fit, compute, wire formats; with ``--from``: logs."""
 
 from __future__ import annotations
 
@@ -40,14 +37,17 @@ def _value(row: Record) -> str:
 
 
 def _rate(name: str) -> Any:
+    """Return a function that shows a row's bytes per second; "-" if the row has none."""
     return lambda row: "-" if row.get(name) is None else f"{format_bytes(row[name])}/s"
 
 
 def _flops(name: str) -> Any:
+    """Return a function that shows a row's FLOP/s; "-" if the row has none."""
     return lambda row: "-" if row.get(name) is None else f"{row[name] / 1e9:.3g} GFLOP/s"
 
 
 def _percent(row: Record) -> str:
+    """Return the spread of a row in percent; "-" if the row has none."""
     return "-" if row["spread"] is None else f"{100 * row['spread']:.3g}%"
 
 

@@ -140,12 +140,7 @@ def on_local_processes(
 
 
 def check(spec: RunSpec) -> None:
-    """Refuse settings that only the simulator supports.
-
-    Raises:
-        SpecError: absent workers, workers with set speeds, a method whose order of arrivals only the simulator can
-            decide, or a problem that a file stores only by name.
-    """
+    """Refuse settings that only the simulator supports, such as absent workers, speeds, or an asynchronous method."""
     check_undisturbed(spec)
     check_synchronous(spec.method, "method")
     if spec.pipeline is not None:
@@ -259,7 +254,7 @@ def write_results(
 
 
 def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
-    """Join several timelines into one, the workers of one after those of another; return it with the workers' names."""
+    """Return one timeline with the workers of all timelines, and the workers' names: a key and a number."""
     parts, names, first = [], [], 0
     for world, timeline in timelines.items():
         columns = timeline.to_columns()

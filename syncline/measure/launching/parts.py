@@ -6,7 +6,7 @@ A process appends a line of JSON after every step, so that its measurements surv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,36 +22,39 @@ from syncline.specs import RunSpec
 from syncline.training import History, diverged_at
 
 
-class RankPart:
-    """The file of one process."""
+class LineFile:
+    """A file of JSON lines that a process appends one at a time, so that they survive the process, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def line(self, fields: Mapping[str, Any]) -> None:
+        """Append a line with these fields."""
+        self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class RankPart(LineFile):
+    """The file of one process of a training: a line of facts, and lines for each step and each evaluation."""
 
     def __init__(self, folder: Path, rank: int) -> None:
-        self.path = folder / f"{rank}.jsonl"
-        self._file = self.path.open("a", encoding="utf-8", buffering=1)
-
-    def write_facts(self, **facts: Any) -> None:
-        """Write the facts that are known before the first step."""
-        self._line(facts)
+        super().__init__(folder / f"{rank}.jsonl")
 
     def write_evaluation(self, seed: int, step: int, metrics: dict[str, float]) -> None:
         """Write an evaluation after this number of steps."""
-        self._line({"seed": seed, "evaluated": step, "metrics": metrics})
+        self.line({"seed": seed, "evaluated": step, "metrics": metrics})
 
     def write_step(
         self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **extra: Any
     ) -> None:  # fmt: skip
         """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
-        self._line({
+        self.line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
             "laps": watch.take_laps(), "ledger": calls, **extra,
         })  # fmt: skip
-
-    def close(self) -> None:
-        """Close the file of the process."""
-        self._file.close()
-
-    def _line(self, fields: dict[str, Any]) -> None:
-        self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
 
 @dataclass
@@ -193,13 +196,17 @@ def measured_history(
 
 
 def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.ndarray, np.ndarray]:
-    """Return all laps on rank 0's clock from the first step on, and the begin and end of each step, ``(T, P)``."""
+    """Return the laps of a seed's first ``steps`` steps, and the begin and end of each step in seconds, ``(T, P)``.
+
+    All times are on rank 0's clock, from the begin of the first step on.
+    """
     offsets = np.array([rank.facts["offset_ns"] for rank in ranks])
-    start_ns, end_ns = (
-        np.array([[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]).reshape(len(ranks), steps).T
-        - offsets
-        for name in ("begun_ns", "ended_ns")
-    )
+
+    def on_rank_0s_clock(name: str) -> np.ndarray:
+        times = [[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]
+        return np.array(times).reshape(len(ranks), steps).T - offsets
+
+    start_ns, end_ns = on_rank_0s_clock("begun_ns"), on_rank_0s_clock("ended_ns")
     zero = int(start_ns[0].min()) if steps else 0
     spans: list[Span] = []
     for worker, rank in enumerate(ranks):
@@ -212,7 +219,7 @@ def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.
 
 
 def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, ...]]:
-    """Return laps in order of time; collectives that run at the same time get separate streams."""
+    """Return the fields of laps in order of time; collectives that run at the same time get separate streams."""
     free_at: list[int] = []
     out = []
     for stream, *rest in sorted(laps, key=lambda lap: lap[3]):

@@ -1,7 +1,5 @@
 """The command ``syncline launch`` for a pipeline: its stages as real processes of this machine, measured.
 
-One process of a launched pipeline: it runs the tasks of a stage, measures them, and writes its file.
-
 A stage computes with `syncline.sim.pipelines.gradients.PipelineMath`, the same code that the simulator's events run. A
 receive blocks until its message has arrived. A separate thread sends the messages one after another, so that no stage
 waits for its receiver to be ready: two stages that send to each other at the same time would deadlock.
@@ -50,11 +48,7 @@ from syncline.specs.study import Record
 
 
 class Stages:
-    """The model of a pipeline spec in parts, with an optimizer for each stage: for one schedule, over all its repeats.
-
-    Args:
-        spec: a spec with a training.
-    """
+    """The model of a pipeline spec in parts, with an optimizer for each stage, for all repeats of one schedule."""
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
         assert spec.training is not None
@@ -269,12 +263,7 @@ def launch_pipeline(
 
 
 def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
-    """Refuse settings that only the simulator supports.
-
-    Raises:
-        SpecError: no training, a model that cannot be cut, replicas, an order that depends on timing, several workers
-            in a process, or NCCL.
-    """
+    """Refuse settings of a pipeline that real processes do not support, such as replicas or NCCL."""
     if spec.training is None:
         raise SpecError("training", None, "a problem and a method, as in {problem: ..., method: ddp-adam}")
     problem = spec.training.problem
@@ -348,7 +337,12 @@ def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Sched
 
 
 def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
-    """Return the repeats that all stages have completed; the time of each is from its own start."""
+    """Return a timeline for each repeat of a schedule that all stages have completed; each starts at 0.
+
+    Args:
+        lines: for each stage, the lines of its repeats by schedule.
+        name: name of the schedule.
+    """
     out = []
     for of_repeat in zip(*(stage_lines.get(name, []) for stage_lines in lines), strict=False):
         laps = [
@@ -364,7 +358,7 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
 
 
 def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
-    """Write the parameters of all stages for each schedule, by the model's names."""
+    """Write the parameters of all stages for each schedule into one file, by the model's names."""
     joined: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
     for name in spec.schedules:
         for stage in range(spec.stages):

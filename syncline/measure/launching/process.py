@@ -151,7 +151,7 @@ def take_part(
                     "flops_per_step": built.flops_per_step,
                     "tensors": written_tensors(shapes),
                 }
-                part.write_facts(rank=place.rank, pid=os.getpid(), offset_ns=offset_ns, **facts)
+                part.line({"rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns} | facts)
             train_seed(spec, seed, built, comm, watch, part, dist.barrier)
             if options.keep_parameters and number == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}

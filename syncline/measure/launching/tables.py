@@ -104,4 +104,5 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
 
 
 def _replayed(row: dict[str, Any]) -> str:
+    """Return the replayed makespan of a schedule and its error; "-" for a simulated row."""
     return f"{seconds_of('replayed_s')(row)}\n({row['replayed_error']:+.1%})" if "replayed_s" in row else "-"

@@ -68,7 +68,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
     if place.rank:
         if spec.compute.measure:
             spec = with_seconds(spec, float(run_store.get("step_s")))
-        return {"failed": _follow(spec, options, store, run_store, place, machines)}
+        return {"failed": _run_follower(spec, options, store, run_store, place, machines)}
     spec, step_s = with_measured_step(spec)  # measured on this machine while the other ranks wait
     run_store.set("step_s", repr(step_s))
     with RunFolder(out, exact) as folder:
@@ -76,7 +76,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         parts = folder.working / "ranks"
         parts.mkdir()
         run_store.set("folder", str(parts.absolute()))
-        lead = _Lead(run_store, place, options.timeout_s, parts)
+        lead = _Leader(run_store, place, options.timeout_s, parts)
         started_s = time.perf_counter()
         failure = lead.run(lambda: take_part(spec, options, store, place, machines, lead.progress, parts))
         interrupted = lead.interrupted
@@ -84,14 +84,14 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-        _receive(run_store, away, parts, GRACE_S if failure or interrupted else options.timeout_s)
+        _receive_files(run_store, away, parts, GRACE_S if failure or interrupted else options.timeout_s)
         wall_s = time.perf_counter() - started_s
         result = write_launch(folder, spec, options, parts, Ended(failure, interrupted, wall_s), step_s)
     run_store.set("written", "1")
     return result | {"folder": str(folder.path)}
 
 
-def _follow(
+def _run_follower(
     spec: RunSpec, options: Launch, store: Store, run_store: Store, place: Place, machines: dict[int, str]
 ) -> str | None:  # fmt: skip
     """Take part as a rank other than 0; return the failure, on rank 1, if rank 0 has died."""
@@ -112,22 +112,22 @@ def _follow(
             signal.signal(kind, end)
         progress = Progress.private(place.processes, place.rank)
         is_over = threading.Event()
-        threading.Thread(target=_publish, args=(run_store, place.rank, progress, is_over), daemon=True).start()
+        threading.Thread(target=_publish_progress, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
             take_part(spec, options, store, place, machines, progress, parts)
-            _note(run_store, place.rank, None)
+            _report_end(run_store, place.rank, None)
         except Exception as error:
             if to_end.ident is not None:
                 to_end.join()  # this ends the process: other ranks have ended as they were asked to
-            _note(run_store, place.rank, error)
+            _report_end(run_store, place.rank, error)
             mistake = isinstance(error, SynclineError)
-            if not mistake and place.rank == 1 and not _leads(run_store):
+            if not mistake and place.rank == 1 and not _is_rank_0_alive(run_store):
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
             raise SystemExit(2 if mistake else 1) from None
         finally:
             is_over.set()
             if not shared:
-                _send(run_store, place.rank, parts)
+                _send_files(run_store, place.rank, parts)
         # torchrun ends all processes when one fails, so this one stays until its files are written.
         with suppress(RuntimeError):
             run_store.wait(["written"], timedelta(seconds=options.timeout_s))
@@ -139,13 +139,13 @@ def _end_on_request(store: Store, rank: int, parts: Path | None) -> None:
     with suppress(RuntimeError):
         store.set(f"asked/{rank}", "1")
     if parts is not None:
-        _send(store, rank, parts)
+        _send_files(store, rank, parts)
     # A lost peer is an error in this process; rank 0 must read it before torchrun ends this process.
     time.sleep(3 * GRACE_S)
     os._exit(1)
 
 
-def _leads(store: Store) -> bool:
+def _is_rank_0_alive(store: Store) -> bool:
     """Return whether rank 0 is alive to report the failure."""
     try:
         store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))
@@ -154,7 +154,7 @@ def _leads(store: Store) -> bool:
     return True
 
 
-def _publish(store: Store, rank: int, progress: Progress, is_over: threading.Event) -> None:
+def _publish_progress(store: Store, rank: int, progress: Progress, is_over: threading.Event) -> None:
     """Publish the progress of this rank, with a growing number as a sign of life that a stopped process lacks."""
     with suppress(RuntimeError):
         for beat in itertools.count():
@@ -163,26 +163,26 @@ def _publish(store: Store, rank: int, progress: Progress, is_over: threading.Eve
             store.set(f"progress/{rank}", json.dumps([beat, *progress.words[rank].tolist()]))
 
 
-def _note(store: Store, rank: int, error: BaseException | None) -> None:
+def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
     """Report the end of this rank."""
-    text = "" if error is None else str(error) if isinstance(error, SynclineError) else _line(error)
+    text = "" if error is None else str(error) if isinstance(error, SynclineError) else _first_line(error)
     with suppress(RuntimeError):
         store.set(f"ended/{rank}", json.dumps(text))
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the kind of an error and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-class _Lead:
+class _Leader:
     """Rank 0, which watches the others in its main thread and trains in another, which may hang in a collective."""
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
         self.progress = Progress.private(place.processes, 0)
         self._over = threading.Event()
-        self._beats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
+        self._heartbeats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
         self.interrupted = False
 
     def run(self, work: Any) -> Failure | None:
@@ -212,17 +212,17 @@ class _Lead:
             return failure
         if errors and isinstance(errors[0], SynclineError):
             return Failure(0, None, str(errors[0]), mistake=True)
-        if signal.SIGINT in signals or (signals and self._all_asked()):
+        if signal.SIGINT in signals or (signals and self._all_asked_to_end()):
             self.interrupted = True
             return None
         if errors or signals:
-            return self._blame(errors)
+            return self._failure_after_end(errors)
         return None
 
-    def _all_asked(self) -> bool:
+    def _all_asked_to_end(self) -> bool:
         """Return whether all other ranks were asked to end too, so that no rank has died."""
         with suppress(RuntimeError):
-            self._store.wait([f"asked/{rank}" for rank in self._beats], timedelta(seconds=GRACE_S))
+            self._store.wait([f"asked/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
             return True
         return False
 
@@ -230,7 +230,7 @@ class _Lead:
         """Watch until the work is over, or until no rank has made progress for too long."""
         counts, changed_s, begun_s = None, time.monotonic(), time.monotonic()
         while not self._over.wait(TELL_S):
-            self._look()
+            self._read_progress()
             now_s, seen = time.monotonic(), self.progress.words[:, COUNT].copy()
             if counts is None or (seen != counts).any():
                 counts, changed_s = seen, now_s
@@ -238,39 +238,40 @@ class _Lead:
             if not started and now_s - begun_s > max(START_S, self._timeout_s):
                 return Failure(int(np.argmin(seen)), None, "did not begin")
             if started and now_s - changed_s > self._timeout_s:
-                return self._still((self._stopped() or self.progress.lagging_ranks())[0])
-        self._look()
+                return self._no_progress((self._silent_ranks() or self.progress.lagging_ranks())[0])
+        self._read_progress()
         return None
 
-    def _still(self, rank: int) -> Failure:
+    def _no_progress(self, rank: int) -> Failure:
+        """Return the failure of a rank that made no progress until the timeout."""
         return Failure(rank, self._step(rank), f"did nothing for {self._timeout_s:g} s")
 
-    def _look(self) -> None:
+    def _read_progress(self) -> None:
         """Read the progress of all other ranks from the store."""
         for rank in range(1, self._place.processes):
             key = f"progress/{rank}"
             with suppress(RuntimeError):
                 if self._store.check([key]):
                     beat, *self.progress.words[rank] = json.loads(self._store.get(key))
-                    if beat != self._beats[rank][0]:
-                        self._beats[rank] = beat, time.monotonic()
+                    if beat != self._heartbeats[rank][0]:
+                        self._heartbeats[rank] = beat, time.monotonic()
 
-    def _stopped(self) -> list[int]:
+    def _silent_ranks(self) -> list[int]:
         """Return the ranks without a sign of life for half of the timeout, the longest silent first."""
         since_s = time.monotonic() - max(self._timeout_s / 2, 2 * TELL_S)
-        quiet = sorted((at_s, rank) for rank, (_, at_s) in self._beats.items() if at_s < since_s)
+        quiet = sorted((at_s, rank) for rank, (_, at_s) in self._heartbeats.items() if at_s < since_s)
         return [rank for _, rank in quiet if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
 
     def _step(self, rank: int) -> int:
         """Return the step of a rank, as far as it is known; its report in the store may be old."""
         return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
 
-    def _blame(self, errors: Sequence[BaseException]) -> Failure:
+    def _failure_after_end(self, errors: Sequence[BaseException]) -> Failure:
         """Return the failure of a rank that hangs or died; else of one with its own error; else of this rank."""
-        self._look()
-        stopped = self._stopped()
+        self._read_progress()
+        stopped = self._silent_ranks()
         if stopped:
-            return self._still(stopped[0])
+            return self._no_progress(stopped[0])
         until = time.monotonic() + GRACE_S
         others = range(1, self._place.processes)
         while time.monotonic() < until and not self._store.check([f"ended/{rank}" for rank in others]):
@@ -280,7 +281,7 @@ class _Lead:
         if silent:
             rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
             return Failure(rank, self._step(rank), "died")
-        own_errors = {0: _line(errors[0])} if errors else {}
+        own_errors = {0: _first_line(errors[0])} if errors else {}
         failed = {rank: text for rank, text in (own_errors | notes).items() if text}
         lost = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
         first = [rank for rank, text in failed.items() if not text.startswith(lost)] or list(failed) or [0]
@@ -288,7 +289,7 @@ class _Lead:
         return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
 
 
-def _send(store: Store, rank: int, folder: Path) -> None:
+def _send_files(store: Store, rank: int, folder: Path) -> None:
     """Send the files of this rank in pieces."""
     with suppress(RuntimeError):
         for path in sorted(folder.glob(f"{rank}.*")):
@@ -300,7 +301,7 @@ def _send(store: Store, rank: int, folder: Path) -> None:
         store.set(f"sent/{rank}", json.dumps([path.name for path in folder.glob(f"{rank}.*")]))
 
 
-def _receive(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
+def _receive_files(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
     """Write the files of other machines, as far as they arrive."""
     for rank in ranks:
         with suppress(RuntimeError):

@@ -1,8 +1,6 @@
-"""The hosts on which the processes of a group run: this machine, or other hosts behind the same protocol.
+"""The hosts on which the processes of a group run, this machine or others, and commands that run on them in parallel.
 
-Commands that run in parallel. The first command that fails ends the others, and so does the parent's end.
-
-This module does not import torch.
+The first command that fails ends the others, and so does the end of the parent process.
 """
 
 from __future__ import annotations
@@ -137,12 +135,7 @@ def run_together(
     timeout_s: float,
     on_poll: Callable[[Sequence[int]], object] | None = None,
 ) -> None:
-    """Run commands in parallel, and raise an error that names a process that failed.
-
-    Args:
-        timeout_s: seconds for all commands together.
-        on_poll: see `run_commands`.
-    """
+    """Run commands in parallel with `run_commands`, and raise an error that names a process that failed."""
     with ExitStack() as stack:
         stderr_files = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
         options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in stderr_files]

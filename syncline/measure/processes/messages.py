@@ -246,6 +246,7 @@ def _configure(end: zmq.Socket, keys: CurveKeys, timeout_s: float) -> None:
 
 
 def _frames(head: dict[str, Any], tensors: Sequence[Tensor]) -> list[Any]:
+    """Return the frames of a message: its head as JSON, and the bytes of each tensor."""
     content = json.dumps(head, separators=(",", ":"), default=list).encode()
     return [content, *(_memory(tensor.detach().cpu().contiguous()) for tensor in tensors)]
 

@@ -1,6 +1,6 @@
 """A server and its workers under watch: if a worker dies, the parent restarts it or gives it up; the others go on.
 
-Counters that the processes of a training with a server share: the steps of each worker, and whether it is gone.
+The processes share a `Register`: counters of the steps of each worker, and whether the worker is gone.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from syncline.measure.processes.watchdog import (
 )
 
 DRAWN, LOST, GONE, ENDED = range(4)
+"""Rows of a register's words."""
 
 
 class StepNumber(NamedTuple):
@@ -49,16 +50,11 @@ class StepNumber(NamedTuple):
 
 
 class Register:
-    """Four words of each worker, in a file that all processes map.
+    """Four counters of each of the ``workers``, in the file ``path`` that all processes map into their memory.
 
-    The words are the number of steps drawn, the number of steps lost, whether the worker is gone for good, and the
-    number of times that its process has ended.
-
-    A worker draws a number under a lock of the file; if the process dies, the operating system releases the lock.
-
-    Args:
-        path: the path of the file, which is created if it does not exist.
-        workers: P, the number of workers.
+    They are the number of steps drawn, the number of steps lost, whether the worker is gone for good, and the number of
+    times that its process has ended. A worker draws the number of its next step under a lock of the file; if its
+    process dies, the operating system releases the lock.
     """
 
     def __init__(self, path: Path, workers: int) -> None:
@@ -77,17 +73,14 @@ class Register:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def draw(self, worker: int) -> StepNumber:
-        """Draw and return the number of a worker's next step.
-
-        Drawing writes one word, so a process that dies leaves no partial write.
-        """
+        """Draw and return the number of a worker's next step."""
         with self._locked():
             number = self.now()
-            self.words[DRAWN, worker] += 1
+            self.words[DRAWN, worker] += 1  # one word, so that a process that dies leaves no partial write
         return number
 
     def now(self) -> StepNumber:
-        """Return the number of the next step: each step drawn from now on has this place or a later one."""
+        """Return the number that the next drawn step will have."""
         place = int(self.words[DRAWN].sum())
         return StepNumber(place, place - int(self.words[LOST].sum()))
 
@@ -143,8 +136,7 @@ class ServedProcesses:
 
     Args:
         targets: an importable function and its arguments for each process, called as ``function(rank, *arguments)``.
-        folder: the folder of the file ``progress`` (P + 1 processes), of the file ``register`` (counters of the
-            workers), and of the files that processes write about failures.
+        folder: the folder of the files ``progress`` and ``register``, and of files about failures.
         timeout_s: seconds without progress after which a process is ended.
         rejoins: maximum number of restarts of each worker's process.
         preload: modules that are imported once for all processes.
@@ -170,9 +162,7 @@ class ServedProcesses:
         self.departures: list[Departure] = []
 
     def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> None:
-        """Run the processes until the server ends or the training fails, which sets ``failure``.
-
-        Every process has ended when this method returns or raises.
+        """Run the processes until the server ends or the training fails, which sets ``failure``; then end them all.
 
         Args:
             on_start: called when the server's process has been started.

@@ -119,12 +119,11 @@ def agree(
     """Check that all ranks are there and have equal values, and return the machine of each rank.
 
     Args:
+        store: the store through which the ranks exchange their values.
+        place: the rank of this process.
         values: this rank's values that must be equal on all ranks.
         timeout_s: seconds to wait for the other ranks.
         mistake: why this rank cannot take part; None if it can.
-
-    Returns:
-        The machine of each rank.
 
     Raises:
         SynclineError: if a rank is missing, cannot take part, or differs from rank 0; the same error on every rank.

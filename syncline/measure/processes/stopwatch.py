@@ -1,6 +1,6 @@
 """A stopwatch that cuts the steps of one process into gradients, optimizer and collectives.
 
-A communicator and a task that forward each call to another one and time it with a stopwatch.
+`MeasuredCommunicator` and `MeasuredTask` forward each call to another communicator or task, and time it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Lap(NamedTuple):
 class Stopwatch:
     """A recorder of the laps of one process.
 
-    The stopwatch cuts the compute stream of a step into laps: the time before the optimizer's step is ``compute``, the
-    optimizer's step is ``optimizer``, and the time inside collectives in either is ``wait``. It records no laps between
-    steps.
+    On the compute stream, the time of a step before the optimizer is a lap ``compute``, the optimizer's step is
+    ``optimizer``, and the time inside collectives in either is ``wait``. Between steps no lap is recorded.
 
     Args:
         device: the device; a CUDA device is synchronized at every boundary, so that a lap contains the work that was
@@ -62,10 +61,7 @@ class Stopwatch:
         return self._clock()
 
     def host_ns(self) -> int:
-        """Return the time in nanoseconds without waiting for the device.
-
-        Use it in a thread that sends or receives, which must not wait for work that the computing thread has queued.
-        """
+        """Return the time in nanoseconds without waiting for the device, for threads that only send or receive."""
         return self._clock()
 
     def begin(self, step: int, activity: str = "compute") -> None:
@@ -165,11 +161,11 @@ def _started(name: str) -> Callable[..., Any]:
 
 
 class MeasuredCommunicator(Communicator):
-    """A communicator that times each collective from the call to the moment when its result can be read.
+    """A communicator that times each collective of another one, from the call until its result can be read.
 
-    The stopwatch records the ledger's call, so labels and bytes are those of the ledger. The time of a collective
-    includes its encoding, copying and local reduction. An asynchronous collective ends when the caller waits for it,
-    because the communicator cannot see an earlier end. Calls that the ledger does not record are not timed.
+    The time includes encoding, copying and local reduction. An asynchronous collective ends when the caller waits for
+    it, because an earlier end cannot be seen. Labels and bytes are those of the ledger's call; a collective that is not
+    in the ledger is not timed.
 
     Args:
         on_done: called with the ledger's call when a collective is done; with None if the ledger has no call.
@@ -212,10 +208,9 @@ class MeasuredCommunicator(Communicator):
 
 
 class MeasuredTask(Task):
-    """A task whose gradients are timed as the first part of a step.
+    """A task that times the gradients of another task as the first part of a step.
 
-    The task has no trace, because a trace covers all workers and this process has one worker. An evaluation uses the
-    mean parameters, which are the same in every process, so only one process needs to evaluate.
+    An evaluation uses the mean parameters, which are the same in every process, so only one process needs to evaluate.
 
     Args:
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.

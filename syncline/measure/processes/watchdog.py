@@ -1,6 +1,6 @@
 """Local processes under watch: if a process dies or hangs, the parent ends the others and names it.
 
-The progress of each process, in memory that it shares with the process that watches.
+Each process writes its progress into memory that it shares with the parent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Progress:
         self._mine[COUNT] += 1
 
     def step(self, step: int, done: int) -> None:
-        """Record that this rank begins a step after it has completed ``done`` steps in total."""
+        """Record that this rank begins a step, after it has completed ``done`` steps of all seeds."""
         self._mine[STEP], self._mine[DONE] = step, done
         self._changed()
 
@@ -183,20 +183,19 @@ def run_watched(
     preload: Sequence[str] = (),
     on_poll: Callable[[Progress], object] | None = None,
 ) -> Failure | None:
-    """Run ``target(rank, *args)`` in local processes, and end all of them if one fails or all stand still.
+    """Run ``target(rank, *args)`` in local processes; return the failure, or None if all processes succeeded.
+
+    If a process fails or all stand still, all are ended.
 
     Args:
         target: an importable function.
-        processes: P, the number of processes.
+        processes: number of processes P.
         args: arguments of the function, the same in every process.
         progress: the progress words that every process updates.
         folder: the folder in which processes write files about failures.
         timeout_s: seconds in which at least one process must reach a new step or collective, after all have begun.
         preload: modules that are imported once for all processes.
         on_poll: called a few times per second. If it raises, the processes are ended.
-
-    Returns:
-        The failure; None if all processes succeeded.
     """
     # The fork server has loaded torch but computed nothing, so processes start at once.
     context = fork_server([*PRELOAD, *preload])
@@ -261,6 +260,7 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
 
 
 def _step(progress: Progress, rank: int) -> int | None:
+    """Return the current step of a rank, from 0; None before its first step."""
     return progress.step_of(rank) if rank in progress.started() else None
 
 
@@ -283,7 +283,7 @@ def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: fl
 
 
 def _state(pid: int | None) -> str:
-    """Return the operating system's letter for the state of a process; T means stopped."""
+    """Return the letter for the state of a process in Linux; T means stopped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

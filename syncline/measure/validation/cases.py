@@ -95,7 +95,7 @@ class CasePlan:
 
 
 class _TransferRecorder:
-    """A recorder of the transfers that the collectives of a step request from the transport."""
+    """A recorder of the transfers that the collectives of a step request from a transport through memory."""
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory, self._seen_ns, self._stood_in_ns = memory, memory.stood_in_ns, 0
@@ -131,7 +131,12 @@ SOFTWARE, MEASURED = "software", "measured"
 
 
 def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> None:
-    """Train a case as often as it asks, each time through memory and over the network."""
+    """Train a case's first seed once for warming up and then as often as it asks, each time by both transports.
+
+    The transports are memory, which gives the times of the software, and the network.
+    """
+    spec = case.run
+    seed = spec.seeds[0]
     for turn in range(case.repeats + 1):
         for transport in (SOFTWARE, MEASURED):
             folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
@@ -143,23 +148,15 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 recorder = _TransferRecorder(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
                 extra_fields = recorder.take_step
-            _run(case.run, comm, watch, RankPart(folder, place.rank), memory.barrier, extra_fields)
-
-
-def _run(
-    spec: RunSpec, comm: MeasuredCommunicator, watch: Stopwatch, part: RankPart, meet: Callable[[], object],
-    extra_fields: Callable[[], dict[str, Any]],
-) -> None:  # fmt: skip
-    """Train a spec's first seed; see `train_seed` for the arguments."""
-    seed = spec.seeds[0]
-    built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
-    part.write_facts(
-        rank=comm.local_workers[0], pid=os.getpid(), offset_ns=0, machine="", device="cpu",
-        problem=plain(built.describe()), flops_per_step=built.flops_per_step,
-        tensors=written_tensors(task_tensors(built)),
-    )  # fmt: skip
-    train_seed(spec, seed, built, comm, watch, part, meet, extra_fields)
-    part.close()
+            built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
+            part = RankPart(folder, place.rank)
+            part.line({
+                "rank": comm.local_workers[0], "pid": os.getpid(), "offset_ns": 0, "machine": "", "device": "cpu",
+                "problem": plain(built.describe()), "flops_per_step": built.flops_per_step,
+                "tensors": written_tensors(task_tensors(built)),
+            })  # fmt: skip
+            train_seed(spec, seed, built, comm, watch, part, memory.barrier, extra_fields)
+            part.close()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Tables of published measurements on clusters, recognised by their headers, and predicted with the bundled constants.
+"""Files of measurements on clusters, predicted with the bundled constants: tables known by their headers, and logs.
 
 | header has                                                            | predicted                                 |
 |-----------------------------------------------------------------------|-------------------------------------------|
@@ -6,13 +6,12 @@
 | ``algorithm, bw, steps, n_sync, params, batch, seq``                  | ``predicted_ms`` of ``sync_wall_ms``, and |
 |                                                                       | ``predicted_mean_ms`` of ``mean_wall_ms`` |
 | ``gpu, gpus, bytes``                                                  | ``predicted_ms`` of ``in_place_ns``       |
-| those of `nvlink.COLUMNS`                                             | ``predicted_ms`` of ``time_us``           |
-| those of `published.COLUMNS`                                          | ``predicted_ms`` of `published.TIMES`     |
+| those of `NVLINK_COLUMNS`                                             | ``predicted_ms`` of ``time_us``           |
+| those of `TRAINING_COLUMNS`                                           | ``predicted_ms`` of `published.TIMES`     |
 | those of vTrain's measured steps (`measured_steps.COLUMNS`)           | ``predicted_ms`` of their iteration time  |
 
-A row may lack the measured time: it is then predicted, and not compared.
-
-Predictions of anyone's logs, with the network that a user names or that the machine has.
+A row may lack the measured time: it is then predicted, and not compared. Collectives of a log are predicted on the
+network that the user names, or on the preset of the GPUs that the log names.
 """
 
 from __future__ import annotations
@@ -295,6 +294,7 @@ def _nvlink(row: Mapping[str, str]) -> _Row:
 
 
 def _nvlink_collective(row: Mapping[str, str]) -> _Row:
+    """Return the prediction of a collective of NCCL among GPUs with NVLink."""
     for name in ("nvlink", "gpus", "nodes", "bytes"):
         positive_number(row[name], name)
     where = "one node" if int(row["nodes"]) == 1 else "several nodes"
@@ -347,6 +347,7 @@ def _training(row: Mapping[str, str]) -> _Row:
 
 
 def _training_ms(row: Mapping[str, str]) -> float | None:
+    """Return the measured milliseconds of a training's step; None if the row has no measurement."""
     seconds = measured_step_s(row)
     return None if seconds is None else 1e3 * seconds
 

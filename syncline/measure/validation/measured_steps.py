@@ -1,8 +1,6 @@
-"""Step times that others measured: tables of configurations and milliseconds.
+"""Validation with step times that others measured: calibrate on a part of a table, predict the rest, report errors.
 
-Statistics of the relative errors of predictions, ``predicted / measured - 1``.
-
-The command ``syncline validate`` for measured step times: calibrate on a part, predict the rest, report errors.
+An error is ``predicted / measured - 1``; `error_of` returns statistics of several.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ COLUMNS = {
 TIME = "iteration time (ms)"
 
 MOST = 10**9
-"""Largest accepted number of a configuration."""
+"""Largest number that a configuration may have."""
 
 MOST_PASSES = 10**5
 """Largest product of stages and micro-batches of a step: each is a term of the pipeline's time."""
@@ -103,17 +101,13 @@ class Point(NamedTuple):
         return self.global_batch // (self.data * self.micro_batch)
 
     def part(self, parts: int) -> int:
-        """Return the index of the point's part among ``parts``, from the SHA-256 of its configuration."""
+        """Return which of ``parts`` the point is in, from 0: a hash of its configuration decides, as if at random."""
         text = ",".join(str(number) for number in self[:-1])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % parts
 
 
 def read_points(folder: str, name: str, field: str) -> list[Point]:
-    """Return the points of a file.
-
-    Args:
-        field: field of the spec that names it.
-    """
+    """Return the points of the file ``name`` in a folder; errors name the spec's ``field`` and the file's source."""
     if not Path(folder).is_dir():
         raise SpecError("data", folder, WHERE)
     path = Path(folder) / name
@@ -249,15 +243,15 @@ def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: list[Poin
 def fitted_to(
     points: list[Point], machine: Hardware, recomputed: bool = False
 ) -> tuple[StepConstants, dict[str, float]]:
-    """Return constants fitted to points without tensor parallelism, then its two constants from the other points.
+    """Return constants fitted to measured points, and the relative standard error of each fitted one.
+
+    The constants of tensor parallelism are fitted last, to the points that have it; without any they keep their start
+    values.
 
     Args:
-        points: measured points; without any that shares layers, those two constants keep their start values.
+        points: measured points.
         machine: hardware whose memory bandwidth, and `MATMUL_CEILING` of whose peak, bound the constants.
         recomputed: whether activations were recomputed.
-
-    Returns:
-        The constants, and the relative spread of each fitted one.
     """
     constants, spread = START, dict[str, float]()
     for names, shared in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
@@ -330,7 +324,7 @@ def errors_by_cell(
 
 
 def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
-    """Return errors of calibrations on random parts of one size, without tensor parallelism: mean and worst."""
+    """Return a row with the errors of predictions after calibrations on random points, without tensor parallelism."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
     errors = []
@@ -385,4 +379,5 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _summary_row(role: str, field: str, value: str, errors: ArrayLike) -> dict[str, Any]:
+    """Return a row with the errors of a group: its role, the field of the group and its value."""
     return {"role": role, "by": field, "value": value} | error_of(errors)

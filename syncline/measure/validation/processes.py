@@ -102,7 +102,12 @@ def validate_processes(
             for link in links:
                 on_progress(f"{link.name}, {workers} workers: {len(trainings)} trainings")
                 place = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
-                _run(question, hosts, link, trainings, place)
+                cases = tuple(
+                    Case(training.name, training.spec.model_dump(mode="json"), question.repeats)
+                    for training in trainings
+                )
+                plan = CasePlan(place.absolute(), cases, question.timeout_s, link_fields(link))
+                hosts.run(link, workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
                 rows += [_row(question, hosts, training, link, place / training.name) for training in trainings]
                 folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
         summary = summarise(rows)
@@ -122,17 +127,16 @@ def validate_local(
     exact: bool = False,
     on_progress: Callable[[str], object] = print,
 ) -> dict[str, Any]:
-    """Calibrate the machine if there is no calibration, predict, and measure.
+    """Calibrate this machine if there is no calibration, and return the result of `validate_processes` on it.
 
     Args:
+        specs: specs of trainings; each method of each spec is one training.
         workers: numbers of processes, with commas between; those of the specs if None.
         cluster: file of a calibration of this machine; if None, the machine is calibrated now.
         repeats: number of trainings of each that count.
         out: the folder to write; see ``RunFolder`` for ``exact``.
+        exact: refuse an existing folder.
         on_progress: function that gets a line about each stage of the work.
-
-    Returns:
-        See `validate_processes`.
     """
     numbers = tuple(numbers_of(workers)) if workers else tuple(sorted({spec.workers for spec in specs}))
     question = Question(tuple(specs), numbers, repeats)
@@ -178,49 +182,30 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
             yield PredictedTraining(run, spec.name, train_method(run, run.method))
 
 
-def _run(question: Question, hosts: Hosts, link: Link, trainings: Sequence[PredictedTraining], folder: Path) -> None:
-    """Run all trainings over a link, in one launch of processes."""
-    cases = tuple(
-        Case(training.name, training.spec.model_dump(mode="json"), question.repeats) for training in trainings
-    )
-    plan = CasePlan(folder.absolute(), cases, question.timeout_s, link_fields(link))
-    hosts.run(link, trainings[0].spec.workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
-
-
-def _identity(case: PredictedTraining, link: Link) -> dict[str, Any]:
-    """Return the fields of a row that identify a training, and what the simulator trained."""
-    return {
-        "spec": case.of, "problem": case.spec.problem.name, "method": case.spec.method.name, "network": link.name,
-        "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
-        "workers": case.spec.workers, "steps": case.spec.steps, "predicted_loss": last_loss(case.trained),
-        "predicted_bytes": bytes_of_worker(case.trained.ledger, case.spec.workers) / case.spec.steps,
-    }  # fmt: skip
-
-
 def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Link, folder: Path) -> dict[str, Any]:
     """Return the predicted and the measured mean step of a training, and the errors of the prediction."""
-    software = read_software(folder / SOFTWARE, training.spec, question.repeats)
-    predicted = predict(training.trained, software, link, training.spec.workers, hosts.segment_bytes(link))
+    spec, trained, repeats = training.spec, training.trained, question.repeats
+    software = read_software(folder / SOFTWARE, spec, repeats)
+    predicted = predict(trained, software, link, spec.workers, hosts.segment_bytes(link))
     step_s, communication_s = predicted.step_time_s, predicted.communication_s
-    folder = folder / MEASURED
-    row = _identity(training, link) | {
-        "predicted_s": step_s,
-        "predicted_communication_s": communication_s,
+    row = {
+        "spec": training.of, "problem": spec.problem.name, "method": spec.method.name, "network": link.name,
+        "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
+        "workers": spec.workers, "steps": spec.steps, "predicted_loss": last_loss(trained),
+        "predicted_bytes": bytes_of_worker(trained.ledger, spec.workers) / spec.steps,
+        "predicted_s": step_s, "predicted_communication_s": communication_s,
         "predicted_device_bytes": float(predicted.device_bytes[1:].mean()) if len(predicted.device_bytes) > 1 else 0.0,
         "bound": "communication" if communication_s > HALF * step_s else "compute",
-    }
-    row |= measured_row(read_measured(folder, training.spec, question.repeats))
-    row["device_bytes"] = device_bytes_per_step(folder, training.spec.workers, question.repeats)
+    }  # fmt: skip
+    row |= measured_row(read_measured(folder / MEASURED, spec, repeats))
+    row["device_bytes"] = device_bytes_per_step(folder / MEASURED, spec.workers, repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
     row["noisy"] = abs(row["error"]) <= row["spread"]
-    row["device_error"] = _relative_error(row["predicted_device_bytes"], row["device_bytes"])
-    row["communication_error"] = _relative_error(row["predicted_communication_s"], row["measured_communication_s"])
+    for name, measured in (("device", row["device_bytes"]), ("communication", row["measured_communication_s"])):
+        prediction = row["predicted_device_bytes" if name == "device" else "predicted_communication_s"]
+        row[f"{name}_error"] = prediction / measured - 1 if measured else None
     row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
     return row
-
-
-def _relative_error(predicted: float, measured: float | None) -> float | None:
-    return predicted / measured - 1 if measured else None
 
 
 GROUPS = ("method", "network", "workers", "bound", "spec")
@@ -245,7 +230,7 @@ def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str
 
 
 def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
-    """Return the figure of predicted over measured steps, with errors by delay, rate, number of workers, and bound."""
+    """Return a matplotlib figure of predicted over measured step times, with errors by link, workers and bound."""
     from syncline.analysis.validation import predicted_against_measured
 
     points = {

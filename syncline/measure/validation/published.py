@@ -1,13 +1,13 @@
-"""Tables of trainings: a model, its machines, its layout, and a measured time; each row is predicted as by ``project``.
+"""Published tables: trainings with their step times, and NCCL's collectives among GPUs with NVLink.
 
-A row has `COLUMNS` and may have a time in one of the columns `TIMES`; the other columns are `OPTIONAL`, and an empty
+A training is a model, its machines, its layout and a measured time; ``syncline project`` predicts it. Its row has
+`TRAINING_COLUMNS` and may have a time in one of the columns `TIMES`; the other columns are `OPTIONAL`, and an empty
 cell has the value there. ``model``, ``hardware`` and ``network`` are what a spec accepts: a name, or a mapping in YAML;
 ``kernels`` is a mapping of `KernelsSpec`'s fields. The states of Adam are sharded as ``sharding`` says.
 
-NCCL's collectives among GPUs with NVLink: published times, their predictions, and the fit of the constants.
-
-The file `measured/nvlink_collectives.csv` has a row per measurement: generation of NVLink, whether switches may reduce,
-GPUs per node, nodes, the rate of a GPU's share of its node's network cards, collective, bytes of the whole, time.
+The file `measured/nvlink_collectives.csv` of NCCL's collectives has a row per measurement: generation of NVLink,
+whether switches may reduce, GPUs per node, nodes, the rate of a GPU's share of its node's network cards, collective,
+bytes of the whole, time.
 
 `fitted_constants` fits `syncline.costmodel.network.software_costs` to such rows. `errors_of_machines_left_out` predicts
 each machine with constants fitted to all other machines; the bounds of predictions rest on these errors.
@@ -258,6 +258,7 @@ def measured_step_s(row: Row) -> float | None:
 
 @cache
 def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
+    """Return the hardware that a cell of a table names, with the number format of the training."""
     machine = hardware(parse_yaml(text), "hardware")
     if (machine.kernels is not None and not by_utilisation) or not precision:
         return machine  # the price of its kernels has the number format
@@ -270,12 +271,14 @@ def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
 
 @cache
 def _network(text: str) -> Network:
+    """Return the network that a cell of a table names."""
     if not text:
         raise SpecError("network", text, f"a network, unless the hardware is {one_of(MACHINES, text)}")
     return network(parse_yaml(text), "network")
 
 
 def _count(row: Row, name: str) -> int:
+    """Return the positive whole number in a column of a row."""
     value = positive_number(row[name], name)
     if value != int(value):
         raise SpecError(name, row[name], "a whole number")

@@ -51,7 +51,10 @@ MANY_REPLICAS, WHOLE_NODE = 16, 8
 
 
 def bases_of(row: Mapping[str, Any]) -> list[str]:
-    """Return the bases of a predicted row, the nearest first; the last always has enough measurements."""
+    """Return the names of sets of measurements whose errors bound a prediction, the most similar set first.
+
+    The last set always has enough measurements.
+    """
     if "micro_batch" in row:
         return [kernels_basis(model_of(row).experts)]
     if "switches" in row:
@@ -162,7 +165,10 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
 
 
 def is_within(error: float, uncertainty: Uncertainty) -> bool:
-    """Return whether a measurement is between the bounds, from the error of its prediction."""
+    """Return whether a measurement lies within the factors of an uncertainty times its prediction.
+
+    ``error`` is ``predicted / measured - 1``, so that ``1 / (1 + error)`` is ``measured / predicted``.
+    """
     return uncertainty.low <= 1 / (1 + error) <= uncertainty.high
 
 
@@ -189,18 +195,22 @@ class Stage(NamedTuple):
 
 
 def _nccl_ring(row: Mapping[str, str]) -> bool:
+    """Return whether a row is an all-reduce of NCCL in one call."""
     return row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)
 
 
 def _set(row: Mapping[str, str]) -> bool:
+    """Return whether the delay and the rate of a row's link were set for the measurement."""
     return DEFAULT not in (row["delay_ms"], row["gbit_s"])
 
 
 def _nccl_chain(row: Mapping[str, str]) -> bool:
+    """Return whether a row is a broadcast or reduce of NCCL, which sends along a chain."""
     return row["backend"] == "nccl" and row["collective"] in ("broadcast", "reduce")
 
 
 def _gloo(row: Mapping[str, str]) -> bool:
+    """Return whether a row is a collective of gloo."""
     return row["backend"] == "gloo" and row["collective"] != "send"
 
 

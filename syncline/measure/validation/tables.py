@@ -112,6 +112,7 @@ def validation_tables(result: dict[str, Any]) -> list[Group]:
 
 
 def _role(row: Record) -> str:
+    """Return the words for a row of errors: on which nodes, with which tensor parallelism."""
     where = "several nodes" if row["role"] == "extrapolation" else "one node"
     tensor = {"1": "tensor parallelism 1", "above 1": "above 1", "all": "all"}[row["value"]]
     return f"{where}, {tensor}" + (" (calibrated on)" if row["role"] == "calibration" else "")
@@ -129,6 +130,7 @@ def _repeats(rows: list[Record], spec: StepTimesSpec) -> str:
 
 
 def _value(row: Record) -> str:
+    """Return the value of a fitted constant with its unit."""
     value, name = row["value"], row["name"]
     if name.endswith("_bytes_per_s"):
         return f"{value / 1e9:,.4g} GB/s"
@@ -136,6 +138,7 @@ def _value(row: Record) -> str:
 
 
 def _spread(row: Record) -> str:
+    """Return the relative standard error of a fitted constant, or that the fit ended at its limit."""
     if row["spread"] is None:
         return "-"
     at_ceiling = row["ceiling"] is not None and row["value"] >= row["ceiling"] * (1 - 1e-9)

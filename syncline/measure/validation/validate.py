@@ -1,9 +1,4 @@
-"""The validations of a question, one after another.
-
-The command ``syncline validate``: predict, compare with measurements, and write the folder.
-
-The command ``syncline validate clusters``: measurements against bundled constants, by source and regime.
-"""
+"""The command ``syncline validate``: predict published measurements and trainings, compare, and write the folder."""
 
 from __future__ import annotations
 

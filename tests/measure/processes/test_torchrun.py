@@ -84,8 +84,8 @@ def test_files_of_another_machine_come_in_pieces(tmp_path: Path, monkeypatch: py
     for folder in (there, here):
         folder.mkdir()
     (there / "3.jsonl").write_text(text)
-    torchrun._send(store, 3, there)
-    torchrun._receive(store, [2, 3], here, 0.01)  # rank 2 never sent any
+    torchrun._send_files(store, 3, there)
+    torchrun._receive_files(store, [2, 3], here, 0.01)  # rank 2 never sent any
     assert [path.name for path in here.iterdir()] == ["3.jsonl"] and (here / "3.jsonl").read_text() == text
 
 

@@ -1,11 +1,10 @@
-"""The lines that a server writes, and the training that they add up to.
+"""The lines that a server writes, the training that they add up to, and the same training by the simulator.
 
-The simulator's math in the order in which the updates of real processes arrived.
+`in_order_of` trains in one process with the updates in the order in which those of real processes arrived.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,17 +28,7 @@ from syncline.specs import RunSpec, load_spec
 from syncline.training import History, Recorder
 
 FILE = "server.jsonl"
-
-
-class ServerFile:
-    """The server's file: its lines survive the server, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = (folder / FILE).open("a", encoding="utf-8", buffering=1)
-
-    def line(self, fields: dict[str, Any]) -> None:
-        """Write facts, an evaluation, a worker's report without its tensors, or the end."""
-        self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
+"""The server's file, with lines of facts, evaluations, workers' reports without their tensors, events, and the end."""
 
 
 @dataclass
@@ -113,31 +102,26 @@ class Step(NamedTuple):
 
 
 def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
-    """Return the events as a table, with the arrived steps at their places between the server's events.
+    """Return the server's events as columns of a table, with the arrived steps at their places between the events.
 
     Columns: ``event``, ``worker``, ``value`` (the number of a step, the age of an arrived update, the number of updates
     of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
     value.
     """
-    values = {"arrive": "age", "version": "count", "fail": "lost"}
-    steps, rows, index = lines.steps(), list[tuple[Any, ...]](), 0
+    value_of = {"arrive": "age", "version": "count", "fail": "lost", "reply": None}
     zero_ns = lines.facts["zero_ns"]
-
-    def stepped(before: float) -> None:
-        nonlocal index
-        while index < len(steps) and steps[index].place < before:
-            step = steps[index]
-            rows.append(("step", step.worker, step.number, step.counted, (step.ended_ns - zero_ns) / 1e9))
-            index += 1
-
+    rows: list[tuple[int, bool, tuple[Any, ...]]] = []  # place, whether a step, columns: an event precedes its place
+    for step in lines.steps():
+        at_s = (step.ended_ns - zero_ns) / 1e9
+        rows.append((step.place, True, ("step", step.worker, step.number, step.counted, at_s)))
     for event in lines.events:
-        if event["event"] in ("arrive", "version", "reply", "fail"):
-            stepped(event["place"])
-            name = values.get(event["event"])
-            rows.append((event["event"], event.get("worker"), event[name] if name else None, None, event["at_s"]))
-    stepped(math.inf)
+        name = event["event"]
+        if name in value_of:
+            value = event.get(value_of[name]) if value_of[name] else None
+            rows.append((event["place"], False, (name, event.get("worker"), value, None, event["at_s"])))
+    ordered = [columns for _, _, columns in sorted(rows, key=lambda row: row[:2])]
     names = ("event", "worker", "value", "count", "at_s")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    return {name: [columns[i] for columns in ordered] for i, name in enumerate(names)}
 
 
 def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:

@@ -42,12 +42,7 @@ PRELOAD = ("syncline.measure.launching.served.server", "syncline.measure.launchi
 
 
 def check_served(spec: RunSpec, options: Launch) -> None:
-    """Refuse settings that real servers do not support.
-
-    Raises:
-        SpecError: the field or the option that is not supported.
-        SynclineError: a libzmq that cannot encrypt.
-    """
+    """Refuse settings that a server of real workers does not support, and a libzmq that cannot encrypt."""
     check_encryption()
     check_undisturbed(spec)
     asynchronous = asynchronous_of(spec.method)

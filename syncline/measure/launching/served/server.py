@@ -19,9 +19,9 @@ from torch import Tensor
 
 from syncline.comm.devices import name_of_device
 from syncline.files import atomic_path
-from syncline.measure.launching.parts import written_tensors
+from syncline.measure.launching.parts import LineFile, written_tensors
 from syncline.measure.launching.process import Launch
-from syncline.measure.launching.served.events import ServerFile
+from syncline.measure.launching.served.events import FILE
 from syncline.measure.launching.served.worker import JoinRequest, RoundReport, longest_head, read_head
 from syncline.measure.processes.messages import (
     ConnectionLost,
@@ -67,10 +67,10 @@ def server_process(
 
 
 class _Server(EventObserver):
-    """Connections to workers, joined with the decisions and the math of the simulator's servers.
+    """The server of a training with workers at their own pace, connected to the workers' processes.
 
-    The object is the clock and the observer of a `ServerPolicy`, which decides. As a clock it sends models; as an
-    observer it does the math.
+    A `ServerPolicy` of the simulator decides when workers get models and when updates make a version of the model. This
+    class is the policy's clock, which sends models, and its observer, which applies updates.
     """
 
     def __init__(
@@ -98,34 +98,34 @@ class _Server(EventObserver):
         longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.sent_as))
         self.socket = ServerSocket(listener, keys, longest_bytes, options.timeout_s)
         self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
-        self.ends = [0] * workers  # ended processes of each worker, when it joined
-        self.busy: set[int] = set()  # workers that have a model and steps
-        self.going: deque[int] = deque()  # workers that get a model next
+        self.ended_processes = [0] * workers  # ended processes of each worker, when it joined
+        self.computing: set[int] = set()  # workers that have a model and steps
+        self.model_queue: deque[int] = deque()  # workers that get a model next
         self.timers: list[tuple[float, int, Callable[[], object]]] = []
-        self.numbers = itertools.count()
-        self.made = [0] * workers  # arrived steps of each worker
-        self.latest: tuple[list[Tensor], int] = ([], 0)
+        self.timer_numbers = itertools.count()
+        self.arrived_steps = [0] * workers  # arrived steps of each worker
+        self.latest_update: tuple[list[Tensor], int] = ([], 0)
         self.place = 0  # place of the next step at the time of the current event
         self.evaluated = -1  # no evaluation yet
         self.waiting = False
         self.losses: list[list[float]] = []
         self.failed_s = 0.0
         self.zero_ns = time.monotonic_ns()
-        self.file = ServerFile(folder)
+        self.file = LineFile(folder / FILE)
         self.facts = {
             "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
             "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
             "model_bytes": self.model_bytes, "tensors": written_tensors(tensors),
         }  # fmt: skip
 
-    def _note(self, event: str, **fields: object) -> None:
+    def _log_event(self, event: str, **fields: object) -> None:
         """Write an event with its time and its place among all steps to the server's file."""
         self.file.line({"event": event, "at_s": self.time_s(), "place": self.place, **fields})
 
     def run(self) -> None:
         """Run the whole training."""
         while len(self.connections.keys() | self.register.gone_workers()) < self.spec.workers:
-            self._hear()
+            self._process_messages()
         self.zero_ns = time.monotonic_ns()
         self.file.line(self.facts | {"zero_ns": self.zero_ns})
         self._evaluate(0)
@@ -133,11 +133,11 @@ class _Server(EventObserver):
             self.serving.leave(worker)
         for worker in self.serving.begin():
             self.reply(worker)
-            self._send(worker)
-        self._go()
+            self._send_model(worker)
+        self._send_due_models()
         while any(server.under_way for server in self.serving.servers) and not self._diverged():
-            self._hear()
-        done = sum(self.made) // self.spec.workers
+            self._process_messages()
+        done = sum(self.arrived_steps) // self.spec.workers
         if self.evaluated != done:
             self._evaluate(done)
         stuck = no_progress(self.failed_s) if self.serving.steps_left and not self._diverged() else None
@@ -148,7 +148,7 @@ class _Server(EventObserver):
 
     # Workers that join, send updates and leave.
 
-    def _hear(self) -> None:
+    def _process_messages(self) -> None:
         """Wait for the next messages and timers, and process them."""
         timeout_s = POLL_S
         if self.timers:
@@ -160,126 +160,129 @@ class _Server(EventObserver):
         if messages:
             self.progress.leave()
         for message in messages:
-            self._take(message)
-        for worker in [worker for worker in self.connections if self.register.ends(worker) > self.ends[worker]]:
-            self._lose(worker)
+            self._process_message(message)
+        for worker in [
+            worker for worker in self.connections if self.register.ends(worker) > self.ended_processes[worker]
+        ]:
+            self._lose_worker(worker)
         if self.evaluated >= 0:
-            self._note_the_gone()
+            self._remove_departed()
         while self.timers and self.timers[0][0] <= time.monotonic():
-            self._now()
+            self._update_place()
             heapq.heappop(self.timers)[2]()
-        self._go()
+        self._send_due_models()
 
-    def _take(self, message: Message) -> None:
+    def _process_message(self, message: Message) -> None:
         """Process a worker's message; the sender of a malformed message counts as lost."""
         is_joined = self.connections.get(message.worker) == message.connection
         try:
             if is_joined:
-                self._update(message)
+                self._process_update(message)
             else:
-                self._join(message)
+                self._process_join(message)
         except MalformedMessage as error:
             if is_joined:
-                self._lose(message.worker)
+                self._lose_worker(message.worker)
             with suppress(ConnectionLost):
                 self.socket.send(message.connection, {"refused": str(error)})
 
-    def _join(self, message: Message) -> None:
+    def _process_join(self, message: Message) -> None:
         """Register a worker whose process has started, for the first time or again."""
         worker, request = message.worker, read_head(JoinRequest, message.head)
         unpack_tensors(message.frames, ())
         if worker in self.connections:  # the end of its old process was not noticed yet
-            self._lose(worker)
+            self._lose_worker(worker)
         self.connections[worker] = message.connection
-        self.ends[worker] = self.register.ends(worker)
-        self._now()
-        self._note("join", worker=worker, pid=request.pid)
+        self.ended_processes[worker] = self.register.ends(worker)
+        self._update_place()
+        self._log_event("join", worker=worker, pid=request.pid)
         server = self.serving.server_of[worker]
         if worker in self.serving.failed:
             self.serving.take([worker])
-        elif worker not in server.idle and worker not in server.buffered and worker not in self.going:
+        elif worker not in server.idle and worker not in server.buffered and worker not in self.model_queue:
             self.serving.sleeping.add(worker)
-            self._wake()
+            self._wake_sleeping()
 
-    def _update(self, message: Message) -> None:
+    def _process_update(self, message: Message) -> None:
         """Apply a worker's update after its local steps."""
         worker, report = message.worker, read_head(RoundReport, message.head)
-        if worker not in self.busy:
+        if worker not in self.computing:
             raise MalformedMessage("an update of a worker that has no model")
-        first, count = self.made[worker], self.serving.assigned[worker]
+        first, count = self.arrived_steps[worker], self.serving.assigned[worker]
         report.check(range(first, first + count), self.register.now().place, len(self.spec.seeds), self.zero_ns)
         tensors = unpack_tensors(message.frames, self.sent_as)
-        self._now()
+        self._update_place()
         self.file.line({"worker": worker, **report.model_dump()})
-        self.made[worker] += count
+        self.arrived_steps[worker] += count
         self.losses += map(list, report.losses)
-        self.busy.discard(worker)
+        self.computing.discard(worker)
         self.serving.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
         self.serving.sent_s[worker] = (report.steps[-1][-1] - self.zero_ns) / 1e9
-        self.latest = tensors, count
+        self.latest_update = tensors, count
         self.serving.take([worker])
-        done = sum(self.made) // self.spec.workers
+        done = sum(self.arrived_steps) // self.spec.workers
         self.progress.step(done, done * len(self.spec.seeds))
 
-    def _lose(self, worker: int) -> None:
-        """Remove a worker that has gone; the steps that it has not sent are lost."""
+    def _lose_worker(self, worker: int) -> None:
+        """Remove a worker whose connection or process has ended; the steps that it has not sent are lost."""
         del self.connections[worker]
-        self._now()
+        self._update_place()
         self.serving.sleeping.discard(worker)
         self.failed_s = self.time_s()
-        if worker in self.busy:
-            self.busy.discard(worker)
+        if worker in self.computing:
+            self.computing.discard(worker)
             self.serving.fail(worker, for_good=False)  # the worker may come back
         else:
             self.fail(worker)
-        self._wake()
+        self._wake_sleeping()
 
-    def _note_the_gone(self) -> None:
+    def _remove_departed(self) -> None:
         """Remove the workers that have left and will not come back."""
         for worker in self.register.gone_workers() - self.serving.departed - self.connections.keys():
-            self._now()
+            self._update_place()
             if worker in self.serving.failed:
                 self.serving.departed.add(worker)
                 self.serving.take([worker])
             else:
                 self.serving.leave(worker)
                 self.serving.wake()
-            self.going = deque(other for other in self.going if other != worker)
+            self.model_queue = deque(other for other in self.model_queue if other != worker)
 
-    def _wake(self) -> None:
+    def _wake_sleeping(self) -> None:
+        """Let workers that sleep take steps again, if steps are left."""
         if self.serving.steps_left and self.serving.sleeping:
             self.serving.wake()
 
-    def _go(self) -> None:
+    def _send_due_models(self) -> None:
         """Send the models that are due."""
-        while self.going:
-            worker = self.going.popleft()
+        while self.model_queue:
+            worker = self.model_queue.popleft()
             self.serving.reply(worker)
             if worker in self.serving.departed:
                 continue
             if not self.serving.assigned[worker]:
                 if worker in self.connections:
                     self.serving.sleeping.add(worker)
-                    self._wake()
+                    self._wake_sleeping()
             elif worker in self.connections:
-                self._send(worker)
+                self._send_model(worker)
             else:  # the worker gets its steps when it is back
                 self.serving.fail(worker, for_good=False)
 
-    def _send(self, worker: int) -> None:
+    def _send_model(self, worker: int) -> None:
         """Send a worker the model and its next steps."""
         head = {
-            "steps": self.serving.assigned[worker], "first": self.made[worker], "model": self.serving.model[worker],
-            "nbytes": self.model_bytes,
+            "steps": self.serving.assigned[worker], "first": self.arrived_steps[worker],
+            "model": self.serving.model[worker], "nbytes": self.model_bytes,
         }  # fmt: skip
-        self.busy.add(worker)
+        self.computing.add(worker)
         start_s = self.time_s()
         try:
             self.socket.send(self.connections[worker], head, self.math.params)
         except ConnectionLost:
-            self._lose(worker)
+            self._lose_worker(worker)
             return
-        self._note("sent", worker=worker, start_s=start_s, first=self.made[worker], model=head["model"])
+        self._log_event("sent", worker=worker, start_s=start_s, first=self.arrived_steps[worker], model=head["model"])
 
     # The server's clock.
 
@@ -289,17 +292,17 @@ class _Server(EventObserver):
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call a function after this number of seconds."""
-        heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.numbers), call))
+        heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.timer_numbers), call))
 
     def release_model(self, worker: int) -> None:
         """Queue a worker to get the model when all messages of this instant are processed."""
-        self.going.append(worker)
+        self.model_queue.append(worker)
 
     def updates_taken(self, server: ServerState) -> None:
         """Do nothing, because there is no server above."""
 
-    def _now(self) -> None:
-        """Read the number of steps before the next event, and evaluate the unchanged model if an evaluation is due."""
+    def _update_place(self) -> None:
+        """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
         self.place, count = self.register.now()
         every, done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
         if every and self.evaluated >= 0:
@@ -310,27 +313,27 @@ class _Server(EventObserver):
 
     def arrive(self, worker: int, age: int) -> None:
         """Apply the update of a worker's steps."""
-        sent, steps = self.latest
+        sent, steps = self.latest_update
         if not self.math.wire.exact_dtype:
             sent = [self.math.wire.decode(u, p.dtype) for u, p in zip(sent, self.math.params, strict=True)]
         self.math.take(sent, age, steps, self.tokens[worker])
         contribution = self.serving.contributions[-1]._asdict()
         del contribution["replied_s"]  # not known yet
-        self._note("arrive", **contribution)
+        self._log_event("arrive", **contribution)
 
     def version(self, count: int, server: int) -> None:
         """Make a new version of the model."""
         self.math.version(count)
-        self._note("version", count=count)
+        self._log_event("version", count=count)
 
     def reply(self, worker: int) -> None:
         """Record that a worker gets the current model."""
-        self._note("reply", worker=worker)
+        self._log_event("reply", worker=worker)
 
     def fail(self, worker: int) -> None:
         """Record the loss of a worker's unsent steps and of its optimizer's state."""
-        lost = self.register.mark_lost(worker, self.made[worker])
-        self._note("fail", worker=worker, lost=lost)
+        lost = self.register.mark_lost(worker, self.arrived_steps[worker])
+        self._log_event("fail", worker=worker, lost=lost)
 
     # Evaluations and losses.
 

@@ -1,6 +1,6 @@
 """A worker's process: it receives the server's model, makes its local steps, sends its update, and repeats.
 
-The heads of the messages that workers send, and the server's checks of them.
+The heads of its messages are models of pydantic, by which the server checks them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class RoundReport(_Head):
 
     Attributes:
         begun_ns: time at which the worker had the model.
-        steps: number, place, count, beginning and end of each step.
+        steps: for each step: its number among the worker's steps, its place among all workers' steps, the number of
+            those before it that were not lost, its begin and its end.
         losses: losses of each step, for each seed.
         laps: laps of its stopwatch.
     """
@@ -75,7 +76,7 @@ class RoundReport(_Head):
 
         Args:
             steps: numbers of the granted steps.
-            drawn: number of places that all workers have drawn.
+            drawn: number of steps that all workers have begun.
             seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
@@ -140,10 +141,13 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
 def _work(
     server: WorkerSocket, local_worker: LocalWorker, rank: int, watch: Stopwatch, register: Register, slower: float
 ) -> None:
-    """Work in rounds, from a model of the server to an update for it, until the server reports the end of the training.
+    """Train in rounds, from a model of the server to an update for it, until the server ends the training.
 
     Args:
+        server: the connection to the server.
         local_worker: the worker's parameters, optimizer and task.
+        rank: the number of the worker.
+        watch: the stopwatch that times the steps.
         register: the counters of all workers.
         slower: how long the worker sleeps after each step, relative to the duration of the step.
     """
