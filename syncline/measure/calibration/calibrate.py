@@ -312,7 +312,7 @@ def calibration_process(rank: int, plan: Calibration, processes: int, options: L
 def _on_local_processes(
     plan: Calibration, processes: int, options: Launch, on_progress: Callable[[int], object], done: int
 ) -> dict[str, Any] | Failure:
-    """Measure with ``processes`` local processes after ``done`` parts, and return the measurements or the failure."""
+    """Run a calibration on local processes, and return the measurements or the failure; ``done`` parts precede it."""
     store = host_store(options.port)
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)

@@ -72,7 +72,7 @@ class ClusterFile:
         self._claim.release()
 
     def write(self, result: Fields) -> Fields:
-        """Write the file, and return ``result`` with the ``file`` and its ``name``."""
+        """Write a cluster file's sections, and return them with the path as ``file`` and its stem as ``name``."""
         path, working = self._claim.path, self._claim.working()
         sections = ("measured", "network", "hardware", "compute", "wires", "collectives")
         fields = {"name": path.stem} | {name: result[name] for name in sections if result.get(name)}
@@ -154,7 +154,7 @@ def _with_bounds(hardware: Fields | None, measured: Sequence[Fields], workers: i
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
-    """Return the link fitted to the times, or with the plan's link only the costs of the software."""
+    """Return the link fitted to the times of collectives; with a known link only the costs of its software."""
     if plan.link is not None:
         return fit_link(calls, plan.link, runs)
     with suppress(SpecError):
@@ -232,7 +232,7 @@ def wires_of(measurement: Fields) -> list[Fields]:
 
 
 def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Return the fixed seconds and the seconds per element of a fitted line."""
+    """Return ``(a, b)`` of the line ``a + b n`` fitted to seconds: fixed seconds, and seconds per element."""
     slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
     fit = relative_fit(lambda c: c[0] + c[1] * n, seconds, [seconds[0] / 2, max(slope, seconds[0] / n[-1])], scale=0.05)
     fixed, element = np.where(fit.constants * [1, n[-1]] > NEGLIGIBLE * seconds[[0, -1]], fit.constants, 0.0).tolist()
@@ -259,7 +259,7 @@ def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
 
 
 def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
-    """Return the absolute errors of the fit by collective and number of processes, and over all rows."""
+    """Return statistics of the fit's errors by collective and number of processes, and over all rows."""
     groups: dict[tuple[str, int | None], list[Fields]] = {}
     for row in rows:
         groups.setdefault((row["collective"], row["workers"]), []).append(row)

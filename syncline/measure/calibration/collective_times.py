@@ -152,7 +152,7 @@ class Gate:
         return int(largest)
 
     def start(self) -> int:
-        """Wait for the common start, and return the time in nanoseconds at which this rank begins."""
+        """Wait for a start time that all ranks have agreed on, and return the time in nanoseconds on waking up."""
         start = self.max_over_ranks(self.now() + self._lead_ns)
         time.sleep(max(0, start - AWAKE_NS - self.now()) / 1e9)
         while self.now() < start:

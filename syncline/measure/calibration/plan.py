@@ -51,11 +51,11 @@ class Calibration:
 
     @property
     def parts(self) -> list[str]:
-        """Return the names of all measurements, in order."""
+        """Return the names of all measurements, such as "all_reduce of 4 B", in order."""
         return [*PARTS, *(f"{kind} of {size} B" for kind, size in TIMING_TURNS * self.timing.points)]
 
     def identity(self) -> dict[str, Any]:
-        """Return the fields that must be equal on all ranks."""
+        """Return the settings that all ranks must have in common."""
         return {"problem": repr(self.problem), "threads": self.threads, "timing": asdict(self.timing)}
 
 
@@ -104,7 +104,7 @@ def plan_of_options(
 
 
 def numbers_of(workers: str) -> list[int]:
-    """Return the numbers of processes in a text, separated by commas."""
+    """Return the numbers of processes in a text such as ``2,4``."""
     try:
         counts = [int(number) for number in workers.split(",")]
     except ValueError:

@@ -33,7 +33,7 @@ class Line:
 
 
 def lines_by_ends(logged: Iterable[Logged]) -> dict[tuple[str, str], Line]:
-    """Return the measurements of each direction; a round trip counts for both.
+    """Return the measurements of each direction of a line; a round trip counts for both directions.
 
     Raises:
         SynclineError: a rate without a round trip.
@@ -78,7 +78,7 @@ class StreamLaw(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Line) -> StreamLaw:
-        """Return the law of a line's measurements."""
+        """Return the law that the measured rates and round trips of a line determine."""
         rtt_s = float(np.median(line.round_trips_s))
         streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
         rates = np.array([entry.value for entry in line.rates])
@@ -99,7 +99,7 @@ class StreamLaw(NamedTuple):
         return law._replace(bounds=bounds)
 
     def rate_bytes_per_s(self, streams: float) -> float:
-        """Return the bytes per second of so many streams.
+        """Return the bytes per second of this many streams together.
 
         >>> law = StreamLaw(2.7e6, 0.1, 775e6, True)  # 2.7 MB in flight, 100 ms, 6.2 Gbit/s
         >>> [round(8e-9 * law.rate_bytes_per_s(count), 2) for count in (1, 10, 80)]

@@ -52,7 +52,7 @@ def _percent(row: Record) -> str:
 
 
 def _both(direction: str) -> Any:
-    """Return a function that shows the fixed time and the time per million numbers of a direction."""
+    """Return a function that shows a wire format's fixed time and its time per million numbers."""
 
     def show(row: Record) -> str:
         return f"{format_seconds(row[f'{direction}_fixed_s'])} + {format_seconds(1e6 * row[f'{direction}_element_s'])}"
@@ -126,7 +126,7 @@ STREAMS_NOTE = (
 
 
 def log_tables(result: dict[str, Any]) -> list[Group]:
-    """Return the table of the measurements, with the bounds that the file has."""
+    """Return the table of logged measurements and their predictions by the fitted network, with its bounds."""
     rows, section = result["rows"], result["network"]
     bounds = section.get("bounds") or section.get("between", {}).get("bounds")
     note = "No bounds: as many numbers as measurements." if bounds is None else (

@@ -178,7 +178,7 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
 def write_launch(
     folder: RunFolder, spec: RunSpec, options: Launch, parts: Path, ended: Ended, step_s: float | None
 ) -> dict[str, Any]:
-    """Write the measurements into the folder, next to the simulator's results for the same traffic.
+    """Write the measurements of a launch into its folder, next to the simulator's results for the same traffic.
 
     Args:
         parts: the folder with the lines of the processes, which is removed.
@@ -213,7 +213,7 @@ def write_launch(
 
 
 def _rows_and_simulated(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
-    """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
+    """Return measured rows, and the simulator's record; ``timed``: whether the spec's step time was measured."""
     trained, clock = measured.trained, measured.clock
     rows = run_records(trained, clock, spec.network, spec.workers)
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
@@ -266,7 +266,7 @@ def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]
 
 
 def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
-    """Write each process's parameters as rows of one tensor each, ``(P, *s)``."""
+    """Write the parameters of all processes into one file, each as a tensor with a row per worker, ``(P, *s)``."""
     ranks = [torch.load(path, weights_only=True) for path in parameter_files.values()]
     with atomic_path(target) as working:
         torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

@@ -29,7 +29,7 @@ class LineFile:
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def line(self, fields: Mapping[str, Any]) -> None:
-        """Append a line with these fields."""
+        """Append a line of JSON with these fields."""
         self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class MeasuredRun:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of a file; the last line may have been cut off."""
+    """Yield the lines of a file of JSON lines as dicts; a last line that was cut off is left out."""
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             yield json.loads(line)
@@ -95,7 +95,7 @@ def last_step(folder: Path, rank: int) -> int:
 
 
 class _Rank:
-    """The lines of one process: its facts, its steps and its evaluations."""
+    """The lines of one process: its facts, and its steps and evaluations by seed."""
 
     def __init__(self, path: Path, seeds: Sequence[int]) -> None:
         self.facts: dict[str, Any] = {}
@@ -113,7 +113,7 @@ class _Rank:
 def read_parts(
     folder: Path, spec: RunSpec, wall_s: float, interrupted: bool, processes: int | None = None
 ) -> MeasuredRun | None:
-    """Return the training that the files of all processes add up to: the steps that all processes have completed.
+    """Return the training in the files of all processes, up to the last step that all have completed.
 
     Args:
         interrupted: whether it was stopped before its end.
@@ -175,7 +175,7 @@ def read_tensors(written: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
 def measured_history(
     seeds: Sequence[int], losses: np.ndarray, evaluations: Iterable[dict[str, Any]], interrupted: bool
 ) -> History:
-    """Return the history of a measured training.
+    """Return the losses and evaluations of a measured training as a history.
 
     Args:
         losses: the loss of each step and seed, ``(T, S)``.

@@ -70,7 +70,7 @@ class Stages:
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
     def math(self, number: int) -> PipelineMath:
-        """Return the weights and gradients of one repetition, which continues from the weights of the one before."""
+        """Return the computation of one repeat, which continues from the weights of the repeat before."""
         first = number * self.schedule.microbatches
 
         def inputs(i: int) -> Tensor:
@@ -162,7 +162,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
 
 
 def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
-    """Return a number for the input of a task that is unique among the messages between the same two stages."""
+    """Return a tag for the input of a task that no other message between the same two stages has."""
     part = task.chunk * stages + stage
     return (TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch) * stages * schedule.chunks + part
 
@@ -286,7 +286,7 @@ def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
 
 
 def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
-    """Write tables and the trace of the measurements, next to the simulated events."""
+    """Write measured and simulated timelines, the trace and the losses; return rows of both worlds."""
     rows, simulated, timelines = [], [], []
     worlds: dict[str, Timeline] = {}
     losses: dict[str, list[float]] = {}

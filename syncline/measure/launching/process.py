@@ -130,7 +130,7 @@ def take_part(
     progress: Progress,
     folder: Path,
 ) -> None:
-    """Join the other processes, train, and write this process's lines into the folder."""
+    """Join the other processes, train every seed, and write this process's lines into the folder."""
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)
@@ -170,7 +170,7 @@ def train_seed(
     meet: Callable[[], object],
     extra_fields: Callable[[], dict[str, Any]] = dict,
 ) -> None:
-    """Train one seed; each step's laps and traffic become a line of ``part``.
+    """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
         built: its problem, for this process's workers.

@@ -45,7 +45,7 @@ TELL_S = 0.5
 
 
 def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool = False) -> dict[str, Any]:
-    """Take part in a run whose processes torchrun started.
+    """Train as one of the processes that torchrun started; rank 0 writes the run folder.
 
     Args:
         spec: the run; its workers live in torchrun's processes.
@@ -94,7 +94,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
 def _run_follower(
     spec: RunSpec, options: Launch, store: Store, run_store: Store, place: Place, machines: dict[int, str]
 ) -> str | None:  # fmt: skip
-    """Take part as a rank other than 0; return the failure, on rank 1, if rank 0 has died."""
+    """Train as a rank other than 0; return a failure if rank 0 has died, on rank 1 only."""
     with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
         parts = Path(run_store.get("folder").decode())
         # Containers of one machine may have separate files.
@@ -164,7 +164,7 @@ def _publish_progress(store: Store, rank: int, progress: Progress, is_over: thre
 
 
 def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
-    """Report the end of this rank."""
+    """Write to the store that this rank has ended, with its error if it failed."""
     text = "" if error is None else str(error) if isinstance(error, SynclineError) else _first_line(error)
     with suppress(RuntimeError):
         store.set(f"ended/{rank}", json.dumps(text))
@@ -227,7 +227,7 @@ class _Leader:
         return False
 
     def _watch(self) -> Failure | None:
-        """Watch until the work is over, or until no rank has made progress for too long."""
+        """Watch until training in the other thread ends; return a failure if no rank makes progress for too long."""
         counts, changed_s, begun_s = None, time.monotonic(), time.monotonic()
         while not self._over.wait(TELL_S):
             self._read_progress()
@@ -257,17 +257,17 @@ class _Leader:
                         self._heartbeats[rank] = beat, time.monotonic()
 
     def _silent_ranks(self) -> list[int]:
-        """Return the ranks without a sign of life for half of the timeout, the longest silent first."""
+        """Return the ranks that gave no sign of life for half of the timeout, the longest silent first."""
         since_s = time.monotonic() - max(self._timeout_s / 2, 2 * TELL_S)
         quiet = sorted((at_s, rank) for rank, (_, at_s) in self._heartbeats.items() if at_s < since_s)
         return [rank for _, rank in quiet if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
 
     def _step(self, rank: int) -> int:
-        """Return the step of a rank, as far as it is known; its report in the store may be old."""
+        """Return the current step of a rank, from its report in the store or from the lines it wrote."""
         return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
 
     def _failure_after_end(self, errors: Sequence[BaseException]) -> Failure:
-        """Return the failure of a rank that hangs or died; else of one with its own error; else of this rank."""
+        """Return the failure of a rank that hangs or died; else of a rank with its own error; else of this rank."""
         self._read_progress()
         stopped = self._silent_ranks()
         if stopped:
@@ -290,7 +290,7 @@ class _Leader:
 
 
 def _send_files(store: Store, rank: int, folder: Path) -> None:
-    """Send the files of this rank in pieces."""
+    """Send the files of this rank through the store, compressed and in pieces."""
     with suppress(RuntimeError):
         for path in sorted(folder.glob(f"{rank}.*")):
             packed = b64encode(zlib.compress(path.read_bytes())).decode()
@@ -302,7 +302,7 @@ def _send_files(store: Store, rank: int, folder: Path) -> None:
 
 
 def _receive_files(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
-    """Write the files of other machines, as far as they arrive."""
+    """Write the files that ranks on other machines have sent through the store into a folder."""
     for rank in ranks:
         with suppress(RuntimeError):
             store.wait([f"sent/{rank}"], timedelta(seconds=timeout_s))

@@ -64,7 +64,7 @@ class CurveKeys:
 
 
 class Message(NamedTuple):
-    """A message as the server receives it.
+    """A message of a worker as the server receives it.
 
     Attributes:
         worker: the worker whose key the connection has.
@@ -86,7 +86,7 @@ def check_encryption() -> None:
 
 
 def make_keys(workers: int) -> tuple[CurveKeys, list[CurveKeys]]:
-    """Return newly generated keys for one run: those of the server, and those of each worker."""
+    """Return new encryption keys for one run: those of the server, and those of each worker."""
     server, *pairs = (zmq.curve_keypair() for _ in range(workers + 1))
     server_keys = CurveKeys(*server, tuple(public for public, _ in pairs))
     return server_keys, [CurveKeys(*pair, (server_keys.public,)) for pair in pairs]

@@ -92,7 +92,7 @@ class Register:
         return lost
 
     def end(self, worker: int) -> None:
-        """Record that a worker's process has ended before the training; only the watching process calls this."""
+        """Record that a worker's process has ended; only the watching process calls this."""
         self.words[ENDED, worker] += 1
 
     def ends(self, worker: int) -> int:
@@ -100,7 +100,7 @@ class Register:
         return int(self.words[ENDED, worker])
 
     def leave(self, worker: int) -> None:
-        """Record that a worker does not come back."""
+        """Record that a worker will not come back."""
         self.words[GONE, worker] = 1
 
     def gone_workers(self) -> set[int]:
@@ -269,7 +269,7 @@ class ServedProcesses:
         return self._reported_failure(min(notes)[1])
 
     def _reported_failure(self, rank: int) -> Failure:
-        """Return the failure about which a process has written a file."""
+        """Return the failure that a process has written to its file before it ended."""
         _, _, mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
         if mistake:
             return Failure(rank, None, text, mistake=True)

@@ -32,7 +32,7 @@ PINGS = 50
 
 
 class Place(NamedTuple):
-    """The rank of a process among all processes and among those of its machine."""
+    """The rank of a process among all processes, and its rank among those of its machine."""
 
     rank: int
     processes: int
@@ -65,7 +65,7 @@ def join_store(port: int, timeout_s: float) -> Store:
 
 
 def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
-    """Return the store and the place of this process according to torchrun's environment.
+    """Return the store and the place of a process that torchrun started, from its environment variables.
 
     If rank 0 hosts the store and all ranks are on its machine, only this machine can reach the store.
 
@@ -101,7 +101,7 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason of an error of torch in a few words."""
+    """Return the reason of one of torch's network errors in a few words."""
     text = str(error)
     phrases = ("address already in use", "permission denied", "timed out", "refused")
     return next((phrase for phrase in phrases if phrase in text.lower()), text.splitlines()[0][:200])

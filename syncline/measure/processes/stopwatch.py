@@ -21,7 +21,7 @@ from syncline.problems import Task
 
 
 class Lap(NamedTuple):
-    """A span of time of one process on one stream, in nanoseconds of the monotonic clock. See `syncline.sim.Span`."""
+    """A span of time on one stream of a process, in nanoseconds of the monotonic clock."""
 
     stream: str
     what: str
@@ -116,14 +116,14 @@ class Stopwatch:
         return laps
 
     def _until(self, now_ns: int) -> None:
-        """End the current lap at this time, and begin the next one."""
+        """End the current lap at this time, and begin the next lap."""
         self._note("compute", self._what, self._what, self._since_ns, now_ns, 0, self._step)
         self._since_ns = now_ns
 
     def _note(
         self, stream: str, activity: str, label: str, start_ns: int, end_ns: int, nbytes: int, step: int
     ) -> None:  # fmt: skip
-        """Record a lap that took any time."""
+        """Record a lap; one without duration is left out."""
         if end_ns > start_ns:
             self.laps.append(Lap(stream, activity, label, start_ns, end_ns, nbytes, step))
 

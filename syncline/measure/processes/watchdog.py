@@ -55,6 +55,7 @@ class Progress:
         return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
 
     def _changed(self) -> None:
+        """Record the time of a change, and count it."""
         self._mine[CHANGED_NS] = time.monotonic_ns()
         self._mine[COUNT] += 1
 
@@ -74,7 +75,7 @@ class Progress:
         self._changed()
 
     def started(self) -> list[int]:
-        """Return the ranks that have begun."""
+        """Return the ranks that have recorded any progress."""
         return np.flatnonzero(self.words[:, COUNT]).tolist()
 
     def steps_done(self) -> int:
@@ -141,7 +142,7 @@ class Failure:
 
 
 def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
-    """Write a file about a failure for the process that watches.
+    """Write the error of a process into a file for the process that watches it.
 
     The file is renamed when it is complete, because this process may be ended soon.
     """
@@ -168,7 +169,7 @@ def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path
 
 
 def ended_early(rank: int, process: BaseProcess, folder: Path) -> bool:
-    """Return whether a process ended before its work did, whatever its exit code."""
+    """Return whether a process ended before its work was done, whatever its exit code."""
     return process.exitcode is not None and not (folder / f"{rank}.through").exists()
 
 

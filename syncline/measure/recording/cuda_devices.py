@@ -423,7 +423,7 @@ def install_cuda_calls() -> None:
 
 
 def accelerator() -> None:
-    """Replace the functions of ``torch.accelerator`` by those of ``torch.cuda``."""
+    """Replace the functions of ``torch.accelerator`` by those that replace ``torch.cuda``."""
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: device_count() > 0,
         "device_count": device_count,

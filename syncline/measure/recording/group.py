@@ -28,7 +28,7 @@ NAME = "syncline"
 
 
 class TracedWork(dist.Work):
-    """A call in progress that records each wait for it."""
+    """A collective or message in progress, which records each wait for it."""
 
     def __init__(self, inner: Any, call: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class TracedWork(dist.Work):
 
 
 def size_of(tensors: Sequence[Tensor]) -> int:
-    """Return the bytes of the tensors."""
+    """Return the number of bytes of some tensors together."""
     return sum(x.numel() * x.element_size() for x in tensors)
 
 

@@ -51,7 +51,7 @@ FOR_NCCL = ("device_id", "pg_options")
 
 
 def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) -> None:
-    """Install the hooks in this process.
+    """Replace functions of torch so that the groups, steps and losses of this process are recorded.
 
     Args:
         make_group: the function by which torch creates the process groups of the script.
@@ -108,7 +108,7 @@ def check_backend(backend: Any) -> None:
 
 
 def wrapping(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that passes the original and its own arguments to ``call``."""
+    """Return a replacement of ``original`` that calls ``call`` with the original and the arguments."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -171,7 +171,7 @@ def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs
 
 
 def install_eager() -> None:
-    """Replace the functions of torch in this process."""
+    """Replace ``torch.compile``, ``spawn`` and ``elastic_launch`` in this process."""
     torch.compile = uncompiled
     torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign]
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):

@@ -123,7 +123,7 @@ class KnownSteps:
         self._begun = self.counted = None
 
     def _on(self) -> None:
-        """Switch the counter on again."""
+        """Switch the counter on again after a step."""
         self._is_off = False
         self._plain.__exit__(None, None, None)
         self.counter.__enter__()
@@ -210,7 +210,7 @@ class OperationCounter(TorchDispatchMode):
 
 
 def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
-    """Append the shapes and types of arguments or results to a key, which determine an operation's cost."""
+    """Append the shapes and types of tensors to a key; an operation's cost depends on them."""
     for value in values:
         kind = type(value)
         if kind is list or kind is tuple:
@@ -228,7 +228,7 @@ def is_read(func: Any) -> bool:
 
 
 def is_of_host() -> bool:
-    """Return whether torch's optimizers or data loaders call: their counters and indices are in host memory."""
+    """Return whether torch's optimizers or data loaders call, whose counters and indices are in host memory."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back
@@ -245,7 +245,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Counted | None:
-    """Return the count of an operation; None if the operation takes no time."""
+    """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time."""
     packet = func._overloadpacket
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace in SILENT or name in VIEWS:
@@ -285,7 +285,7 @@ def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float)
 
 
 def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: Counted) -> Counted:
-    """Return fused attention; torch's formulas count all scores, and a causal mask leaves half of them."""
+    """Return the FLOPs and shape of fused attention; a causal mask leaves half of the scores."""
     values = {
         argument.name: args[place] if place < len(args) else kwargs.get(argument.name)
         for place, argument in enumerate(schema.arguments)

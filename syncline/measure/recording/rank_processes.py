@@ -126,7 +126,7 @@ def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", li
 
 
 def end_if_child() -> None:
-    """End this process and its rank if this process is a child of a rank and wants to join a group."""
+    """End this process and its rank if a rank started this process and it wants to join a process group."""
     rank = Identity.rank
     if rank is None or rank.pid == os.getpid():
         return
@@ -140,7 +140,7 @@ def end_if_child() -> None:
 
 
 class ChildTarget:
-    """The function of a process that a rank starts by ``multiprocessing``.
+    """The function of a process that a rank starts by ``multiprocessing``, with the rank's identity.
 
     Args:
         target: the function that the script passed as the target.
@@ -171,7 +171,7 @@ def ending_child_first(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install_child_ranks() -> None:
-    """Pass each process that this rank starts the rank's identity, because a new interpreter has no hooks."""
+    """Let each process that this rank starts know the rank, because a new interpreter has no hooks."""
     start = multiprocessing.process.BaseProcess.start
 
     def started(process: Any) -> None:
@@ -351,7 +351,7 @@ def register_stack_signal(folder: Path, rank: int) -> Any:
 
 
 def waiting_lines(running: dict[int, int], workers: int, folder: Path) -> str:
-    """Return a sentence with the line at which each rank waits, and write the stacks of its threads to stderr."""
+    """Return a sentence with the script line at which each rank waits; write all stacks to standard error."""
     for pid in running:
         os.kill(pid, WHERE)
     time.sleep(0.5)

@@ -172,7 +172,7 @@ class Changes:
         return fields | {"overlap": self.overlap, "compiled": self.compiled, "async_tp": self.async_tp}
 
     def of_record(self, ranks: Sequence[RankRecord]) -> list[RankRecord]:
-        """Return a record with the changes that concern it."""
+        """Return a record with the changes of software: compiled, asynchronous tensor parallelism, no overlap."""
         if self.compiled:
             ranks = compiled(ranks)
         if self.async_tp:
@@ -205,7 +205,7 @@ class ReplayedOn:
         cls, networks: Sequence[Any], machine: Any, algorithm: str | None = None, host: str | None = None,
         changes: Changes = Changes(), target_loss: float | None = None,
     ) -> ReplayedOn:  # fmt: skip
-        """Return the settings that a user's options describe."""
+        """Return the settings of a replay from a user's options, in which networks and hardware may be names."""
         parsed = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
         check_distinct("--network", [value.name for value in parsed])
         hardware = computing_on(machine, "--hardware")
@@ -224,7 +224,7 @@ class ReplayedOn:
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> ReplayedOn:
-        """Return the settings from the output of `fields`."""
+        """Return the settings from fields that `fields` returned."""
         changes = Changes(**fields["changes"])
         networks, machine, algorithm, host = (fields[name] for name in ("networks", "hardware", "algorithm", "host"))
         return cls.from_options(networks, machine, algorithm, host, changes, fields["target_loss"])

@@ -119,7 +119,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 def _written(
     folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
-    """Write the results of a command into its folder, and return them."""
+    """Compute the results of a command, write them into its folder, and return them."""
     result, replays = results_of(records, question, command == "whatif")
     write_replays(folder, replays, result["rows"], question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
@@ -130,7 +130,7 @@ def _written(
 def results_of(
     records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
 ) -> tuple[TraceAnswer, list[TimedReplay]]:
-    """Return the result of a command for records, and their replays."""
+    """Return what ``syncline trace`` or ``whatif`` answers for records, and the replays."""
     replays = timed_replays(records, question)
     result: TraceAnswer = {
         "rows": replay_rows(replays, question),

@@ -59,13 +59,13 @@ class Case:
 
     @property
     def run(self) -> RunSpec:
-        """Return the fields as a ``RunSpec``."""
+        """Return the spec of the training."""
         return RunSpec.model_validate(self.spec)
 
 
 @dataclass(frozen=True)
 class CasePlan:
-    """The work of the processes of a group.
+    """The trainings that the processes of a group run, and the link between the processes.
 
     Args:
         folder: folder of the results.
@@ -88,7 +88,7 @@ class CasePlan:
 
     @classmethod
     def read(cls, file: Path) -> CasePlan:
-        """Return the plan of a file from `write`."""
+        """Return the plan in a file that `write` has written."""
         fields = json.loads(file.read_text(encoding="utf-8"))
         cases = tuple(Case(**case) for case in fields["cases"])
         return cls(Path(fields["folder"]), cases, fields["timeout_s"], fields["link"])
@@ -179,7 +179,7 @@ def memory_file(folder: Path) -> Iterator[Path]:
 
 
 def warm(link: Link, place: Place) -> None:
-    """Open the connections' windows by sending data."""
+    """Send data between all processes, so that TCP opens the windows of their connections before any timing."""
     nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
     sent = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
     for _ in range(2):
@@ -188,7 +188,7 @@ def warm(link: Link, place: Place) -> None:
 
 
 def take_part_in_plan(arguments: Sequence[str]) -> None:
-    """Take part in a plan as one process of its group."""
+    """Run all cases of a plan, whose path is the first argument, as one process of its group."""
     plan = CasePlan.read(Path(arguments[0]))
     options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(options.meeting_s)

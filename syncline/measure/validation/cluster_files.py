@@ -67,6 +67,7 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
 
 
 def _logged_collective(entry: Logged, network: Network | None) -> _Row:
+    """Return the prediction of a logged collective and its bounds, next to the measurement."""
     kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
     on = network or _preset(entry)
     algorithm = chosen_algorithm("auto", kind, workers, nbytes, on)
@@ -82,7 +83,7 @@ def _logged_collective(entry: Logged, network: Network | None) -> _Row:
 
 
 def _preset(entry: Logged) -> Network:
-    """Return the preset of the machines that a log names."""
+    """Return the preset network of the GPUs that a log names."""
     gpu = entry.setting["gpu"]
     presets = [machine.network for machine in gpus_in(gpu) if machine.network]
     if not presets:
@@ -145,7 +146,7 @@ PIECES_SOURCE = "Simulate_DP.md"
 
 
 class Table(NamedTuple):
-    """A kind of file.
+    """A kind of CSV file with measurements, recognised by its columns.
 
     Attributes:
         columns: columns that identify it, all that a prediction needs.
@@ -160,7 +161,7 @@ class Table(NamedTuple):
 
 
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
-    """Return the rows of files, see `predicted_rows`; those of lines between places belong together."""
+    """Return the rows of files with predictions; files about lines between places are read together."""
     of_lines = [
         path for path in paths if path.is_file() and (log_format := format_of(read_text(path))) and log_format.of_lines
     ]
@@ -196,7 +197,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
 
 
 def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
-    """Return the kind of a file, and its rows as written."""
+    """Return the name of a table's kind in `TABLES`, and the table's rows as text."""
     if not path.is_file():
         raise SpecError("measurements", str(path), "a CSV file, or a log")
     try:
@@ -229,7 +230,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
 
 
 def in_pieces(row: Mapping[str, str]) -> bool:
-    """Return whether a tensor travels in several calls."""
+    """Return whether the tensor of a row travelled in several calls."""
     return row.get("source") == PIECES_SOURCE or "+" in row["collective"]
 
 
@@ -245,7 +246,7 @@ def _collective(row: Mapping[str, str]) -> _Row:
 
 
 def collective_link(row: Mapping[str, str]) -> str:
-    """Return the kind of a row's link: long, shaped, or as in the data centre."""
+    """Return in words the link of a row: with a long delay, shaped, or as the data centre has it."""
     delay, rate = row["delay_ms"], row["gbit_s"]
     if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
@@ -253,7 +254,7 @@ def collective_link(row: Mapping[str, str]) -> str:
 
 
 def _l40s(row: Mapping[str, str]) -> _Row:
-    """Return the prediction of a step of DDP or DiLoCo on L40S."""
+    """Return the predicted step of DDP or DiLoCo on L40S GPUs; its regime is the method and the link."""
     rate = bandwidth_bytes_per_s(row["bw"])
     flow = positive_number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
     syncs = int(positive_number(row["n_sync"], "n_sync", minimum=0.0))
@@ -365,7 +366,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 
 
 def _point(row: Mapping[str, str]) -> Point:
-    """Return the configuration of a row of measured steps."""
+    """Return the configuration of a row of measured steps of a GPT."""
     numbers = {name: int(positive_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
     if point.microbatches < 1:

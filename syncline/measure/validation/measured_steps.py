@@ -47,7 +47,7 @@ def errors_by_group(
     label: Callable[[Any], str] = str,
     order: Callable[[Any], Any] | None = None,
 ) -> dict[str, list[float]]:
-    """Return the errors of rows by the values of a column, sorted by ``order``, for a panel of a figure."""
+    """Return the errors of rows by the label of a column's value, sorted by ``order``, for a panel of a figure."""
     groups = sorted({row[column] for row in rows}, key=order)
     return {label(group): [row["error"] for row in rows if row[column] == group] for group in groups}
 
@@ -81,7 +81,7 @@ MOST_PASSES = 10**5
 
 
 class Point(NamedTuple):
-    """A configuration and the measured time of its step."""
+    """A configuration of a GPT's training, and the measured time of its step."""
 
     gpus: int
     global_batch: int
@@ -147,7 +147,7 @@ def recomputes(points: list[Point], memory_bytes: float) -> bool:
 
 
 def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
-    """Return the points in the form that the cost model takes."""
+    """Return the configurations of points as arrays for the cost model."""
     columns = {name: np.array([getattr(point, name) for point in points]) for name in COLUMNS if name != "gpus"}
     del columns["global_batch"]
     microbatches = np.array([point.microbatches for point in points])
@@ -193,7 +193,7 @@ LEFT_OUT = "left out"
 
 
 def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
-    """Calibrate, predict, and compare.
+    """Calibrate constants on a part of measured steps, predict the others, and return their errors.
 
     Returns:
         ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
@@ -230,7 +230,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
 
 
 def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: list[Point]) -> StepConstants:
-    """Return constants with facts from outside the calibration: larger sums, other nodes."""
+    """Return constants with what a calibration on one node lacks: all-reduce times, and the network of nodes."""
     sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
     return replace(
         constants,
@@ -264,7 +264,7 @@ def fitted_to(
 
 
 def _ceiling(name: str, machine: Hardware) -> float | None:
-    """Return the largest value of a constant on a machine; None if there is none."""
+    """Return the largest value that a fitted constant may have on a machine; None if there is no limit."""
     ceilings = {"matmul_flops": MATMUL_CEILING * machine.peak_flops, "memory_bytes_per_s": machine.memory_bytes_per_s}
     return ceilings.get(name)
 
@@ -341,7 +341,7 @@ def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) 
 
 
 def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants) -> list[dict[str, Any]]:
-    """Return the rows of predicted points."""
+    """Return a row per point with its configuration, its predicted seconds, and the error of the prediction."""
     predicted_s = step_s(layout, constants)
     return [
         {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,
@@ -352,7 +352,7 @@ def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants:
 
 
 def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the mean, median, worst and mean signed error of groups of rows.
+    """Return statistics of the errors of groups of rows.
 
     The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
     grouped by each of ``GROUPS`` and `BOTH`.

@@ -30,7 +30,7 @@ from syncline.specs import RunSpec
 
 @dataclass(frozen=True)
 class Software:
-    """The times of a training without a network.
+    """The times of a training whose processes exchange through memory, without a network.
 
     Args:
         step_s: seconds of each step, ``(R, T, P)``, for R repetitions.
@@ -45,7 +45,7 @@ class Software:
     carried: dict[Call, tuple[tuple[str, float], ...]]
 
     def step_times(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ``step_s`` and ``inside_s`` of steps with these calls, each of the same step or a median.
+        """Return the seconds of each step, and those inside collectives, for steps with these calls.
 
         If the same step has other calls, the median is over the steps with the same calls, else over all steps.
         """
@@ -60,7 +60,7 @@ class Software:
 
 
 def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
-    """Return the times from the files of a case's processes without a network."""
+    """Return the times of a training without a network from the files of its processes."""
     every = read_measured(folder, spec, repeats)
     stood_in_s = np.array([
         [[line["stood_in_ns"] / 1e9 for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
@@ -79,7 +79,7 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:
-    """Return the measured runs from the files of a case's processes, by repetition."""
+    """Return the measured runs of a training, one per repeat, from the files of its processes."""
     runs = []
     for repeat in range(repeats):
         run = read_parts(folder / str(repeat), spec, 0.0, interrupted=False)
@@ -92,7 +92,7 @@ def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun
 
 @dataclass(frozen=True)
 class Predicted:
-    """A training with predicted times.
+    """The predicted times of a training between real processes.
 
     Args:
         clocks: one clock for each repetition of the software's times.
@@ -122,7 +122,7 @@ def without_place(call: Call) -> Call:
 
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
-    """Return the calls of each step of a training, each as `without_place`."""
+    """Return the calls of each step of a training, without what `without_place` drops."""
     out: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
         out[call.step].append(without_place(call))
@@ -163,7 +163,7 @@ def typical_step_s(clocks: Sequence[Clock]) -> float:
 
 
 def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
-    """Return a mean step of the repetitions: time, spread, communication, payload bytes, and the loss at the end.
+    """Return the mean step over repeats: time, spread, communication, payload bytes, and the loss at the end.
 
     The spread is that of the repetitions' mean steps, see `syncline.measure.calibration.collective_times.spread`.
     """

@@ -73,7 +73,7 @@ class PredictedTraining:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder."""
+        """Return the name of the training's folder, from its spec and its method."""
         return f"{self.of}.{self.spec.method.name}".replace("/", "-")
 
 
@@ -170,7 +170,7 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
 
 
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
-    """Yield every method of every spec, trained by the simulator."""
+    """Train every method of every spec in the simulator with this many workers, and yield each training."""
     for spec in question.specs:
         fields = spec.model_dump(
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
@@ -212,7 +212,7 @@ GROUPS = ("method", "network", "workers", "bound", "spec")
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the median and worst absolute error of the steps' times: of all rows, and by group."""
+    """Return statistics of the errors of step times: of all rows, and of each group with the same value."""
     summary = [_errors("all", "", rows)]
     for column in GROUPS:
         values = list(dict.fromkeys(row[column] for row in rows))
@@ -222,7 +222,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _errors(column: str, value: Any, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the errors of a group of rows."""
+    """Return statistics of the errors of a group of rows; ``column`` and ``value`` name the group."""
     errors = error_of([row["error"] for row in rows])
     del errors["mape"]
     spread = float(np.median([row["spread"] for row in rows]))

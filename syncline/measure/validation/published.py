@@ -90,7 +90,7 @@ def nvlink_collectives() -> list[dict[str, str]]:
 
 
 def nvlink_row_s(row: Row, constants: Constants = BUNDLED_CONSTANTS) -> float:
-    """Return the predicted seconds of a row."""
+    """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
     switches = constants.switches.get(generation) if int(row["switches"]) else None
     costs = replace(constants.costs, generation=generation, switches=switches)
@@ -100,7 +100,7 @@ def nvlink_row_s(row: Row, constants: Constants = BUNDLED_CONSTANTS) -> float:
 
 
 def errors_of(rows: Sequence[Row], constants: Constants = BUNDLED_CONSTANTS) -> np.ndarray:
-    """Return ``predicted / measured - 1`` of each row."""
+    """Return ``predicted / measured - 1`` of each row of NCCL's collectives, ``(N,)``."""
     return np.array([1e6 * nvlink_row_s(row, constants) / float(row["time_us"]) - 1 for row in rows])
 
 
@@ -174,7 +174,7 @@ EIGHT_BITS = ("fp8", "mxfp8")
 
 
 def model_of(row: Row) -> ModelShape:
-    """Return the shape of a row's model."""
+    """Return the shape of the transformer that a row of published trainings names."""
     described = parse_yaml(row["model"])
     sizes: dict[str, Any] = {name: _count(row, name) for name in SIZES if row.get(name)}
     shape = model(described if isinstance(described, dict) else {"kind": described}, "model")
@@ -184,7 +184,7 @@ def model_of(row: Row) -> ModelShape:
 
 
 def source_of(row: Row) -> str:
-    """Return the source of a row, without its settings; empty text if it has none."""
+    """Return the publication of a row, without what follows its first comma; empty if it has none."""
     return (row.get("source") or "").partition(",")[0]
 
 
@@ -195,7 +195,7 @@ def is_over_own_network(row: Row) -> bool:
 
 
 def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
-    """Return the spec of a projection of a row.
+    """Return the spec by which ``syncline project`` predicts a published training.
 
     Args:
         row: row of a table of trainings.
@@ -231,7 +231,7 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
 
 
 def predicted_step(spec: ProjectSpec) -> StepTime:
-    """Return the predicted times of the step of a row's spec; a training that was measured did fit into memory."""
+    """Return the predicted times of a published training's step, whether or not it fits into memory."""
     return ProjectionPlan([spec]).step(0, spec.networks[0])
 
 

@@ -78,7 +78,7 @@ STEPS = "steps of DDP and DiLoCo, all lines"
 
 
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
-    """Return the bases of a step of a GPT."""
+    """Return the sets of measurements that bound the step of a GPT, the most similar set first."""
     regime, tensor, data = row["regime"], int(float(row[GRID[0]])), int(float(row["data parallelism"]))
     if "one node" in regime:
         cell = ", ".join(f"{name} {int(float(row[name]))}" for name in GRID)
@@ -135,7 +135,7 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def least_of(basis: str) -> int:
-    """Return the number of measurements that a basis needs."""
+    """Return the number of measurements that a set needs, by its name, before its errors give bounds."""
     alone = basis.startswith(("gloo ", "nccl "))  # a basis of one collective
     return LEAST_COLLECTIVES if alone else LEAST
 
@@ -179,7 +179,7 @@ SCALE = 0.02
 
 
 class Stage(NamedTuple):
-    """Constants that some rows determine, with those of earlier stages fixed.
+    """A step of a fit: constants that some rows determine, with the constants of earlier steps fixed.
 
     Attributes:
         name: name for people.
@@ -243,7 +243,7 @@ def fitted_p3(rows: _Rows) -> P3Constants:
 
 
 def _fitted(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Constants:
-    """Return constants of which those with the names are fitted to the rows, and the others are fixed."""
+    """Return constants of which the named ones are fitted to rows, and the others stay ``fixed``."""
 
     def predict(values: Floats) -> Floats:
         constants = replace(fixed, **dict(zip(names, values, strict=True)))
@@ -272,7 +272,7 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
 
 
 def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
-    """Return the errors of each stage with these constants; ``column`` and ``value`` say what was left out."""
+    """Return statistics of each stage's errors; ``column`` and ``value`` say which rows the fit left out."""
     errors_by_stage = []
     for stage in STAGES:
         stage_rows = [row for row in rows if stage.judged(row)]
@@ -283,7 +283,7 @@ def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> lis
 
 
 def nvlink_left_out() -> list[dict[str, Any]]:
-    """Return errors of the times of each number of GPUs that lies between two others, predicted from the others."""
+    """Return errors for each number of GPUs between two measured ones, predicted from the other numbers."""
     rows = []
     for gpu, times_of in nvlink_times().items():
         for gpus in sorted(times_of)[1:-1]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tuple[dict[str, Any], list[Group]]]:
-    """Yield the result and the tables of each published validation, then those of all trainings together.
+    """Validate the specs of a question; yield result and tables of each published validation, then of trainings.
 
     Args:
         question: the question.
@@ -128,7 +128,7 @@ NAMES = {
 
 
 def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the measured and predicted seconds of each group that has its own marker."""
+    """Return the measured and predicted seconds of each kind of training, for the markers of a figure."""
     out = {}
     for part, tensor, name in KINDS:
         group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
@@ -141,7 +141,7 @@ _Rows = Sequence[dict[str, Any]]
 
 
 def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
-    """Predict every row of every file, and return the errors.
+    """Predict the measurements of every file, and return the predictions and their errors.
 
     Args:
         spec: the files, or none for those that come with the package.
@@ -195,7 +195,7 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
 
 
 def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the measured and the predicted seconds of each file."""
+    """Return the measured and the predicted seconds of each file, for the points of a figure."""
     seconds: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if _has_out_of_sample_error(row):
@@ -207,7 +207,7 @@ def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[f
 
 
 def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
-    """Return the errors grouped by nodes and delays of collectives, and by GPUs."""
+    """Return the errors by number of nodes, by delay and by number of GPUs, for the panels of a figure."""
     errors: dict[str, dict[str, list[float]]] = {}
     for column, name in (("nodes", "nodes"), ("delay_ms", "delay (ms)"), ("gpus", "GPUs of a node")):
         column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]

@@ -67,11 +67,11 @@ class ServerLines:
         return out
 
     def named(self, event: str) -> list[dict[str, Any]]:
-        """Return the events of this name."""
+        """Return the events with this name, in order."""
         return [line for line in self.events if line["event"] == event]
 
     def steps(self) -> list[Step]:
-        """Return all steps that have arrived, in their order."""
+        """Return all steps whose reports have arrived, in the order in which workers began them."""
         arrived = []
         for report in self.reports:
             for step, loss in zip(report["steps"], report["losses"], strict=True):
@@ -108,7 +108,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
     value.
     """
-    value_of = {"arrive": "age", "version": "count", "fail": "lost", "reply": None}
+    value_of = {"arrive": "age", "version": "count", "fail": "lost"}
     zero_ns = lines.facts["zero_ns"]
     rows: list[tuple[int, bool, tuple[Any, ...]]] = []  # place, whether a step, columns: an event precedes its place
     for step in lines.steps():
@@ -116,8 +116,8 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
         rows.append((step.place, True, ("step", step.worker, step.number, step.counted, at_s)))
     for event in lines.events:
         name = event["event"]
-        if name in value_of:
-            value = event.get(value_of[name]) if value_of[name] else None
+        if name in (*value_of, "reply"):
+            value = event[value_of[name]] if name in value_of else None
             rows.append((event["place"], False, (name, event.get("worker"), value, None, event["at_s"])))
     ordered = [columns for _, _, columns in sorted(rows, key=lambda row: row[:2])]
     names = ("event", "worker", "value", "count", "at_s")
@@ -125,7 +125,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
 
 
 def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
-    """Return the arrivals of the workers' updates as measured, in seconds since all workers had joined."""
+    """Return the measured steps and updates as a result of the simulator, in seconds since all had joined."""
     steps_done, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
     ended = sorted((step.ended_ns, step.worker) for step in steps_done)
     contributions: list[Contribution] = []
@@ -200,7 +200,7 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
 
 
 def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
-    """Return the losses, each over P steps of any workers, and the evaluations."""
+    """Return the history of a training: losses, each a mean over P steps of any workers, and evaluations."""
     losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
     steps = len(losses) // spec.workers
     mean_losses = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds)).mean(1)
@@ -208,7 +208,7 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
 
 
 def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
-    """Train in this process, with events in a recorded order.
+    """Train in this process, with the workers' steps and updates in a recorded order.
 
     Args:
         order: columns of ``order.parquet``.
@@ -245,7 +245,7 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
 
 
 def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
-    """Train in the recorded order of a folder of ``syncline launch``."""
+    """Train in this process, with the steps and updates in the order that ``syncline launch`` recorded."""
     spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
     assert isinstance(spec, RunSpec)
     return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())

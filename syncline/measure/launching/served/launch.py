@@ -160,7 +160,7 @@ def _write_served(
 
 
 def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
-    """Return the results of a launch; None if no step of the training was completed."""
+    """Return the measured training and the simulated one; None if no step of the training was completed."""
     if not lines.facts:
         return None
     history = history_of(lines, spec, early)
@@ -182,7 +182,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
 
 
 def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
-    """Return the plan that the simulator runs for comparison."""
+    """Return the plan of the training for the simulator, with the spec's network and step times."""
     facts = lines.facts
     tensors = read_tensors(facts["tensors"])
     method, step_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])

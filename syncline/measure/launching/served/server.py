@@ -123,7 +123,7 @@ class _Server(EventObserver):
         self.file.line({"event": event, "at_s": self.time_s(), "place": self.place, **fields})
 
     def run(self) -> None:
-        """Run the whole training."""
+        """Wait until all workers have joined, and serve them until the training ends."""
         while len(self.connections.keys() | self.register.gone_workers()) < self.spec.workers:
             self._process_messages()
         self.zero_ns = time.monotonic_ns()
@@ -149,7 +149,7 @@ class _Server(EventObserver):
     # Workers that join, send updates and leave.
 
     def _process_messages(self) -> None:
-        """Wait for the next messages and timers, and process them."""
+        """Wait for the workers' next messages or the next timer, and process them."""
         timeout_s = POLL_S
         if self.timers:
             timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
@@ -254,7 +254,7 @@ class _Server(EventObserver):
             self.serving.wake()
 
     def _send_due_models(self) -> None:
-        """Send the models that are due."""
+        """Send models and steps to the queued workers."""
         while self.model_queue:
             worker = self.model_queue.popleft()
             self.serving.reply(worker)
@@ -287,7 +287,7 @@ class _Server(EventObserver):
     # The server's clock.
 
     def time_s(self) -> float:
-        """Return the seconds from the beginning."""
+        """Return the seconds since the training began."""
         return (time.monotonic_ns() - self.zero_ns) / 1e9
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
@@ -295,11 +295,11 @@ class _Server(EventObserver):
         heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.timer_numbers), call))
 
     def release_model(self, worker: int) -> None:
-        """Queue a worker to get the model when all messages of this instant are processed."""
+        """Queue a worker to get the model once all messages that have arrived by now are processed."""
         self.model_queue.append(worker)
 
     def updates_taken(self, server: ServerState) -> None:
-        """Do nothing, because there is no server above."""
+        """Do nothing: this server has no global server above it that gets its updates."""
 
     def _update_place(self) -> None:
         """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
@@ -322,12 +322,12 @@ class _Server(EventObserver):
         self._log_event("arrive", **contribution)
 
     def version(self, count: int, server: int) -> None:
-        """Make a new version of the model."""
+        """Make a new version of the model from the ``count`` updates that have arrived since the last one."""
         self.math.version(count)
         self._log_event("version", count=count)
 
     def reply(self, worker: int) -> None:
-        """Record that a worker gets the current model."""
+        """Write to the file that a worker gets the current model; `_send_model` sends it."""
         self._log_event("reply", worker=worker)
 
     def fail(self, worker: int) -> None:
@@ -344,7 +344,7 @@ class _Server(EventObserver):
         self.file.line({"evaluated": done, "metrics": metrics})
 
     def _diverged(self) -> bool:
-        """Return whether each seed has had a loss that is not finite among the last steps."""
+        """Return whether each seed has had an infinite loss or NaN among the last steps."""
         last = self.losses[-CHECK_EVERY * self.spec.workers :]
         if len(last) < CHECK_EVERY * self.spec.workers or math.isfinite(sum(self.losses[-1])):
             return False

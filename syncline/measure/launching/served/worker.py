@@ -103,7 +103,7 @@ Head = TypeVar("Head", bound=_Head)
 
 
 def read_head(kind: type[Head], content: bytes) -> Head:
-    """Return the head of a message."""
+    """Return the head of a message, checked by the pydantic model ``kind``."""
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
