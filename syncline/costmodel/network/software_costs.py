@@ -207,7 +207,7 @@ class NcclCosts:
             1; None: ``1 / S``. The first slice of a piece has this part.
     """
 
-    buffer_bytes: float = 4 * 2**20
+    buffer_bytes: float = 4.0 * 2**20
     channels: int = 2
     slices: int = 2
     call_s: float = 0.0

@@ -50,7 +50,7 @@ def tcp_bytes_per_s(
     return streams * segment_bytes / round_trip_s * math.sqrt(1.5 / loss)
 
 
-WINDOW_BYTES = 3 * 2**20
+WINDOW_BYTES = 3.0 * 2**20
 """Most bytes that a connection has in flight: half of the 6 MiB that Linux lets a receiver's buffer grow to.
 
 Source: Linux, Documentation/networking/ip-sysctl: tcp_rmem (4096, 131072, 6291456) and tcp_adv_win_scale (1: half).

@@ -129,7 +129,7 @@ def _hardware(value: Any, name: str, path: str) -> Hardware | None:
 def _workers(value: Any, joined_network: Network, path: str) -> int | None:
     if value is None:
         return worker_count(joined_network)
-    count = whole_number(value, path, "a number of workers, at least 1")
+    count = whole_number(value, path)
     try:
         joined_network.among(count)
     except SpecError as error:

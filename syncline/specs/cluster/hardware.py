@@ -8,33 +8,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
-from pydantic import Field, InstanceOf, create_model
+from pydantic import Field, create_model
 
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import HARDWARE, Hardware
 from syncline.costmodel.numerics.measured_times import MeasuredTimes, Point, read_times
-from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.costmodel.prices import PRICES, Prices
 from syncline.errors import SpecError, one_of
-from syncline.fields import Spec, parsed, validate
+from syncline.fields import Spec, validate
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
 from syncline.specs.cluster.reading import (
     FIELD_EXAMPLES,
     Bandwidth,
+    BoundsField,
+    Bytes,
     Description,
     Name,
     bounds_fields,
     check_file,
     is_file,
-    parse_bounds,
     parse_fields,
     read_section,
     read_text,
     user_field_names,
 )
-from syncline.units import parse_bytes
 
 BY_NAME: Registry[Any] = Registry("hardware", "syncline.hardware", HARDWARE)
 """Presets and registered hardware: a ``Hardware``, or its fields."""
@@ -54,11 +53,11 @@ class HardwareDescription(Description):
     mfu: float
     precision: Name = "fp32"
     source: Name = ""
-    memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
+    memory_bytes: Bytes | None = None
     memory_bytes_per_s: Bandwidth | None = None
     power_w: float | None = None
     collectives: dict[str, Any] = Field(default_factory=dict)
-    bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
+    bounds: BoundsField | None = None
 
 
 class ChangedHardware(Description):
@@ -71,7 +70,7 @@ class ChangedHardware(Description):
     peak_flops: float | None = None
     mfu: float | None = None
     source: Name | None = None
-    memory_bytes: Annotated[float, parsed(parse_bytes)] | None = None
+    memory_bytes: Bytes | None = None
     memory_bytes_per_s: Bandwidth | None = None
     power_w: float | None = None
 

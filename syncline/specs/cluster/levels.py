@@ -47,26 +47,22 @@ class LevelDescription(Description):
             return (Level(self.units, self.link, *settings),)
         if self.link is not None:
             raise SpecError(f"{path}.link", self.link.name, "none beside a preset, which has its own")
-        inner, last = _levels_of_preset(self.preset, f"{path}.preset")
-        changes = {name: value for name in _OF_LEVEL if (value := getattr(self, name)) not in (None, "")}
-        return *inner, replace(last, **changes)
+        key = self.preset.strip().lower()
+        network: Any = BY_NAME.get(key, f"{path}.preset") if key in BY_NAME else None
+        if not isinstance(network, (Link, TwoLevel, Sites, MultiLevel)):
+            raise SpecError(f"{path}.preset", self.preset, one_of(BY_NAME.names(), key))
+        with user_field_names(f"{path}.preset"):
+            *inner, outermost = levels_of(network)
+        changes = {name: value for name in LEVEL_FIELDS if (value := getattr(self, name)) not in (None, "")}
+        return *inner, replace(outermost, **changes)
 
 
-_OF_LEVEL = ("units", "rails", "oversubscription", "shares_lower_links", "cross_rail", "name")
+LEVEL_FIELDS = ("units", "rails", "oversubscription", "shares_lower_links", "cross_rail", "name")
+"""The fields of a level but its link."""
 
 
-def _levels_of_preset(name: str, path: str) -> tuple[tuple[Level, ...], Level]:
-    """Return the inner levels of a network by name, and its outermost level."""
-    key = name.strip().lower()
-    preset: Any = BY_NAME.get(key, path) if key in BY_NAME else None
-    if not isinstance(preset, (Link, TwoLevel, Sites, MultiLevel)):
-        raise SpecError(path, name, one_of(BY_NAME.names(), key))
-    with user_field_names(path):
-        *inner, last = levels_of(preset)
-    return tuple(inner), last
-
-
-def _level_of(value: Any, path: str) -> tuple[Level, ...]:
+def _parse_level(value: Any, path: str) -> tuple[Level, ...]:
+    """Return the level of a link's name or of fields, or all levels of a preset, from the inside out."""
     if isinstance(value, Level):
         return (value,)
     if isinstance(value, str):
@@ -76,20 +72,18 @@ def _level_of(value: Any, path: str) -> tuple[Level, ...]:
     return LevelDescription.read(value, path).levels(path)
 
 
-def _levels_from(value: Any, path: str) -> tuple[Level, ...]:
+def _parse_levels(value: Any, path: str) -> tuple[Level, ...]:
+    """Return the levels of a list, from the inside out; only its first entry may be a preset of several levels."""
     if not isinstance(value, list | tuple):
         raise SpecError(path, value, f"a list from the inside out: {_EXAMPLE} each")
     levels: list[Level] = []
-    for number, level_value in enumerate(value):
-        read_levels = _level_of(level_value, f"{path}.{number}")
-        if len(read_levels) > 1 and levels:
+    for number, entry in enumerate(value):
+        entry_levels = _parse_level(entry, f"{path}.{number}")
+        if len(entry_levels) > 1 and levels:
+            preset = entry if isinstance(entry, str) else entry["preset"]
             expected = "a link: a network of several begins in the innermost level"
-            raise SpecError(
-                f"{path}.{number}.preset",
-                level_value if isinstance(level_value, str) else level_value["preset"],
-                expected,
-            )
-        levels += read_levels
+            raise SpecError(f"{path}.{number}.preset", preset, expected)
+        levels += entry_levels
     return tuple(levels)
 
 
@@ -99,21 +93,15 @@ class LevelsDescription(NetworkDescription):
     makes: ClassVar[type] = MultiLevel
     needs: ClassVar[str] = f"a value: 'levels' from the inside out, as in [{_EXAMPLE}, {{units: 4, link: ib-ndr}}]"
 
-    levels: Annotated[tuple[InstanceOf[Level], ...], parsed(_levels_from)]
+    levels: Annotated[tuple[InstanceOf[Level], ...], parsed(_parse_levels)]
     name: Name = ""
-
-    @override
-    def network(self) -> MultiLevel:
-        return MultiLevel(self.levels, self.name)
 
     @override
     @classmethod
     def fields_of(cls, network: MultiLevel) -> dict[str, Any]:
-        return {"levels": [_fields_of_level(level) for level in network.levels]}
-
-
-def _fields_of_level(level: Level) -> dict[str, Any]:
-    values = {name: getattr(level, name) for name in _OF_LEVEL}
-    return {name: value for name, value in values.items() if value not in (None, "")} | {
-        "link": link_fields(level.link)
-    }
+        levels = []
+        for level in network.levels:
+            values = {name: getattr(level, name) for name in LEVEL_FIELDS}
+            levels.append({name: value for name, value in values.items() if value not in (None, "")})
+            levels[-1]["link"] = link_fields(level.link)
+        return {"levels": levels}

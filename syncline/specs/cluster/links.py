@@ -14,21 +14,27 @@ from pydantic import InstanceOf, create_model
 
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
-from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts, NodeTimes, generation_of, nvlink_costs
+from syncline.costmodel.network.software_costs import NodeTimes, generation_of, nvlink_costs
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
-from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
-from syncline.specs.cluster.library_costs import gloo_costs, gloo_fields, nccl_costs, nccl_fields, parse_tcp, tcp_fields
+from syncline.specs.cluster.library_costs import (
+    GlooField,
+    NcclDescription,
+    NcclField,
+    TcpDescription,
+    TcpField,
+    gloo_fields,
+)
 from syncline.specs.cluster.reading import (
     Bandwidth,
+    BoundsField,
     Description,
     Name,
     Number,
     bounds_fields,
     count_validator,
-    parse_bounds,
     user_field_names,
 )
 
@@ -36,6 +42,14 @@ BY_NAME: Registry[Any] = Registry(
     "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
 )
 """Presets and registered networks: a network, or a description of one."""
+
+
+LINK_ATTRIBUTES = {
+    "latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "upload": "upload_bytes_per_s",
+    "overhead": "overhead_s", "efficiency": "efficiency", "duplex": "duplex", "gloo": "gloo", "nccl": "nccl",
+    "fabric": "fabric", "name": "name",
+}  # fmt: skip
+"""The attribute of a `Link` that each field of a description sets."""
 
 
 class LinkDescription(Description):
@@ -59,53 +73,41 @@ class LinkDescription(Description):
     efficiency: Number | None = None
     loss: Number | None = None
     streams: Annotated[int | None, count_validator("TCP connections")] = None
-    tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
+    tcp: TcpField = None
     rails: Annotated[int | None, count_validator("links side by side")] = None
     duplex: Literal["full", "half"] | None = None
-    gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
-    nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
+    gloo: GlooField | None = None
+    nccl: NcclField = None
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
     nvlink: Literal[3, 4, 5, "none"] | None = None
-    bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
+    bounds: BoundsField | None = None
     name: Name | None = None
 
     def link(self, path: str, uplink: bool = False) -> Link:
         """Return the link; a site's ``uplink`` takes half of a preset's latency, which is from site to site."""
-        fields = {
-            "latency_s": self.latency,
-            "bandwidth_bytes_per_s": self.bandwidth,
-            "upload_bytes_per_s": self.upload,
-            "overhead_s": self.overhead,
-            "efficiency": self.efficiency,
-            "duplex": self.duplex,
-            "gloo": self.gloo,
-            "nccl": self.nccl,
-            "fabric": self.fabric,
-            "name": self.name,
-        }
-        set_fields: dict[str, Any] = {field: value for field, value in fields.items() if value is not None}
         if self.preset is None:
-            for key in ("latency", "bandwidth"):
-                if getattr(self, key) is None:
-                    raise SpecError(f"{path}.{key}", None, self.needs)
+            for name in ("latency", "bandwidth"):
+                if getattr(self, name) is None:
+                    raise SpecError(f"{path}.{name}", None, self.needs)
+        values = {attribute: getattr(self, name) for name, attribute in LINK_ATTRIBUTES.items()}
+        changes: dict[str, Any] = {attribute: value for attribute, value in values.items() if value is not None}
+        is_changed = bool(set(changes) - {"name"})  # then measured times and bounds of a preset no longer hold
         with user_field_names(path):
             start = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
-            measured = None if self.measured is None else NodeTimes(self.measured)
-            set_fields["measured"] = (
-                start.measured if start is not None and not set(set_fields) - {"name"} else measured
-            )
-            if self.bounds is not None or set(set_fields) - {"name", "measured"}:
-                set_fields["bounds"] = self.bounds  # a changed link is not the one that was measured
+            if start is None or is_changed:
+                changes["measured"] = None if self.measured is None else NodeTimes(self.measured)
+            if self.bounds is not None or is_changed:
+                changes["bounds"] = self.bounds
             if self.nvlink is not None:
-                set_fields["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
+                changes["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
             elif self.fabric == "nvlink" and start is None:
-                set_fields["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
+                changes["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
             elif self.fabric is not None and self.fabric != "nvlink":
-                set_fields["nvlink"] = None
-            link = Link(**set_fields) if start is None else replace(start, **set_fields)
+                changes["nvlink"] = None
+            link = Link(**changes) if start is None else replace(start, **changes)
             latencies = 4 if uplink else 2
-            return self._windowed(self._lossy(_times(link, self.rails or 1), path, latencies), path, latencies)
+            return self._windowed(self._lossy(_parallel_links(link, self.rails or 1), path, latencies), path, latencies)
 
     def _lossy(self, link: Link, path: str, latencies: int) -> Link:
         """Return the link with its bandwidth reduced by losses; a round trip takes ``latencies`` times its latency."""
@@ -131,9 +133,8 @@ class LinkDescription(Description):
         limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit))
         bandwidth = float(min(link.bandwidth_bytes_per_s, limit))
-        slow_start = (
-            replace(self.tcp, loss=0.0, queue_bytes=np.inf) if self.tcp.slow_start else None
-        )  # the bandwidths already include the losses
+        # The bandwidths already include the losses.
+        slow_start = replace(self.tcp, loss=0.0, queue_bytes=np.inf) if self.tcp.slow_start else None
         return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=slow_start)
 
 
@@ -171,7 +172,7 @@ def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
 
 
 def link_fields(link: Link) -> dict[str, Any]:
-    """Return the mapping of fields from which ``link_of`` builds the same link again."""
+    """Return the mapping of fields from which `parse_link` builds the same link again."""
     nvlink: Any = None if link.nvlink is None else link.nvlink.generation
     if link.fabric == "nvlink" and link.nvlink is None:
         nvlink = "none"
@@ -181,8 +182,8 @@ def link_fields(link: Link) -> dict[str, Any]:
         "efficiency": None if link.efficiency == 1 else float(link.efficiency),
         "duplex": None if link.duplex == "full" else link.duplex,
         "gloo": None if link.gloo is None else gloo_fields(link.gloo),
-        "nccl": None if link.nccl is None else nccl_fields(link.nccl),
-        "tcp": None if link.tcp is None else tcp_fields(link.tcp),
+        "nccl": None if link.nccl is None else NcclDescription.fields_of(link.nccl),
+        "tcp": None if link.tcp is None else TcpDescription.fields_of(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
         "measured": None if link.measured is None else link.measured.gpu,
         "nvlink": nvlink,
@@ -209,7 +210,8 @@ def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
     return replace(link, latency_s=link.latency_s / 2) if uplink else link
 
 
-def _times(link: Link, rails: int) -> Link:
+def _parallel_links(link: Link, rails: int) -> Link:
+    """Return the link that a number of equal links in parallel make together, over which each message is spread."""
     upload = None if link.upload_bytes_per_s is None else rails * link.upload_bytes_per_s
     measured = link.measured if rails == 1 else None
     bandwidth = rails * link.bandwidth_bytes_per_s
@@ -229,19 +231,29 @@ class NetworkDescription(Description):
     makes: ClassVar[type]
     """The class of the networks."""
 
+    attributes: ClassVar[Mapping[str, str]] = {}
+    """The attribute of the network that a field sets, if the attribute has another name than the field."""
+
     def network(self) -> Any:
         """Return the network that the fields describe."""
-        return self.makes(**{name: getattr(self, name) for name in type(self).model_fields})
+        return self.makes(**{self.attributes.get(name, name): getattr(self, name) for name in type(self).model_fields})
 
     @classmethod
     def fields_of(cls, network: Any) -> dict[str, Any]:
-        """Return the fields that describe a network of this class, without its name."""
-        values = {
-            network_field.name: getattr(network, network_field.name)
-            for network_field in fields(network)
-            if network_field.name != "name"
+        """Return the fields that describe a network of this class, without its name and what is None by default."""
+        values = {name: getattr(network, cls.attributes.get(name, name)) for name in cls.model_fields if name != "name"}
+        return {
+            name: _written(value)
+            for name, value in values.items()
+            if value is not None or cls.model_fields[name].default is not None
         }
-        return {name: link_fields(value) if isinstance(value, Link) else value for name, value in values.items()}
+
+
+def _written(value: Any) -> Any:
+    """Return a field of a network as a file holds it: a link as its fields, a tuple as a list."""
+    if isinstance(value, Link):
+        return link_fields(value)
+    return [_written(item) for item in value] if isinstance(value, tuple) else value
 
 
 def describe_dataclass(network_class: type, missing_message: str) -> type[NetworkDescription]:
@@ -252,15 +264,12 @@ def describe_dataclass(network_class: type, missing_message: str) -> type[Networ
         missing_message: error text for a missing field: what would be accepted.
     """
     types: dict[str, Any] = get_type_hints(network_class) | {"name": Name}
-    definitions: dict[str, Any] = {
-        network_field.name: (
-            Part if types[network_field.name] is Link else types[network_field.name],
-            ... if network_field.default is MISSING else network_field.default,
-        )
-        for network_field in fields(network_class)
-    }
-    described_class = create_model(
-        f"{network_class.__name__}Described", __base__=NetworkDescription, __doc__=network_class.__doc__, **definitions
-    )
-    described_class.makes, described_class.needs = network_class, missing_message
-    return described_class
+    definitions: dict[str, Any] = {}
+    for network_field in fields(network_class):
+        field_type = types[network_field.name]
+        default = ... if network_field.default is MISSING else network_field.default
+        definitions[network_field.name] = Part if field_type is Link else field_type, default
+    name = f"{network_class.__name__}Described"
+    model = create_model(name, __base__=NetworkDescription, __doc__=network_class.__doc__, **definitions)
+    model.makes, model.needs = network_class, missing_message
+    return model

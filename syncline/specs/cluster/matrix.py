@@ -15,25 +15,17 @@ from typing_extensions import override
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import Matrix, Per
 from syncline.costmodel.network.network_links import with_links
-from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.fields import Seconds, parsed
-from syncline.specs.cluster.library_costs import (
-    HivemindField,
-    gloo_costs,
-    hivemind_costs,
-    hivemind_fields,
-    nccl_costs,
-    parse_tcp,
-)
+from syncline.specs.cluster.library_costs import GlooField, HivemindDescription, HivemindField, NcclField, TcpField
 from syncline.specs.cluster.links import LinkDescription, NetworkDescription, Part, link_fields
 from syncline.specs.cluster.reading import (
+    Bandwidth,
+    BoundsField,
     Description,
     Name,
     bounds_fields,
-    parse_bounds,
     read_text,
     user_field_names,
     whole_number,
@@ -63,8 +55,8 @@ class CapDescription(Description):
 
     needs: ClassVar[str] = "a value: a host or a place has a 'bandwidth', at will an 'upload' and a 'latency'"
 
-    bandwidth: Annotated[float, parsed(parse_bandwidth)]
-    upload: Annotated[float, parsed(parse_bandwidth)] | None = None
+    bandwidth: Bandwidth
+    upload: Bandwidth | None = None
     latency: Seconds = 0.0
     duplex: Literal["full", "half"] = "full"
 
@@ -159,11 +151,11 @@ class MatrixDescription(NetworkDescription):
     per: Per = "connection"
     host: Annotated[InstanceOf[Link] | None, parsed(_cap)] = None
     uplink: Annotated[Any, parsed(_uplink_caps)] = None
-    tcp: Annotated[InstanceOf[Tcp] | bool | None, parsed(parse_tcp)] = None
-    gloo: Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)] | None = None
-    nccl: Annotated[InstanceOf[NcclCosts] | bool | None, parsed(nccl_costs)] = None
+    tcp: TcpField = None
+    gloo: GlooField | None = None
+    nccl: NcclField = None
     hivemind: HivemindField = None
-    bounds: Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)] | None = None
+    bounds: BoundsField | None = None
     name: Name = ""
 
     @override
@@ -186,7 +178,7 @@ class MatrixDescription(NetworkDescription):
             self.per,
             self.host,
             self._uplinks(names),
-            hivemind_costs(self.hivemind),
+            HivemindDescription.parse(self.hivemind),
             self.name,
             self.bounds,
         )
@@ -296,7 +288,7 @@ class MatrixDescription(NetworkDescription):
             caps = map(_cap_fields, network.uplinks)
             fields["uplink"] = dict(zip(network.places, caps, strict=True))
         if network.hivemind is not None:
-            fields["hivemind"] = hivemind_fields(network.hivemind)
+            fields["hivemind"] = HivemindDescription.fields_of(network.hivemind)
         if network.bounds is not None:
             fields["bounds"] = bounds_fields(network.bounds)
         return fields

@@ -22,7 +22,7 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.registry import PYTHON, call_from_fields, error_text, is_reference, name_of_call
 from syncline.specs.cluster.levels import LevelsDescription
-from syncline.specs.cluster.library_costs import HivemindField, hivemind_costs
+from syncline.specs.cluster.library_costs import HivemindDescription, HivemindField
 from syncline.specs.cluster.links import (
     BY_NAME,
     LINK_FIELDS,
@@ -56,6 +56,7 @@ class NodesDescription(NetworkDescription):
     """A network of nodes of ``per_node`` workers: a link ``inside``, a link ``between``, optionally ``nics``."""
 
     makes: ClassVar[type] = TwoLevel
+    attributes: ClassVar[Mapping[str, str]] = {"inside": "inner", "between": "outer", "nics": "nics_per_node"}
     needs: ClassVar[str] = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
 
     per_node: Annotated[int, count_validator("workers")]
@@ -64,59 +65,20 @@ class NodesDescription(NetworkDescription):
     nics: Annotated[int | None, count_validator("network cards")] = None
     name: Name = ""
 
-    @override
-    def network(self) -> TwoLevel:
-        return TwoLevel(self.per_node, self.inside, self.between, self.nics, self.name)
 
-    @override
-    @classmethod
-    def fields_of(cls, network: TwoLevel) -> dict[str, Any]:
-        node_fields = {
-            "per_node": network.per_node,
-            "inside": link_fields(network.inner),
-            "between": link_fields(network.outer),
-        }
-        return node_fields if network.nics_per_node is None else node_fields | {"nics": network.nics_per_node}
-
-
-def _sites_of(value: Any, path: str) -> int | tuple[int, ...]:
+def _parse_sites(value: Any, path: str) -> int | tuple[int, ...]:
+    """Return the number of sites, or the number of workers of each."""
     if isinstance(value, list | tuple):
-        return tuple(
-            whole_number(size, f"{path}.{i}", "a number of workers, at least 1") for i, size in enumerate(value)
-        )
-    return whole_number(
-        value, path, "a number of sites, or the workers of each, as in [4, 4] or {oregon: 4, frankfurt: 4}"
-    )
+        return tuple(whole_number(size, f"{path}.{i}") for i, size in enumerate(value))
+    expected = "a number of sites, or the workers of each, as in [4, 4] or {oregon: 4, frankfurt: 4}"
+    return whole_number(value, path, expected)
 
 
-def _uplinks_of(value: Any, path: str) -> Link | tuple[Link, ...]:
+def _parse_uplinks(value: Any, path: str) -> Link | tuple[Link, ...]:
+    """Return the uplink of all sites, or the uplink of each."""
     if isinstance(value, list | tuple):
-        return tuple(
-            parse_network_link(uplink_value, f"{path}.{i}", uplink=True) for i, uplink_value in enumerate(value)
-        )
+        return tuple(parse_network_link(uplink, f"{path}.{i}", uplink=True) for i, uplink in enumerate(value))
     return parse_network_link(value, path, uplink=True)
-
-
-def _regions_of(value: Any, path: str) -> dict[str, int]:
-    return {
-        str(region).lower(): whole_number(count, f"{path}.{region}", "a number of workers, at least 1")
-        for region, count in value.items()
-    }
-
-
-class RegionsDescription(NetworkDescription):
-    """A network of a cloud's regions: the workers of each by its name, at will the ``lan`` inside, and ``hivemind``."""
-
-    needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
-
-    sites: Annotated[Any, parsed(_regions_of)]
-    lan: Part | None = None
-    hivemind: HivemindField = None
-    name: Name = ""
-
-    @override
-    def network(self) -> Matrix:
-        return regions(self.sites, self.lan, self.name, hivemind_costs(self.hivemind))
 
 
 class SitesDescription(NetworkDescription):
@@ -125,24 +87,30 @@ class SitesDescription(NetworkDescription):
     makes: ClassVar[type] = Sites
     needs: ClassVar[str] = "a value: sites have a 'lan' inside and an 'uplink' each"
 
-    sites: Annotated[Any, parsed(_sites_of)]
+    sites: Annotated[Any, parsed(_parse_sites)]
     lan: Part
-    uplink: Annotated[Any, parsed(_uplinks_of)]
+    uplink: Annotated[Any, parsed(_parse_uplinks)]
+    name: Name = ""
+
+
+def _parse_regions(value: Any, path: str) -> dict[str, int]:
+    """Return the number of workers of each region by its name in lower case."""
+    return {str(region).lower(): whole_number(count, f"{path}.{region}") for region, count in value.items()}
+
+
+class RegionsDescription(NetworkDescription):
+    """A network of a cloud's regions: the workers of each by its name, optionally a ``lan`` inside and ``hivemind``."""
+
+    needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
+
+    sites: Annotated[Any, parsed(_parse_regions)]
+    lan: Part | None = None
+    hivemind: HivemindField = None
     name: Name = ""
 
     @override
-    def network(self) -> Sites:
-        return Sites(self.sites, self.lan, self.uplink, self.name)
-
-    @override
-    @classmethod
-    def fields_of(cls, network: Sites) -> dict[str, Any]:
-        up = network.uplink
-        return {
-            "sites": network.sites if isinstance(network.sites, int) else list(network.sites),
-            "lan": link_fields(network.lan),
-            "uplink": link_fields(up) if isinstance(up, Link) else [link_fields(link) for link in up],
-        }
+    def network(self) -> Matrix:
+        return regions(self.sites, self.lan, self.name, HivemindDescription.parse(self.hivemind))
 
 
 class EdgeDescription(LinkDescription):
@@ -155,14 +123,16 @@ class EdgeDescription(LinkDescription):
     directed: StrictBool = False
 
 
-def _edge_of(value: Any, path: str) -> Edge:
+def _parse_edge(value: Any, path: str) -> Edge:
+    """Return an edge from its fields."""
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
     edge = EdgeDescription.read(value, path)
     return Edge(edge.source, edge.to, parse_network_link(edge.link(path), path), edge.directed)
 
 
-def _route_of(value: Any, path: str) -> tuple[str, ...]:
+def _parse_route(value: Any, path: str) -> tuple[str, ...]:
+    """Return a route as the names of its nodes."""
     if not isinstance(value, list | tuple):
         raise SpecError(path, value, "a list: names of nodes")
     return tuple(map(str, value))
@@ -180,8 +150,8 @@ class GraphDescription(NetworkDescription):
     hosts: Annotated[
         tuple[str, ...], list_validator(lambda value, _: str(value), "names of nodes, in the order of their ranks")
     ]
-    edges: Annotated[tuple[InstanceOf[Edge], ...], list_validator(_edge_of, "{from, to, latency, bandwidth} each")]
-    routes: Annotated[tuple[tuple[str, ...], ...], list_validator(_route_of, "lists of nodes")] = ()
+    edges: Annotated[tuple[InstanceOf[Edge], ...], list_validator(_parse_edge, "{from, to, latency, bandwidth} each")]
+    routes: Annotated[tuple[tuple[str, ...], ...], list_validator(_parse_route, "lists of nodes")] = ()
     forwards: bool | tuple[Name, ...] = ()
     name: Name = ""
 
@@ -193,13 +163,12 @@ class GraphDescription(NetworkDescription):
     @override
     @classmethod
     def fields_of(cls, network: Graph) -> dict[str, Any]:
-        edges = [
+        fields = super().fields_of(network)
+        fields["edges"] = [
             {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
             for edge in network.edges
         ]
-        routes = {"routes": [list(route) for route in network.routes]} if network.routes else {}
-        forwards = {"forwards": list(network.forwards)} if network.forwards else {}
-        return {"hosts": list(network.hosts), "edges": edges} | routes | forwards
+        return {name: value for name, value in fields.items() if value or name in ("hosts", "edges")}
 
 
 SEVERAL: dict[str, type[NetworkDescription]] = {
@@ -246,6 +215,7 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
 
 
 def _from_text(value: str, path: str) -> Network:
+    """Return the network of a name, a reference, ``latency,bandwidth``, or a mapping in braces."""
     if value.lstrip().startswith("{"):
         return _from_mapping(parse_fields(value, value, path, "fields", FIELD_EXAMPLES["network"]), path)
     name = value if is_reference(value) else value.lower()
@@ -371,6 +341,7 @@ def from_networkx(
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
+    """Return the network that a mapping describes; its fields decide the class of the network."""
     if mapping.get("kind") == PYTHON:
         return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
     if mapping.get("kind") == "matrix" and "places" not in mapping:

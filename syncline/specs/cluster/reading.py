@@ -1,11 +1,8 @@
-"""Validation of a user's mapping by a pydantic model; error lines name the field as the user wrote it.
+"""Reading of users' descriptions of networks and hardware: mappings, files, and the bounds that a calibration writes.
 
-Files that describe networks and hardware: files with the fields alone, and cluster files with a section for each.
-
-A calibration writes a cluster file: ``name``, a section ``network``, a section ``hardware``, and other measurements,
-which this module does not read.
-
-Bounds that a calibration writes into its file: what its measurements say about the errors of predictions.
+A pydantic model validates each mapping; error lines name the field as the user wrote it. A file has the fields of a
+network or of a machine, or is a cluster file with a section for each. A calibration writes a cluster file: ``name``, a
+section ``network``, a section ``hardware``, and other measurements, which this module does not read.
 """
 
 from __future__ import annotations
@@ -13,33 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError
 
 from syncline.costmodel.numerics.uncertainty import RANGES, Scope, Uncertainty
 from syncline.errors import SpecError
 from syncline.fields import Spec, explain, parsed
 from syncline.files import parse_yaml
 from syncline.registry import PYTHON, specs_are_data
-from syncline.units import parse_bandwidth
+from syncline.units import parse_bandwidth, parse_bytes
 
 Name = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]
 """Text for people; a number becomes text."""
 
 Number = Annotated[float, Field(strict=True)]
+"""A number that is written as a number."""
 
 Bandwidth = Annotated[float, parsed(parse_bandwidth)]
+"""A rate: ``10 Gbit/s``, or a number of bytes per second."""
 
-T = TypeVar("T")
+Bytes = Annotated[float, parsed(parse_bytes)]
+"""A size: ``4 MiB``, or a number of bytes."""
 
 
-def whole_number(value: Any, path: str, expected: str) -> int:
-    """Return a whole number of at least one.
-
-    Raises:
-        SpecError: the value is anything else.
-    """
+def whole_number(value: Any, path: str, expected: str = "a number of workers, at least 1") -> int:
+    """Return a whole number of at least one, or raise a `SpecError` that says what was expected."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SpecError(path, value, expected)
     return value
@@ -57,9 +53,6 @@ class Description(Spec):
 
     needs: ClassVar[str]
     """Error text for a missing field: what would be accepted."""
-
-    attributes: ClassVar[Mapping[str, str]] = {}
-    """Attributes of the described costs by field, see `described_costs`."""
 
     @classmethod
     def names(cls) -> list[str]:
@@ -81,34 +74,6 @@ class Description(Spec):
             raise SpecError(
                 f"{path}.{problem.path}", problem.value, cls.needs if missing else problem.expected
             ) from None
-
-
-def described_costs(value: Any, path: str, costs: type[T], description: type[Description]) -> T | None:
-    """Return the costs that a user describes.
-
-    Args:
-        value: ``true`` for the defaults; ``false`` or nothing for none; the fields of ``description``; or the costs.
-        path: the field's name, for the error line.
-        costs: dataclass of the costs.
-        description: class of the description; its ``attributes`` are those of the costs by field.
-    """
-    if value is None or isinstance(value, costs):
-        return value
-    if isinstance(value, bool):
-        return costs() if value else None
-    if not isinstance(value, Mapping):
-        raise SpecError(path, value, description.needs)
-    read, names = description.read(value, path), {}
-    fields = {}
-    for name, attribute in description.attributes.items():
-        names[attribute], field_value = name, getattr(read, name)
-        if field_value is not None:
-            fields[attribute] = field_value
-    try:
-        return costs(**fields)
-    except SpecError as error:
-        name = error.path.rpartition(".")[2]
-        raise SpecError(f"{path}.{names.get(name, name)}", error.value, error.expected) from None
 
 
 def list_validator(parse_item: Callable[[Any, str], Any], item_description: str) -> BeforeValidator:
@@ -142,14 +107,17 @@ def user_field_names(path: str) -> Iterator[None]:
         raise SpecError(f"{path}.{below}", error.value, error.expected) from None
 
 
-SECTIONS = ("network", "hardware")
-
 FIELD_EXAMPLES = {
     "network": "a network's fields, as in 'latency: ...' and 'bandwidth: ...'",
     "hardware": "a machine's fields, as in 'peak_flops: ...' and 'mfu: ...'",
 }
+"""What an error line expects in each section of a cluster file."""
+
+SECTIONS = tuple(FIELD_EXAMPLES)
+"""The sections of a cluster file that are read."""
 
 SUFFIXES = (".yaml", ".yml")
+"""The endings of files that describe a network, hardware or a cluster."""
 
 PACKAGE = Path(__file__).resolve().parents[2]
 """Folder of the files that come with Syncline."""
@@ -173,24 +141,21 @@ def read_section(file: Path, section: Literal["network", "hardware"], path: str)
     Raises:
         SpecError: the file cannot be read, holds no fields, or is a cluster file without this section.
     """
-    fields = parse_fields(read_text(file, path), str(file), path, "a file", FIELD_EXAMPLES[section])
-    if not any(isinstance(fields.get(name), Mapping) for name in SECTIONS):
-        return _named(with_tables_beside(file, fields), fields.get("name") or file.stem)
-    if not isinstance(fields.get(section), Mapping):
+    file_fields = parse_fields(read_text(file, path), str(file), path, "a file", FIELD_EXAMPLES[section])
+    has_sections = any(isinstance(file_fields.get(name), Mapping) for name in SECTIONS)
+    fields = file_fields.get(section) if has_sections else file_fields
+    if not isinstance(fields, Mapping):
         raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
-    name = fields[section].get("name") or fields.get("name") or file.stem
-    return _named(with_tables_beside(file, fields[section]), name)
+    fields = with_tables_beside(file, fields)
+    name = fields.get("name") or file_fields.get("name") or file.stem
+    is_call = fields.get("kind") == PYTHON  # the fields are the arguments of a function, which need not take a name
+    return fields if is_call else {**fields, "name": str(name)}
 
 
 def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a file with the path of its table of lines, which is relative to the file's folder."""
     lines = fields.get("lines")
     return {**fields, "lines": str(file.parent / lines)} if isinstance(lines, str) else fields
-
-
-def _named(fields: Mapping[str, Any], name: Any) -> Mapping[str, Any]:
-    """Return the fields with a name, unless they are the arguments of a function call."""
-    return fields if fields.get("kind") == PYTHON else {**fields, "name": str(name)}
 
 
 def read_text(file: Path, path: str) -> str:
@@ -233,8 +198,10 @@ def parse_fields(text: str, source: str, path: str, content_name: str, example: 
 
 
 BOUNDS_FIELDS = ("low", "high", "points", "basis")
-BOUNDS_EXAMPLE = "what a calibration writes: {low: 0.97, high: 1.05, points: 24, basis: ...}, and ranges of " + (
-    ", ".join(RANGES)
+"""Required fields of bounds."""
+
+BOUNDS_EXAMPLE = (
+    f"what a calibration writes: {{low: 0.97, high: 1.05, points: 24, basis: ...}}, and ranges of {', '.join(RANGES)}"
 )
 
 
@@ -246,8 +213,8 @@ def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
     """
     if isinstance(value, Uncertainty):
         return value
-    fields = {*BOUNDS_FIELDS, *RANGES, "families"}
-    if not isinstance(value, Mapping) or not {*BOUNDS_FIELDS} <= {*value} <= fields:
+    known_fields = {*BOUNDS_FIELDS, *RANGES, "families"}
+    if not isinstance(value, Mapping) or not {*BOUNDS_FIELDS} <= {*value} <= known_fields:
         raise SpecError(path, dict(value) if isinstance(value, Mapping) else value, BOUNDS_EXAMPLE)
     try:
         ranges: dict[str, Any] = {name: tuple(map(float, value[name])) for name in RANGES if name in value}
@@ -268,3 +235,7 @@ def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
     }
     ranges |= {"families": list(bounds.scope.families)} if bounds.scope.families else {}
     return {"low": bounds.low, "high": bounds.high, "points": bounds.points, "basis": bounds.basis} | ranges
+
+
+BoundsField = Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)]
+"""The errors of predictions that the calibration found which wrote the file."""

@@ -7,7 +7,7 @@ import pytest
 from syncline.costmodel import Link, NcclCosts
 from syncline.errors import SpecError
 from syncline.specs import network, network_fields
-from syncline.specs.cluster.library_costs import nccl_costs
+from syncline.specs.cluster.library_costs import NcclDescription
 
 GIVEN = {"latency": "1 ms", "bandwidth": "1 Gbit/s"}
 
@@ -22,8 +22,8 @@ def test_fields_say_what_they_say_and_come_back() -> None:
         == NcclCosts()
         == network(network_fields(Link(1, 1, nccl=NcclCosts()))).nccl
     )
-    assert network({**GIVEN, "nccl": False}) == network(GIVEN) and nccl_costs(None) is None
-    assert nccl_costs(NcclCosts(channels=3)) == NcclCosts(channels=3)
+    assert network({**GIVEN, "nccl": False}) == network(GIVEN) and NcclDescription.parse(None) is None
+    assert NcclDescription.parse(NcclCosts(channels=3)) == NcclCosts(channels=3)
 
 
 @pytest.mark.parametrize(
