@@ -163,10 +163,7 @@ def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int
 
 
 def resolve_cluster_options(
-    cluster_value: Any,
-    networks: Sequence[Any] | None,
-    machines: Sequence[Any] | None,
-    workers: Any,
+    cluster_value: Any, networks: Sequence[Any] | None, machines: Sequence[Any] | None, workers: Any
 ) -> tuple[list[Any] | None, list[Any] | None, Any]:
     """Return networks, hardware and number of workers: those of a command's options, else those of a cluster.
 
