@@ -1,7 +1,4 @@
-"""Specs of the compute time of a worker's step, and of what disturbs it.
-
-Spec field of workers' speeds, as numbers or as hardware.
-"""
+"""Specs of the compute time of a worker's step, of what disturbs it, and of the relative speeds of workers."""
 
 from __future__ import annotations
 
@@ -72,10 +69,10 @@ def _batch_times(value: Any, path: str) -> BatchTimes:
     times_s = {}
     for size, seconds in value.items():
         try:
-            number = float("" if isinstance(size, bool) else size)
+            batch_size = float("" if isinstance(size, bool) else size)
         except (TypeError, ValueError):
             raise SpecError(path, size, "a batch size, as in {1: 12 ms, 8: 60 ms}") from None
-        times_s[number] = parse_seconds(seconds, str(size))
+        times_s[batch_size] = parse_seconds(seconds, str(size))
     try:
         return BatchTimes(times_s)
     except SpecError as error:
@@ -89,17 +86,17 @@ BatchTimesField = Annotated[
 
 
 COUNTED: Literal["counted"] = "counted"
+"""The ``optimizer_time`` of an update whose matrix products and decompositions are counted."""
 
 
 def _optimizer_time(value: Any, path: str) -> Any:
     """Return ``counted``, seconds, or seconds by method name from what the user wrote."""
     if value == COUNTED:
         return value
-    expected = "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted"
     if isinstance(value, Mapping):
         return {str(name): parse_seconds(seconds, f"{path}.{name}".strip(".")) for name, seconds in value.items()}
     if isinstance(value, str) and not value[:1].isdecimal():
-        raise SpecError(path, value, expected)
+        raise SpecError(path, value, "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted")
     return parse_seconds(value, path)
 
 
@@ -108,25 +105,14 @@ OptimizerTimeField = Annotated[float | Literal["counted"] | dict[str, float], pa
 
 
 class SlowWorkerSpec(Spec):
-    """A slow worker: each of its steps takes ``factor`` times as long.
-
-    Args:
-        worker: number of the worker, from 0.
-        factor: factor of the worker's compute time.
-    """
+    """A slow worker, by its number from 0: each of its steps takes ``factor`` times as long."""
 
     worker: int = Field(ge=0)
     factor: float = Field(ge=1e-6, le=1e6)
 
 
 class PauseSpec(Spec):
-    """A pause: a worker stops for ``seconds`` in one step.
-
-    Args:
-        worker: number of the worker, from 0.
-        step: number of the step, from 0.
-        seconds: duration of the pause.
-    """
+    """A pause: a worker stops for ``seconds`` in one step; workers and steps are numbered from 0."""
 
     worker: int = Field(ge=0)
     step: int = Field(ge=0)
@@ -134,7 +120,7 @@ class PauseSpec(Spec):
 
 
 def fields_from_shorthand(value: str | float) -> dict[str, Any]:
-    """Return the fields of `ComputeSpec` for its short forms, ``measure`` or a time."""
+    """Return the fields for which a short form of `ComputeSpec` stands: ``measure``, or a time."""
     return {"measure": True} if value == "measure" else {"seconds": value}
 
 
@@ -183,23 +169,19 @@ class ComputeSpec(Spec):
     def _by_word(cls, value: Any) -> Any:
         if isinstance(value, str) and value != "measure" and not value[:1].isdecimal():
             raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
-        return (
-            fields_from_shorthand(value)
-            if isinstance(value, str | int | float) and not isinstance(value, bool)
-            else value
-        )
+        is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return fields_from_shorthand(value) if is_short else value
 
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
-        others = {"seconds": self.seconds, "batch_times": self.batch_times, "hardware": self.hardware}
-        if self.measure and any(value is not None for value in others.values()):
-            source = next(name for name, value in others.items() if value is not None)
-            raise refusal("measure", True, f"no {source} beside it: one of them says how long a step takes")
+        sources = [name for name in ("seconds", "batch_times", "hardware") if getattr(self, name) is not None]
+        if self.measure and sources:
+            raise refusal("measure", True, f"no {sources[0]} beside it: one of them says how long a step takes")
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
-        if self.batch_times is not None and (self.seconds is not None or self.hardware is not None):
-            fixed = "seconds" if self.seconds is not None else "hardware"
-            expected = f"nothing beside {fixed}, which fixes the time alone"
+        if self.batch_times is not None and len(sources) > 1:
+            other = "seconds" if self.seconds is not None else "hardware"
+            expected = f"nothing beside {other}, which fixes the time alone"
             raise refusal("batch_times", dict(self.batch_times.times_s), expected)
         if self.extrapolate and (self.batch_times is None or len(self.batch_times.sizes) == 1):
             raise refusal("extrapolate", True, "false without batch_times of two batch sizes at least")
@@ -212,17 +194,13 @@ class ComputeSpec(Spec):
     def base_s(
         self, flops: float | None, workload_name: str, *, samples: float | None = None, tokens: float | None = None
     ) -> float:
-        """Return the seconds of an undisturbed step.
+        """Return the seconds of an undisturbed step, or raise a `SpecError` if the fields do not determine them.
 
         Args:
             flops: FLOPs of one worker's step; None if they cannot be counted.
             workload_name: name of the problem or the model, for the error line.
             samples: number of samples in one worker's batch; None if it has none.
             tokens: number of tokens in one worker's batch; None if it has none.
-
-        Raises:
-            SpecError: the time depends on FLOPs and there are none, the table has no such batch size, or the time is
-                still to be measured.
         """
         if self.measure:
             raise SpecError("compute.measure", True, "seconds, batch_times or hardware, as nothing is measured here")
@@ -236,12 +214,9 @@ class ComputeSpec(Spec):
             with within("compute"):
                 return self.batch_times.seconds(batch, self.extrapolate)
         if flops is None:
-            raise SpecError(
-                "compute.seconds", None, f"seconds per step, as {workload_name} has no FLOPs to derive them from"
-            )
-        machine = self.machine
-        if self.mfu is not None:
-            machine = dataclasses.replace(machine, mfu=self.mfu)
+            expected = f"seconds per step, as {workload_name} has no FLOPs to derive them from"
+            raise SpecError("compute.seconds", None, expected)
+        machine = self.machine if self.mfu is None else dataclasses.replace(self.machine, mfu=self.mfu)
         return float(compute_s(flops, machine))
 
     @property
@@ -264,26 +239,22 @@ class ComputeSpec(Spec):
             method: method with the update.
             tensors: shapes of the model's parameters.
             base_s: seconds of the step.
-            flops: FLOPs of one worker's step; None if they cannot be counted.
+            flops: FLOPs of one worker's step; None if they cannot be counted. Counted updates need them.
             workload_name: name of the problem or the model, for the error line.
-
-        Raises:
-            SpecError: the update's products are to be counted, but the step has no FLOPs or no time.
         """
         if isinstance(self.optimizer_time, Mapping):
             return self.optimizer_time.get(method.name, 0.0)
         if self.optimizer_time != COUNTED:
             return self.optimizer_time
         if not flops or not base_s:
-            raise SpecError(
-                "compute.optimizer_time", COUNTED, f"a time, as {workload_name} has no FLOPs to tell its speed by"
-            )
+            expected = f"a time, as {workload_name} has no FLOPs to tell its speed by"
+            raise SpecError("compute.optimizer_time", COUNTED, expected)
         # The update runs at the speed of the step: its FLOPs over its seconds.
         speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)
         return method.added_update_s(tensors, speed)
 
     def check_optimizer(self, methods: Iterable[MethodBase]) -> None:
-        """Refuse ``optimizer`` times by name that lack a method."""
+        """Refuse an ``optimizer_time`` by method names that lacks the name of a method."""
         for method in methods:
             if isinstance(self.optimizer_time, Mapping) and method.name not in self.optimizer_time:
                 raise refusal("compute.optimizer_time", dict(self.optimizer_time), f"a time for {method.name!r}, too")
@@ -298,8 +269,8 @@ class ComputeSpec(Spec):
             workers: number of workers; None if it is not known.
             experts: experts of a transformer if its kernels are added up; None: a utilisation.
         """
-        is_given = self.seconds is not None or self.batch_times is not None
-        return computing_uncertainty(None if is_given else self.machine, width, self.mfu, workers, experts)
+        has_seconds = self.seconds is not None or self.batch_times is not None
+        return computing_uncertainty(None if has_seconds else self.machine, width, self.mfu, workers, experts)
 
     def source_note(self) -> str:
         """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""
@@ -310,9 +281,8 @@ class ComputeSpec(Spec):
     def warnings(self) -> list[str]:
         """Return a line for each batch size of the table that takes less time than a smaller one."""
         pairs = self.batch_times.decreasing_pairs if self.batch_times is not None else []
-        return [
-            f"compute.batch_times: a batch of {large:g} takes less time than one of {small:g}" for small, large in pairs
-        ]
+        text = "compute.batch_times: a batch of {:g} takes less time than one of {:g}"
+        return [text.format(large, small) for small, large in pairs]
 
     def sample(
         self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
@@ -327,19 +297,19 @@ class ComputeSpec(Spec):
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
         from syncline.sim.program.instructions import first_if_same
 
-        disturbances: list[Disturbance] = [
-            *([LogNormalJitter(self.jitter)] if self.jitter else []),
-            *(SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers),
-        ]
+        disturbances: list[Disturbance] = [SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers]
+        if self.jitter:
+            disturbances.insert(0, LogNormalJitter(self.jitter))
         rng = generator(seed, "compute time")
         times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
         times = np.broadcast_to(first_if_same(times) * first_if_same(np.asarray(factors)), times.shape)
-        for pause in (pause for pause in self.pauses if pause.step < steps):
-            times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
+        for pause in self.pauses:
+            if pause.step < steps:
+                times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
         return times
 
     def check(self, workers: int, steps: int) -> None:
-        """Refuse disturbances of workers or steps that do not exist."""
+        """Refuse disturbances of workers or steps that do not exist in a training of this size."""
         if self.start_offsets and len(self.start_offsets) != workers:
             raise refusal("compute.start_offsets", self.start_offsets, f"one time per worker ({workers})")
         disturbed = [(f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)]

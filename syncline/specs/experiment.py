@@ -1,18 +1,15 @@
-"""Specs of whole experiments: a training, a comparison of methods, a projection in closed form.
-
-Spec of the measures that are recorded during a training.
-"""
+"""Specs of whole experiments: a training of one method, a comparison of methods, and what both record and schedule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticSerializationError
 from typing_extensions import override
 
-from syncline.costmodel import Exchange
+from syncline.costmodel import Network
 from syncline.errors import SpecError, SynclineError, within
 from syncline.fields import Seed, Spec, Steps, Threads, Workers, parsed, refusal
 from syncline.methods import MethodBase, MethodSpec
@@ -26,8 +23,6 @@ from syncline.specs.problem import ProblemField
 from syncline.specs.stages import StagesSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
@@ -38,9 +33,8 @@ if TYPE_CHECKING:
 class WatchSpec(Spec):
     """Measures of the workers that a training records in ``watched.parquet``, in addition to its losses.
 
-    Args:
-        measures: names of measures: ``rounds``, ``update-vectors``, ``momentum-spread`` (``syncline.optim.measures``).
-        every: number of steps between two records, for measures of single steps.
+    ``measures``: ``rounds``, ``update-vectors``, ``momentum-spread`` (`syncline.optim.measures`). ``every``: number of
+    steps between two records, for measures of single steps.
     """
 
     measures: tuple[Literal["rounds", "update-vectors", "momentum-spread"], ...] = ()
@@ -66,20 +60,19 @@ class WatchSpec(Spec):
 class ScheduleSpec(Spec):
     """A learning-rate schedule: linear warmup, constant rate, ``1 - sqrt`` cooldown; constant if both are zero.
 
-    Args:
-        warmup_steps: number of first steps, in which the rate grows linearly to the method's learning rate.
-        cooldown_steps: number of last steps, in which the rate falls to 0.
+    ``warmup_steps``: number of first steps, in which the rate grows linearly to the method's learning rate.
+    ``cooldown_steps``: number of last steps, in which the rate falls to 0.
     """
 
     warmup_steps: int = Field(default=0, ge=0)
     cooldown_steps: int = Field(default=0, ge=0)
 
     def check(self, steps: int) -> None:
-        """Refuse a schedule that is longer than the training."""
+        """Refuse a schedule that is longer than the training; the error names the longer of warmup and cooldown."""
         parts = {"warmup_steps": self.warmup_steps, "cooldown_steps": self.cooldown_steps}
-        total, longer = sum(parts.values()), max(parts, key=parts.__getitem__)
-        if total > steps:
-            room = max(0, steps - (total - parts[longer]))
+        longer, shorter = sorted(parts, key=parts.__getitem__, reverse=True)
+        if sum(parts.values()) > steps:
+            room = max(0, steps - parts[shorter])
             expected = f"at most {room}, as warmup and cooldown are within the {steps} steps"
             raise refusal(f"schedule.{longer}", parts[longer], expected)
 
@@ -112,11 +105,7 @@ class Experiment(Spec):
 
     @override
     def model_dump(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """Return the fields, as pydantic does.
-
-        Raises:
-            SynclineError: a field holds an object that no file can hold, such as an argument of a user's function.
-        """
+        """Return the fields, as pydantic does; refuse an object that no file can hold by a `SynclineError`."""
         try:
             return super().model_dump(*args, **options)
         except PydanticSerializationError as error:
@@ -215,13 +204,19 @@ class Training(ClockSpec, Experiment):
         asynchrony = asynchronous_of(method)
         if asynchrony is None:
             return
-        expected_absence = f"none beside {method.name}, whose workers have no common steps"
         if self.compute.optimizer_time:
             expected = f"0 beside {method.name}, whose server updates in no time"
             raise refusal("compute.optimizer_time", self.compute.optimizer_time, expected)
-        self.watch.refuse(expected_absence)
+        no_common_steps = f"none beside {method.name}, whose workers have no common steps"
+        self.watch.refuse(no_common_steps)
         asynchrony.check_workers(self.workers, path)
-        self.faults.refuse_absences(expected_absence)
+        self.faults.refuse_absences(no_common_steps)
+
+    def check_method(self, method: MethodBase, path: str) -> None:
+        """Refuse a method that the faults, the failures or the pipeline of the training rule out."""
+        self.faults.check_method(method, path)
+        self.check_asynchronous(method, path)
+        self.check_gradient_delay(method, path)
 
     @property
     def relative_speeds(self) -> tuple[float, ...]:
@@ -260,27 +255,30 @@ class Training(ClockSpec, Experiment):
         """Return the number format in which gradients are computed and travel; fp32 by default."""
         return self.precision or "fp32"
 
-    def problem_notes(self) -> list[str]:
-        """Return the problem's own notes, one line each."""
-        notes: list[str] = getattr(self.problem, "notes", list)()
-        return notes
-
     def unaveraged_warnings(self, method: MethodBase, path: str) -> list[str]:
         """Return a warning if the training ends before some state of the method is averaged for the first time.
 
-        A state that a method sends in several phases counts as averaged if one of these phases begins.
-
-        Raises:
-            SpecError: names a field below ``path``; the method does not support this number of workers.
+        A state that a method sends in several phases counts as averaged if one of these phases begins. Errors name a
+        field below ``path``.
         """
         with within(path):
             exchanges = method.exchanges(1, self.workers)
         sent = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
-        unsent = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
-        if not unsent or self.workers == 1:
+        first_unsent = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
+        if not first_unsent or self.workers == 1:
             return []
-        states = ", ".join(f"{label} ({_schedule_text(exchange)})" for label, exchange in reversed(unsent.items()))
-        return [f"{method.name}: never averaged in {self.steps} steps: {states}"]
+        states = [
+            f"{label} (every {exchange.period}" + (f", from step {exchange.start})" if exchange.start else ")")
+            for label, exchange in reversed(first_unsent.items())
+        ]
+        return [f"{method.name}: never averaged in {self.steps} steps: {', '.join(states)}"]
+
+    def method_warnings(self, methods: Mapping[str, MethodBase], networks: Sequence[Network]) -> list[str]:
+        """Return warnings about methods, by their paths in the spec, on networks, and about the compute times."""
+        notes: list[str] = getattr(self.problem, "notes", list)()
+        clock = self.clock_warnings(list(methods.values()), networks)
+        unsent = [line for path, method in methods.items() for line in self.unaveraged_warnings(method, path)]
+        return notes + self.compute.warnings() + clock + unsent
 
 
 class RunSpec(Training):
@@ -291,22 +289,15 @@ class RunSpec(Training):
     network: NetworkField
 
     @model_validator(mode="after")
-    def _can_be_absent(self) -> RunSpec:
-        self.faults.check_method(self.method, "method")
-        self.check_asynchronous(self.method, "method")
-        self.check_gradient_delay(self.method, "method")
+    def _check_method_and_network(self) -> RunSpec:
+        self.check_method(self.method, "method")
         self.compute.check_optimizer([self.method])
-        return self
-
-    def warnings(self) -> list[str]:
-        """Return warnings about settings that are allowed but likely a mistake, one line each."""
-        clock = self.clock_warnings([self.method], [self.network])
-        return self.problem_notes() + self.compute.warnings() + clock + self.unaveraged_warnings(self.method, "method")
-
-    @model_validator(mode="after")
-    def _joins(self) -> RunSpec:
         check_network_sizes([self.network], self.num_endpoints)
         return self
+
+    @override
+    def warnings(self) -> list[str]:
+        return self.method_warnings({"method": self.method}, [self.network])
 
 
 class CompareSpec(Training):
@@ -321,33 +312,23 @@ class CompareSpec(Training):
     networks: tuple[NetworkField, ...] = Field(min_length=1)
     target_loss: float | None = None
 
-    def warnings(self) -> list[str]:
-        """Return warnings about settings that are allowed but likely a mistake, one line each."""
-        unsent = [
-            line for i, method in enumerate(self.methods) for line in self.unaveraged_warnings(method, f"methods.{i}")
-        ]
-        clock = self.clock_warnings(self.methods, self.networks)
-        return self.problem_notes() + self.compute.warnings() + clock + unsent
-
     @model_validator(mode="after")
-    def _distinct(self) -> CompareSpec:
+    def _check_methods_and_networks(self) -> CompareSpec:
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
         check_network_sizes(self.networks, self.num_endpoints)
-        for i, method in enumerate(self.methods):
-            self.faults.check_method(method, f"methods.{i}")
-            self.check_asynchronous(method, f"methods.{i}")
-            self.check_gradient_delay(method, f"methods.{i}")
+        for number, method in enumerate(self.methods):
+            self.check_method(method, f"methods.{number}")
         self.compute.check_optimizer(self.methods)
         return self
 
-
-def _schedule_text(exchange: Exchange) -> str:
-    return f"every {exchange.period}" + (f", from step {exchange.start}" if exchange.start else "")
+    @override
+    def warnings(self) -> list[str]:
+        return self.method_warnings({f"methods.{i}": method for i, method in enumerate(self.methods)}, self.networks)
 
 
 def check_distinct(field: str, names: list[str]) -> None:
-    """Refuse names that are not distinct."""
+    """Refuse ``names`` that are not distinct; the error names the ``field`` and a name that occurs twice."""
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise refusal(field, names, f"different names; {doubled[0]!r} is there twice (a method's label is its name)")

@@ -1,7 +1,4 @@
-"""Specs of machine failures: failure rates, and the recovery of the training.
-
-Spec of a training's checkpoints: their interval, their cost, their mode.
-"""
+"""Specs of machine failures: failure rates, listed outages, the recovery of the training, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
 
 
 def _interval(value: Any, path: str) -> Any:
+    """Return ``best`` or ``never`` as it is, and any other interval in seconds."""
     return value if value in ("best", "never") else parse_seconds(value, path)
 
 
@@ -74,13 +72,12 @@ class CheckpointSpec(Spec):
         if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
             raise refusal("interval", self.interval, "a positive time, best, or never")
         if self.snapshot_time and self.mode == "blocking":
-            raise refusal(
-                "snapshot_time", self.snapshot_time, "none where checkpoints are blocking; or mode: asynchronous"
-            )
+            expected = "none where checkpoints are blocking; or mode: asynchronous"
+            raise refusal("snapshot_time", self.snapshot_time, expected)
         return self
 
     def write_s(self, nbytes: float | None) -> float:
-        """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's own state."""
+        """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's state, None if unknown."""
         size = self.size if self.size is not None else nbytes
         if self.bandwidth is None:
             return self.write_time or 0.0
@@ -89,7 +86,7 @@ class CheckpointSpec(Spec):
         return size / self.bandwidth
 
     def load_s(self, nbytes: float | None) -> float:
-        """Return the seconds to read a checkpoint."""
+        """Return the seconds to read a checkpoint; ``nbytes`` is the size of the training's state, None if unknown."""
         return self.write_s(nbytes) if self.restore_time is None else self.restore_time
 
     def blocking_s(self, nbytes: float | None) -> float:
@@ -104,13 +101,10 @@ EXAMPLE = "a published rate's name, the mean time between failures of a worker a
 
 
 class FailureRateSpec(Spec):
-    """A failure rate of each worker, node or site: exponential, or Weibull with a ``shape``.
+    """The failure rate of each worker, node or site (``per``): exponential, or Weibull with a ``shape`` other than 1.
 
-    Args:
-        per: unit that fails: ``worker``, ``node`` or ``site``.
-        mtbf: mean time between failures of one unit, in seconds.
-        shape: shape of the Weibull distribution; 1 is the exponential distribution.
-        repair_time: seconds until a failed machine can be used again; by default ``FailuresSpec.repair_time``.
+    ``mtbf`` is the mean time between failures of one unit; ``repair_time`` the time until a failed machine can be used
+    again, by default ``FailuresSpec.repair_time``.
     """
 
     per: Per = "worker"
@@ -195,11 +189,10 @@ class FailuresSpec(Spec):
 
     def failure_rates(self) -> tuple[FailureRate, ...]:
         """Return the rates as the cost model's `FailureRate`."""
+        repairs_s = [self.repair_time if rate.repair_time is None else rate.repair_time for rate in self.rates]
         return tuple(
-            FailureRate(
-                rate.mtbf, rate.per, rate.shape, self.repair_time if rate.repair_time is None else rate.repair_time
-            )
-            for rate in self.rates
+            FailureRate(rate.mtbf, rate.per, rate.shape, repair_s)
+            for rate, repair_s in zip(self.rates, repairs_s, strict=True)
         )
 
     def repair_s(self) -> float:
@@ -216,10 +209,9 @@ class FailuresSpec(Spec):
 
     def all_lost_mtbf_s(self, workers: int) -> float:
         """Return the mean seconds between failures that stop all workers at once."""
-        group_rates = [
-            rate for rate in self.failure_rates() if rate.units(workers, self.workers_per_node, self.sites) == 1
-        ]
-        return group_mtbf_s(group_rates, workers, self.workers_per_node, self.sites)
+        node, sites = self.workers_per_node, self.sites
+        rates = [rate for rate in self.failure_rates() if rate.units(workers, node, sites) == 1]
+        return group_mtbf_s(rates, workers, node, sites)
 
     def failing_group(self, workers: int) -> FailingGroup:
         """Return the group of workers, its spares, and the times that recovery takes."""
@@ -250,12 +242,16 @@ class FailuresSpec(Spec):
         from syncline.sim.failures.costs import CheckpointTimes, checkpoint_steps
 
         checkpoint = self.checkpoint
-        write_s, blocking = checkpoint.write_s(nbytes), checkpoint.mode == "blocking"
-        stop_s, lag_s = checkpoint.blocking_s(nbytes), 0.0 if blocking else write_s
+        lag_s = 0.0 if checkpoint.mode == "blocking" else checkpoint.write_s(nbytes)
         interval_s = self.interval_s(workers, nbytes, copies)
-        every = None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s)
-        fetch_s = rejoin_s if self.rejoin_time is None else self.rejoin_time
-        return CheckpointTimes(every, stop_s, lag_s, checkpoint.load_s(nbytes), checkpoint.mode == "peer", fetch_s)
+        return CheckpointTimes(
+            None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s),
+            checkpoint.blocking_s(nbytes),
+            lag_s,
+            checkpoint.load_s(nbytes),
+            checkpoint.mode == "peer",
+            rejoin_s if self.rejoin_time is None else self.rejoin_time,
+        )
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
         """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints."""
@@ -266,7 +262,7 @@ class FailuresSpec(Spec):
         return None if math.isinf(best_s) else best_s
 
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
-        """Return the cheapest interval by the exact formula for a constant failure rate; infinite without failures."""
+        """Return the interval in seconds that costs least at a constant failure rate; infinite without failures."""
         return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
 
     def best_intervals_s(self, workers: int) -> tuple[float, float]:
@@ -290,23 +286,22 @@ class FailuresSpec(Spec):
         """Yield all outages in the order of time; the sequence is endless if there are rates."""
         from syncline.sim.failures.outages import Outage, all_outages
 
-        site_workers = self.workers_per_site(workers)
-        fixed_outages = []
+        listed = []
         for outage in self.outages:
-            first, stop = outage.workers(self.workers_per_node, site_workers)
+            first, stop = outage.workers(self.workers_per_node, self.workers_per_site(workers))
             back_s = math.inf if outage.end is None else outage.end
-            fixed_outages.append(Outage(outage.start, first, min(stop, workers), back_s))
-        return all_outages(self.failure_rates(), fixed_outages, workers, self.workers_per_node, self.sites, seed)
+            listed.append(Outage(outage.start, first, min(stop, workers), back_s))
+        return all_outages(self.failure_rates(), listed, workers, self.workers_per_node, self.sites, seed)
 
 
 def _fields(value: Any) -> Any:
-    """Return the fields for which a published rate's name or a mean time is short."""
-    is_word = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return {"rates": value} if is_word else value
+    """Return the fields of failures for which a published rate's name or a mean time is short."""
+    is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return {"rates": value} if is_short else value
 
 
 def check_workers(failures: FailuresSpec, workers: int) -> None:
-    """Refuse failures of workers that do not exist; for callers outside of a spec."""
+    """Refuse failures of workers that do not exist by a `SpecError`, for callers outside of a spec."""
     try:
         failures.check(workers)
     except PydanticCustomError as error:
@@ -319,11 +314,7 @@ FailuresField = Annotated[FailuresSpec, BeforeValidator(_fields)]
 
 
 def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
-    """Return the failures that a user describes by a name, a time, fields or a YAML file.
-
-    Raises:
-        SpecError: the value is none of these, or has an unknown field.
-    """
+    """Return the failures that a user describes by a name, a time, fields or a YAML file."""
     if isinstance(value, FailuresSpec):
         return value
     if is_file(value):
@@ -348,32 +339,29 @@ FAILURE_OPTIONS = {
 
 
 def failures_of(question: Any) -> FailuresSpec | None:
-    """Return the failures of a question, with the fields that its options set; None for a question without failures.
-
-    Raises:
-        SpecError: the failures are unknown, or there are options but no failures.
-    """
-    options = {name: getattr(question, name, None) for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS)}
-    options = {name: value for name, value in options.items() if value is not None}
-    if question.failures is None:
-        for name, value in options.items():
-            raise SpecError(name, value, "--failures beside it, which says what fails")
-        return None
-    failures = parse_failures(question.failures, "failures")
-    return failures_with(failures, options) if options else failures
+    """Return the failures of a question, with the fields that its options set; None for a question without failures."""
+    names = (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS)
+    options = {name: value for name in names if (value := getattr(question, name, None)) is not None}
+    if question.failures is not None:
+        failures = parse_failures(question.failures, "failures")
+        return failures_with(failures, options) if options else failures
+    for name, value in options.items():
+        raise SpecError(name, value, "--failures beside it, which says what fails")
+    return None
 
 
 def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> FailuresSpec:
-    """Return the failures with other values of fields, by their names or by those of the options."""
+    """Return the failures with other values of fields, by the names of the fields or of the options that set them."""
     fields = failures.model_dump(mode="json", exclude_unset=True)
-    saved = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
-    if isinstance(saved.get("write_time"), Mapping):
-        saved |= saved.pop("write_time")
-    checkpoint = {"checkpoint": fields.get("checkpoint", {}) | saved} if saved else {}
-    others = {
-        FAILURE_OPTIONS.get(name, name): value for name, value in options.items() if name not in CHECKPOINT_OPTIONS
-    }
-    return parse_failures(fields | others | checkpoint)
+    for name, value in options.items():
+        if name not in CHECKPOINT_OPTIONS:
+            fields[FAILURE_OPTIONS.get(name, name)] = value
+    checkpoint = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
+    if isinstance(checkpoint.get("write_time"), Mapping):  # the option may hold all fields of a checkpoint
+        checkpoint |= checkpoint.pop("write_time")
+    if checkpoint:
+        fields["checkpoint"] = fields.get("checkpoint", {}) | checkpoint
+    return parse_failures(fields)
 
 
 def has_closed_form(failures: FailuresSpec) -> bool:
@@ -385,7 +373,7 @@ def has_closed_form(failures: FailuresSpec) -> bool:
 
 
 def downtime_s(failures: FailuresSpec) -> float:
-    """Return the seconds from the failure of one machine until processes start: the repair, or at least the detection.
+    """Return the seconds from a machine's failure until processes start: its detection, or its repair if longer.
 
     With spares a replica does not wait for a repair.
     """
@@ -407,12 +395,12 @@ def fault_tolerant_group(
     """
     copies = workers if copies is None else copies
     copy_workers = -(-workers // copies)
-    per_s = sum(
-        max(copy_workers / rate.width(workers, failures.workers_per_node, failures.sites), 1.0) / rate.mtbf_s
-        for rate in failures.failure_rates()
-    )
+    failures_per_s = 0.0  # of one replica
+    for rate in failures.failure_rates():
+        unit_workers = rate.width(workers, failures.workers_per_node, failures.sites)
+        failures_per_s += max(copy_workers / unit_workers, 1.0) / rate.mtbf_s
     return FaultTolerantGroup(
-        copies, 1 / per_s if per_s else math.inf, failures.mtbf_s(workers), failures.all_lost_mtbf_s(workers), step_s,
-        failures.detection_timeout + 2 * failures.regroup_time, failures.restart_time + load_s, downtime_s(failures),
-        period,
+        copies, 1 / failures_per_s if failures_per_s else math.inf, failures.mtbf_s(workers),
+        failures.all_lost_mtbf_s(workers), step_s, failures.detection_timeout + 2 * failures.regroup_time,
+        failures.restart_time + load_s, downtime_s(failures), period,
     )  # fmt: skip

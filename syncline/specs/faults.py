@@ -1,7 +1,4 @@
-"""Specs of faults in a training: stragglers, slow links, delayed messages, workers that are absent for some steps.
-
-Spec of the outages of workers, nodes and sites, and their log as a CSV file.
-"""
+"""Specs of faults in a training: stragglers, slow links, delayed messages, absent workers; and of listed outages."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from syncline.fields import Positive, Seconds, Spec, refusal
 from syncline.methods import METHOD_KINDS, MethodBase
 from syncline.seeds import generator
 from syncline.specs.cluster.reading import read_text
+from syncline.units import number_or_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,12 +25,7 @@ if TYPE_CHECKING:
 
 
 class SlowdownsSpec(Spec):
-    """Random slowdowns: a step takes ``factor`` times as long with this ``probability``.
-
-    Args:
-        probability: probability that a worker's step is slow, from 0 to 1.
-        factor: factor of the compute time of a slow step.
-    """
+    """Random slowdowns: with this ``probability``, a worker's step takes ``factor`` times as long."""
 
     probability: Annotated[float, Field(ge=0, le=1)]
     factor: Positive
@@ -55,33 +48,27 @@ class StragglersSpec(Spec):
         """Return the factor on the compute time of each worker in each step, ``(T, P)``."""
         import numpy as np
 
+        from syncline.sim.program.disturbances import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
+
+        stragglers: dict[str, Straggler] = {}  # by the name of its random stream
+        if self.exponential_scale is not None:
+            stragglers["exponential"] = ExponentialTail(self.exponential_scale)
+        if self.pareto_shape is not None:
+            stragglers["pareto"] = ParetoTail(self.pareto_shape)
+        if self.slowdowns is not None:
+            stragglers["slowdowns"] = Slowdowns(self.slowdowns.probability, self.slowdowns.factor)
+        if self.speed_sigma is not None:
+            stragglers["speeds"] = PersistentSpeeds(self.speed_sigma)
         factors: np.ndarray = np.broadcast_to(1.0, (steps, workers))  # a view, so that a million steps take no memory
-        for name, straggler in self._parts().items():
+        for name, straggler in stragglers.items():
             factors = straggler.disturb(factors, generator(seed, "stragglers", name))
         return factors
 
-    def _parts(self) -> dict[str, Straggler]:
-        from syncline.sim.program.disturbances import ExponentialTail, ParetoTail, PersistentSpeeds, Slowdowns
-
-        parts: dict[str, Straggler] = {}
-        if self.exponential_scale is not None:
-            parts["exponential"] = ExponentialTail(self.exponential_scale)
-        if self.pareto_shape is not None:
-            parts["pareto"] = ParetoTail(self.pareto_shape)
-        if self.slowdowns is not None:
-            parts["slowdowns"] = Slowdowns(self.slowdowns.probability, self.slowdowns.factor)
-        if self.speed_sigma is not None:
-            parts["speeds"] = PersistentSpeeds(self.speed_sigma)
-        return parts
-
 
 class SlowLinkSpec(Spec):
-    """A worker's slow link: its bandwidth over ``bandwidth_divisor``, ``latency_factor`` times its latency.
+    """The slow link of a worker, by its number from 0.
 
-    Args:
-        worker: number of the worker, from 0.
-        bandwidth_divisor: divisor of the bandwidth.
-        latency_factor: factor of the latency.
+    Its bandwidth is divided by ``bandwidth_divisor``, its latency is multiplied by ``latency_factor``.
     """
 
     worker: int = Field(ge=0)
@@ -105,10 +92,7 @@ def _jitter(value: Any) -> Any:
 class AbsenceSpec(Spec):
     """An absence of a worker in the steps from ``first_step`` to ``end_step - 1``; without ``end_step``, to the end.
 
-    Args:
-        worker: number of the worker, from 0.
-        first_step: first step of the absence, from 0.
-        end_step: first step after the absence; by default the worker does not return.
+    Workers and steps are numbered from 0.
     """
 
     worker: int = Field(ge=0)
@@ -141,13 +125,11 @@ class FaultsSpec(Spec):
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse faults of workers or steps that do not exist."""
-        named = [(f"slow_links.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_links)]
+        numbers = [(f"slow_links.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_links)]
         for i, absence in enumerate(self.absences):
-            named += [
-                (f"absences.{i}.worker", absence.worker, workers),
-                (f"absences.{i}.first_step", absence.first_step, steps),
-            ]
-        for path, index, length in named:
+            numbers.append((f"absences.{i}.worker", absence.worker, workers))
+            numbers.append((f"absences.{i}.first_step", absence.first_step, steps))
+        for path, index, length in numbers:
             if index >= length:
                 raise refusal(f"faults.{path}", index, f"a number from 0 to {length - 1}")
         for step in sorted({absence.first_step for absence in self.absences}):  # the steps with the fewest workers
@@ -168,21 +150,16 @@ class FaultsSpec(Spec):
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse absences together with a method that needs all workers in each step."""
         if self.absences and not sends_only_means(method):
-            accepted_kinds = ", ".join(
-                sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone)
-            )
-            expected = f"{accepted_kinds}, uncompressed: where workers are absent, a method may send means alone"
+            kinds = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone))
+            expected = f"{kinds}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)
 
     def membership(self, workers: int) -> Membership | None:
         """Return which workers take part in which step; None if all take part in all steps."""
         from syncline.comm import Absence, Membership
 
-        if not self.absences:
-            return None
-        return Membership(
-            workers, [Absence(absence.worker, absence.first_step, absence.end_step) for absence in self.absences]
-        )
+        absences = [Absence(absence.worker, absence.first_step, absence.end_step) for absence in self.absences]
+        return Membership(workers, absences) if absences else None
 
     def network(self, network: Network | Topology, workers: int) -> Network | Topology:
         """Return the network with the slow links; the network itself if there are none."""
@@ -200,19 +177,15 @@ class FaultsSpec(Spec):
         jitter = self.latency_jitter
         if jitter is None or not (jitter.sigma or jitter.mean_delay):
             return None
-        latency_jitter = LatencyJitter(jitter.sigma, jitter.mean_delay)
-        return latency_jitter.delay(topology(network, workers), generator(seed, "latency jitter"))
+        rng = generator(seed, "latency jitter")
+        return LatencyJitter(jitter.sigma, jitter.mean_delay).delay(topology(network, workers), rng)
 
 
 class OutageSpec(Spec):
     """An outage of a worker, node or site from ``start`` until ``end``; without ``end``, forever.
 
-    Args:
-        worker: number of the worker, from 0; exactly one of ``worker``, ``node`` and ``site`` is set.
-        node: number of the node, from 0.
-        site: number of the site, from 0.
-        start: start of the outage, in seconds from the beginning of the training.
-        end: end of the outage, in seconds from the beginning of the training; by default it does not end.
+    Exactly one of ``worker``, ``node`` and ``site`` is set, a number from 0. ``start`` and ``end`` are seconds from the
+    beginning of the training.
     """
 
     worker: int | None = Field(default=None, ge=0)
@@ -231,31 +204,22 @@ class OutageSpec(Spec):
         return self
 
     def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
-        """Return the first rank of the outage, and the rank after its last.
-
-        Args:
-            node_workers: workers of a node.
-            site_workers: workers of a site.
-        """
-        number, width = next(
-            (number, width)
-            for number, width in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers))
-            if number is not None
-        )
-        return number * width, (number + 1) * width
+        """Return the first rank of the outage, and the rank after its last, for these workers of a node and a site."""
+        for number, width in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers)):
+            if number is not None:
+                return number * width, (number + 1) * width
+        raise AssertionError("an outage has a worker, a node or a site")
 
 
 def parse_outages(value: Any, path: str) -> Any:
-    """Return the rows of a CSV file with columns ``start``, ``end``, and ``worker``, ``node`` or ``site``."""
+    """Return the rows of a CSV file with columns ``start``, ``end``, and ``worker``, ``node`` or ``site``.
+
+    A value that names no CSV file is returned unchanged. A bare number is in seconds. An empty cell is a missing field.
+    """
     if not (isinstance(value, str) and value.endswith(".csv")):
         return value
-    rows = csv.DictReader(read_text(Path(value), path).splitlines())
-    # A bare number is in seconds, as in a column of a log. An empty cell is a missing field.
-    return [{name: _plain(cell) for name, cell in row.items() if name and cell and cell.strip()} for row in rows]
-
-
-def _plain(cell: str) -> Any:
-    try:
-        return int(cell) if cell.strip().isdecimal() else float(cell)
-    except ValueError:
-        return cell.strip()
+    outages = []
+    for row in csv.DictReader(read_text(Path(value), path).splitlines()):
+        cells = {name: cell.strip() for name, cell in row.items() if name and cell and cell.strip()}
+        outages.append({name: int(c) if c.isdecimal() else number_or_text(c) for name, c in cells.items()})
+    return outages

@@ -1,13 +1,9 @@
-"""Spec of the layout of a replica on workers: tensor, context, data, pipeline and expert parallelism.
-
-Spec field of the placement of ranks on a network: a rule, a search, or the place of each rank.
-
-Spec of a worker's memory: the parts that are counted, and the hardware that limits it.
-"""
+"""Specs of a replica on workers: its layout (kinds of parallelism), the placement of ranks, the memory of a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -80,26 +76,20 @@ class LayoutSpec(Spec):
 def layout_fields(text: str, path: str = "") -> dict[str, Any]:
     """Return the fields of a layout such as ``tensor=8,pipeline=4``, or of its YAML mapping in braces.
 
-    Raises:
-        PydanticCustomError: the text has another form, and ``path`` is empty.
-        SpecError: the text has another form, and ``path`` names the field.
+    A text of another form is refused: by a `SpecError` if ``path`` names the field, else by a `PydanticCustomError`.
     """
     fields: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         from syncline.files import parse_yaml
 
-        try:
+        with suppress(ValueError):
             mapping = parse_yaml(text)
-        except ValueError:
-            mapping = None
-        if isinstance(mapping, dict):
-            return mapping
+            if isinstance(mapping, dict):
+                return mapping
     for part in text.split(","):
-        name, equals, count = (text_part.strip() for text_part in part.partition("="))
+        name, equals, count = (word.strip() for word in part.partition("="))
         if not equals or name not in LayoutSpec.model_fields or not count.isdecimal():
-            if path:
-                raise SpecError(path, text, LAYOUT_EXAMPLE)
-            raise refusal("", text, LAYOUT_EXAMPLE)
+            raise SpecError(path, text, LAYOUT_EXAMPLE) if path else refusal("", text, LAYOUT_EXAMPLE)
         fields[name] = int(count)
     return fields
 
@@ -118,13 +108,15 @@ PLACEMENT_EXAMPLE = (
 
 
 def _placement(value: Any) -> str | tuple[str | int, ...]:
+    """Return a rule's name, or the place of each rank as a tuple, after a check."""
     if isinstance(value, str):
         if value not in PLACEMENT_RULES:
             raise refusal("", value, one_of(PLACEMENT_RULES, value) + "; or the place of each rank")
         return value
-    names = isinstance(value, Sequence) and all(isinstance(entry, str) for entry in value)
-    positions = isinstance(value, Sequence) and all(isinstance(entry, int) and entry is not True for entry in value)
-    if not value or not (names or positions):
+    is_list = isinstance(value, Sequence) and len(value) > 0
+    is_names = is_list and all(isinstance(entry, str) for entry in value)
+    is_positions = is_list and all(isinstance(entry, int) and entry is not True for entry in value)
+    if not (is_names or is_positions):
         raise refusal("", value, PLACEMENT_EXAMPLE)
     return tuple(value)
 
@@ -134,16 +126,12 @@ PlacementField = Annotated[Any, BeforeValidator(_placement)]
 
 
 def positions_of(placement: Sequence[str | int], ranks: int, places: Sequence[str] | None) -> list[int]:
-    """Return the position of each rank on a network.
+    """Return the position of each rank on a network, or raise a `SpecError` if the placement does not fit the network.
 
     Args:
         placement: the name of a place, or the position from 0, of each rank.
         ranks: number of ranks.
         places: name of the place at each position of the network; None if its positions have no names.
-
-    Raises:
-        SpecError: another number of ranks, an unknown place, more ranks in a place than it has workers, or a position
-            twice.
     """
     if len(placement) != ranks:
         raise SpecError("placement", len(placement), f"an entry for each of the {ranks} ranks (stages times replicas)")
