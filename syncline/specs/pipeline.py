@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from syncline.sim.pipelines.schedules import Schedule
 
 
-def _schedule_name(value: Any) -> str:
+def _schedule_name(value: Any) -> Any:
+    """Return a schedule's name, or the call of a user's function that returns a schedule, after a check."""
     from syncline.sim.pipelines.schedules import CalledSchedule, schedule_kind
 
     if isinstance(value, CalledSchedule):
         return value
-    if isinstance(value, Mapping):
-        if value.get("kind") != PYTHON:
-            raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
-        try:
-            return CalledSchedule(value, "")
-        except SpecError as error:
-            raise refusal(error.path, error.value, error.expected) from None
+    is_call = isinstance(value, Mapping)
+    if is_call and value.get("kind") != PYTHON:
+        raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
     try:
+        if is_call:
+            return CalledSchedule(value, "")
         schedule_kind(str(value))
     except SpecError as error:
-        raise refusal("", value, error.expected) from None
+        path, refused = (error.path, error.value) if is_call else ("", value)
+        raise refusal(path, refused, error.expected) from None
     return str(value)
 
 
@@ -61,6 +61,7 @@ FREE = Link(0.0, 1e15, "free")
 
 
 def _as_tuple(value: Any) -> Any:
+    """Return a list as it is, and any other value as the only one of a tuple."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
@@ -72,6 +73,7 @@ Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
 
 
 def _averaging(value: Any) -> str:
+    """Return the name of a way to average, after a check."""
     try:
         averaging_calls(str(value))
     except SpecError as error:
@@ -99,11 +101,10 @@ class StageTrainingSpec(Spec):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _takes_gradients_as_they_are(self) -> StageTrainingSpec:
+    def _has_no_remedy(self) -> StageTrainingSpec:
         if remedy := remedy_of(self.method):
-            raise refusal(
-                "method.remedy", remedy.kind, "none: stages that are launched take late gradients as they are"
-            )
+            expected = "none: stages that are launched take late gradients as they are"
+            raise refusal("method.remedy", remedy.kind, expected)
         return self
 
 
@@ -150,26 +151,20 @@ class PipelineSpec(Experiment):
     def _times_from_one_source(self) -> PipelineSpec:
         time_fields, model_fields = ("forward", "backward"), ("tokens_per_microbatch", "hardware")
         if self.model is None:
-            for field in time_fields:
-                if getattr(self, field) is None:
-                    raise refusal(
-                        field, None, "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
-                    )
-            for field in model_fields:
-                if getattr(self, field) is not None:
-                    expected = "a model beside it, whose work it tells"
-                    raise refusal(field, _plain(getattr(self, field)), expected)
-            return self
-        for field in model_fields:
+            required = time_fields
+            expected = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
+            excluded, reason = model_fields, "a model beside it, whose work it tells"
+        else:
+            required = model_fields
+            expected = "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware"
+            excluded, reason = (*time_fields, "backward_weight"), "nothing beside a model, from which it follows"
+        for field in required:
             if getattr(self, field) is None:
-                raise refusal(
-                    field,
-                    None,
-                    "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware",
-                )
-        for field in (*time_fields, "backward_weight"):
-            if getattr(self, field) is not None:
-                raise refusal(field, getattr(self, field), "nothing beside a model, from which it follows")
+                raise refusal(field, None, expected)
+        for field in excluded:
+            value = getattr(self, field)
+            if value is not None:
+                raise refusal(field, getattr(value, "name", value), reason)
         return self
 
     @model_validator(mode="after")
@@ -179,13 +174,11 @@ class PipelineSpec(Experiment):
             if values is not None and len(values) not in (1, self.stages):
                 raise refusal(field, values, f"one value, or one for each of the {self.stages} stages")
         if self.backward_weight is not None and self.backward is not None:
-            for backward, weight in zip(
-                self._per_stage(self.backward), self._per_stage(self.backward_weight), strict=True
-            ):
-                if weight > backward:
-                    raise refusal(
-                        "backward_weight", weight, f"at most the backward's {backward:g} s, of which it is a part"
-                    )
+            weights_s = self._per_stage(self.backward_weight)
+            for backward_s, weight_s in zip(self._per_stage(self.backward), weights_s, strict=True):
+                if weight_s > backward_s:
+                    expected = f"at most the backward's {backward_s:g} s, of which it is a part"
+                    raise refusal("backward_weight", weight_s, expected)
         return self
 
     @model_validator(mode="after")
@@ -198,11 +191,8 @@ class PipelineSpec(Experiment):
         if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
             raise refusal("chunks", self.chunks, "nothing without the schedule 'interleaved', whose chunks it counts")
         if self.max_in_flight is not None and not any(kind.takes_limits for kind in kinds):
-            raise refusal(
-                "max_in_flight",
-                self.max_in_flight,
-                f"nothing without one of the schedules {', '.join(limited_schedules())}",
-            )
+            expected = f"nothing without one of the schedules {', '.join(limited_schedules())}"
+            raise refusal("max_in_flight", self.max_in_flight, expected)
         parts = self.stages * max(map(self.chunks_of, self.schedules))
         if self.model is not None and parts > self.model.layers:
             limit = self.model.layers * self.stages // parts
@@ -226,11 +216,7 @@ class PipelineSpec(Experiment):
         return self
 
     def positions(self, network: Network) -> list[int]:
-        """Return the position of each rank on a network, if ``placement`` is a list.
-
-        Raises:
-            PydanticCustomError: the list does not fit the network.
-        """
+        """Return the position of each rank on a network, if ``placement`` is a list; refuse a list that does not fit."""
         places = [network.places[place] for place in network.ranks] if isinstance(network, Matrix) else None
         try:
             positions = positions_of(self.placement, self.stages * self.replicas, places)
@@ -297,11 +283,8 @@ class PipelineSpec(Experiment):
         """Return each stage's activation bytes per micro-batch and chunk, ``(K,)``; None without a model."""
         if self.model is None or self.tokens_per_microbatch is None:
             return None
-        width = MODEL_BYTES[self.precision]
-        return [
-            nbytes / chunks
-            for nbytes in stage_activation_bytes(self.model, self.stages, self.tokens_per_microbatch, chunks, width)
-        ]
+        width, tokens = MODEL_BYTES[self.precision], self.tokens_per_microbatch
+        return [n / chunks for n in stage_activation_bytes(self.model, self.stages, tokens, chunks, width)]
 
     def durations(self, name: str) -> Durations:
         """Return the seconds of all tasks; the seed's stream ``pipeline time`` draws log-normal jitter of mean 1."""
@@ -324,24 +307,21 @@ class PipelineSpec(Experiment):
         the third list is 0.
         """
         if self.model is not None and self.tokens_per_microbatch is not None and self.hardware is not None:
-            flops = stage_flops(self.model, self.stages, self.chunks_of(name))
-            forward = [
-                float(compute_s(token_flops * self.tokens_per_microbatch, self.hardware)) for token_flops in flops
-            ]
+            token_flops = stage_flops(self.model, self.stages, self.chunks_of(name))
+            forward = [float(compute_s(flops * self.tokens_per_microbatch, self.hardware)) for flops in token_flops]
             backward, weight = [2 * seconds for seconds in forward], list(forward)
         else:
             assert self.forward is not None and self.backward is not None
             forward, backward = self._per_stage(self.forward), self._per_stage(self.backward)
-            weight = (
-                [seconds / 2 for seconds in backward]
-                if self.backward_weight is None
-                else self._per_stage(self.backward_weight)
-            )
+            weight = [seconds / 2 for seconds in backward]
+            if self.backward_weight is not None:
+                weight = self._per_stage(self.backward_weight)
         if not self.build_schedule(name).splits_backward:
             return forward, backward, [0.0] * self.stages
         return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
 
     def _per_stage(self, values: tuple[float, ...]) -> list[float]:
+        """Return one value for each stage, from one for all stages or one for each."""
         return list(values) * (self.stages if len(values) == 1 else 1)
 
     def warnings(self) -> list[str]:
@@ -367,6 +347,3 @@ class PipelineSpec(Experiment):
             lines.append("replicas have no effect without networks and gradient_bytes (or a model) to average")
         return lines
 
-
-def _plain(value: Any) -> Any:
-    return getattr(value, "name", value)

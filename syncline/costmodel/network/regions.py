@@ -12,81 +12,42 @@ from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.software_costs import HivemindCosts
 from syncline.errors import SpecError, one_of
 
-# fmt: off
-AWS_PAIRS = (
-    ("oregon", "virginia", 67, 790),
-    ("oregon", "tokyo", 96, 523),
-    ("oregon", "singapore", 163, 341),
-    ("oregon", "london", 136, 420),
-    ("oregon", "ireland", 124, 482),
-    ("virginia", "ohio", 11, 1120),
-    ("virginia", "seoul", 172, 500),
-    ("virginia", "sydney", 197, 383),
-    ("virginia", "frankfurt", 90, 1020),
-    ("ohio", "oregon", 48, 1070),
-    ("ohio", "tokyo", 130, 694),
-    ("ohio", "singapore", 197, 452),
-    ("ohio", "london", 86, 1050),
-    ("ohio", "ireland", 77, 1140),
-    ("tokyo", "virginia", 143, 535),
-    ("tokyo", "seoul", 34, 1100),
-    ("tokyo", "sydney", 100, 761),
-    ("tokyo", "frankfurt", 223, 360),
-    ("seoul", "oregon", 124, 719),
-    ("seoul", "ohio", 159, 518),
-    ("seoul", "singapore", 74, 1140),
-    ("seoul", "london", 238, 342),
-    ("seoul", "ireland", 228, 335),
-    ("singapore", "virginia", 230, 358),
-    ("singapore", "tokyo", 73, 1050),
-    ("singapore", "sydney", 92, 816),
-    ("singapore", "frankfurt", 155, 535),
-    ("sydney", "oregon", 139, 537),
-    ("sydney", "ohio", 186, 490),
-    ("sydney", "seoul", 140, 567),
-    ("sydney", "london", 262, 326),
-    ("sydney", "ireland", 254, 344),
-    ("london", "virginia", 76, 761),
-    ("london", "tokyo", 210, 441),
-    ("london", "singapore", 169, 506),
-    ("london", "frankfurt", 14, 1140),
-    ("frankfurt", "oregon", 147, 339),
-    ("frankfurt", "ohio", 99, 474),
-    ("frankfurt", "seoul", 235, 226),
-    ("frankfurt", "sydney", 265, 204),
-    ("frankfurt", "ireland", 24, 1080),
-    ("ireland", "virginia", 66, 794),
-    ("ireland", "tokyo", 199, 460),
-    ("ireland", "singapore", 179, 482),
-    ("ireland", "london", 11, 1080),
-    ("oregon", "frankfurt", 143, 404),
-    ("virginia", "london", 76, 1160),
-    ("virginia", "ireland", 67, 1050),
-    ("tokyo", "oregon", 97, 861),
-    ("tokyo", "london", 210, 366),
-    ("seoul", "tokyo", 33, 1110),
-    ("seoul", "sydney", 148, 580),
-    ("singapore", "seoul", 74, 1110),
-    ("sydney", "virginia", 197, 463),
-    ("london", "ohio", 86, 1020),
-    ("london", "seoul", 238, 339),
-    ("london", "sydney", 263, 343),
-    ("london", "ireland", 12, 1090),
-    ("frankfurt", "singapore", 155, 333),
-    ("ireland", "sydney", 255, 339),
-)
+
+def _pairs(text: str) -> tuple[tuple[str, str, int, int], ...]:
+    """Return (first region, second region, milliseconds, Mbit/s) of each pair in a text.
+
+    A line of the text has the form ``first: second milliseconds Mbit/s, ...``, with all pairs of the first region.
+    """
+    pairs = []
+    for line in text.strip().replace(",\n   ", ",").splitlines():
+        first, _, others = line.partition(": ")
+        for other in others.split(", "):
+            second, milliseconds, mbit_s = other.split()
+            pairs.append((first, second, int(milliseconds), int(mbit_s)))
+    return tuple(pairs)
+
+
+AWS_PAIRS = _pairs("""
+oregon: virginia 67 790, tokyo 96 523, singapore 163 341, london 136 420, ireland 124 482, frankfurt 143 404
+virginia: ohio 11 1120, seoul 172 500, sydney 197 383, frankfurt 90 1020, london 76 1160, ireland 67 1050
+ohio: oregon 48 1070, tokyo 130 694, singapore 197 452, london 86 1050, ireland 77 1140
+tokyo: virginia 143 535, seoul 34 1100, sydney 100 761, frankfurt 223 360, oregon 97 861, london 210 366
+seoul: oregon 124 719, ohio 159 518, singapore 74 1140, london 238 342, ireland 228 335, tokyo 33 1110, sydney 148 580
+singapore: virginia 230 358, tokyo 73 1050, sydney 92 816, frankfurt 155 535, seoul 74 1110
+sydney: oregon 139 537, ohio 186 490, seoul 140 567, london 262 326, ireland 254 344, virginia 197 463
+london: virginia 76 761, tokyo 210 441, singapore 169 506, frankfurt 14 1140, ohio 86 1020, seoul 238 339,
+    sydney 263 343, ireland 12 1090
+frankfurt: oregon 147 339, ohio 99 474, seoul 235 226, sydney 265 204, ireland 24 1080, singapore 155 333
+ireland: virginia 66 794, tokyo 199 460, singapore 179 482, london 11 1080, sydney 255 339
+""")
 """For pairs of regions: milliseconds of a ping, Mbit/s of NCCL's sends of 64 MB from the second to the first."""
 
-_GOOGLE = (
-    ("gc-us", "gc-eu", 103, 210),
-    ("gc-us", "gc-asia", 157, 134),
-    ("gc-us", "gc-aus", 176, 117),
-    ("gc-eu", "gc-asia", 253, 76),
-    ("gc-eu", "gc-aus", 272, 70),
-    ("gc-asia", "gc-aus", 131, 162),
-)
+GOOGLE_PAIRS = _pairs("""
+gc-us: gc-eu 103 210, gc-asia 157 134, gc-aus 176 117
+gc-eu: gc-asia 253 76, gc-aus 272 70
+gc-asia: gc-aus 131 162
+""")
 """For pairs of regions: milliseconds of a ping, Mbit/s of one TCP stream."""
-# fmt: on
 
 AWS_SOURCE = (
     "Measured between AWS regions through a VPN, one p3.2xlarge at each end, 4 threads with 4 sockets each: "
@@ -102,7 +63,7 @@ SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 
 def _lines() -> dict[tuple[str, str], Link]:
     """Return the line from each region (first) to each other (second); a pair with one direction has it for both."""
-    measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *_GOOGLE)}
+    measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *GOOGLE_PAIRS)}
     both = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
     return {ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends)) for ends, (ping_ms, mbit_s) in both.items()}
 
