@@ -1,9 +1,8 @@
-"""Communicators: the collectives that methods call, so that a method runs in simulation, in processes and on shapes.
+"""Communicators: the collectives that methods call, in simulation, in processes and on shapes; and their traffic ledger.
 
 Every tensor that differs between workers has a leading *worker axis* of length ``R``, a row for each worker of this
-process. The annotations name axes: ``R`` rows, ``M`` workers in the group, ``*s`` the shape of one worker's tensor.
-
-The traffic ledger: the bytes that each worker handed to each collective at each step.
+process. The annotations name axes: ``R`` rows, ``M`` workers in the group, ``*s`` the shape of one worker's tensor. The
+ledger has the bytes that each worker handed to each collective at each step.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Details(NamedTuple):
     """Properties of a call that the method knows and the communicator does not.
 
     Attributes:
-        wait_steps: steps until the method needs the result.
+        wait_steps: number of steps until the method needs the result.
         in_backward: whether parts of the payload are ready during the backward pass.
         encoded_bytes: fp32 bytes that the method itself encoded into the payload, see `encoded_from`; if None, the
             communicator counts the bytes that its wire format encodes.
@@ -116,9 +115,9 @@ class Handle:
 class Communicator:
     """A group of ``M`` workers; the rows of this process's tensors are some of them.
 
-    Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel.
-    ``wire`` is the format in which values travel. ``label`` describes the payload for human readers. ``details`` holds
-    what the simulation of times needs and the communicator cannot know.
+    Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel. Arguments
+    of all collectives: ``wire`` is the format in which values travel, ``label`` describes the payload for human readers,
+    and ``details`` holds what the simulation of times needs and the communicator cannot know.
 
     Attributes:
         ledger: the calls of all collectives so far.
@@ -190,9 +189,9 @@ class Communicator:
         self, x: PerWorker, op: ReduceOp = "mean", root: int = 0, wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,
     ) -> PerWorker:  # fmt: skip
-        """Return the reduction of all workers' tensors, on the root; other workers' rows hold zeros.
+        """Return the reduction of all workers' tensors, on the root; the other workers' rows must not be read.
 
-        The other workers must not read their rows. Every worker sends its tensor to the root, as to a parameter server.
+        Every worker sends its tensor to the root, as to a parameter server.
         """
         check_op(op, [x])
         check_root(root, self.world_size)
@@ -203,11 +202,7 @@ class Communicator:
         self, x: PerWorker, source: int, target: int, wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,
     ) -> PerWorker:  # fmt: skip
-        """Return the source's tensor, on the target; other workers' rows hold zeros and must not be read.
-
-        Raises:
-            SpecError: a worker outside the group, or a source that is the target.
-        """
+        """Return the tensor of worker ``source``, on worker ``target``; other workers' rows must not be read."""
         check_root(source, self.world_size, "source")
         check_root(target, self.world_size, "target")
         if source == target:
@@ -270,11 +265,7 @@ class Communicator:
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details,
         op: ReduceOp | None = None,
     ) -> None:  # fmt: skip
-        """Check the arguments of a collective of all workers, and note it in the ledger.
-
-        Raises:
-            SpecError: an argument of another kind than the collective takes.
-        """
+        """Check the arguments of a collective of all workers, and note it in the ledger."""
         self._check(xs, wire, details)
         self._append(collective, xs, wire, self._participants(collective, op), label, details)
 
@@ -312,7 +303,7 @@ class Communicator:
         return range(self.world_size)
 
     def _check(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
-        """Raise a SpecError for an argument of the wrong type, or a tensor without a row per local worker."""
+        """Refuse an argument of the wrong type, or a tensor without a row per local worker."""
         check_tensors(xs)
         if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
             raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
@@ -386,7 +377,7 @@ FP32_BYTES = 4
 
 def fp32_bytes(*xs: Tensor) -> int:
     """Return the bytes that one worker's elements would have in fp32; the cost of encoding is per such byte."""
-    return FP32_BYTES * sum(elements_per_row(x) for x in xs)
+    return 4 * sum(elements_per_row(x) for x in xs)
 
 
 def encoded_from(*xs: Tensor) -> Details:
@@ -395,25 +386,25 @@ def encoded_from(*xs: Tensor) -> Details:
 
 
 def check_count(field: str, value: int) -> None:
-    """Raise a SpecError for a value that is no whole number of at least 1."""
+    """Refuse a value that is no whole number of at least 1."""
     if not is_whole(value) or value < 1:
         raise SpecError(field, value, "an integer >= 1")
 
 
 def check_tensors(xs: Sequence[Tensor]) -> None:
-    """Raise a SpecError for anything but a list or tuple of tensors."""
+    """Refuse anything but a list or tuple of tensors."""
     if not isinstance(xs, list | tuple) or not all(isinstance(x, Tensor) for x in xs):
         raise SpecError("tensors", xs, "tensors with the workers in the first dimension")
 
 
 def check_blocks(size: int, workers: int) -> None:
-    """Raise a SpecError for a block size that does not divide the number of workers."""
+    """Refuse a block size that does not divide the number of workers."""
     if not is_whole(size) or not 1 <= size <= workers or workers % size:
         raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 
 
 def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
-    """Raise a SpecError for an unknown reduction, and for a mean of integers, which need not be an integer."""
+    """Refuse an unknown reduction, and a mean of integers, which need not be an integer."""
     check_tensors(xs)
     if not isinstance(op, str) or op not in REDUCE_OPS:
         raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
@@ -423,7 +414,7 @@ def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
 
 
 def check_root(root: int, workers: int, field: str = "root") -> None:
-    """Raise a SpecError for a root that is not in the group; ``field`` names the argument."""
+    """Refuse a worker that is not in the group; ``field`` names the argument."""
     if not is_whole(root) or not 0 <= root < workers:
         raise SpecError(field, root, f"a worker from 0 to {workers - 1}")
 

@@ -346,4 +346,3 @@ class PipelineSpec(Experiment):
         if self.replicas > 1 and not (self.networks and any(self.allreduce_bytes())):
             lines.append("replicas have no effect without networks and gradient_bytes (or a model) to average")
         return lines
-

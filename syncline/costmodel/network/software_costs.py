@@ -1,34 +1,22 @@
-"""Software costs of gloo on top of the link: seconds per message, per call and per byte.
+"""Costs of communication libraries (gloo, NCCL, hivemind) on top of a link or a network, which carries them.
 
-Costs belong to a machine and its libraries. A `Link` can carry the costs (``Link.gloo``): then every estimate of a
-collective on this link includes the costs, and uses gloo's algorithms unless the user names an algorithm.
+Costs belong to a machine and its libraries. A `Link` can carry those of gloo (``Link.gloo``) or NCCL (``Link.nccl``),
+a `Matrix` those of hivemind: then every estimate of a collective on it includes the costs, and uses the library's
+algorithms unless the user names an algorithm.
 
-Pieces into which NCCL cuts tensors, and the algorithm that it runs for each collective.
-
-A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel. A worker sends a piece in
-*slices*, and forwards each slice while the next slice arrives. A piece of a chain is one step, in a single slice.
-
-A `Link` can carry these costs (``Link.nccl``): then every estimate of a collective on this link includes the costs, and
-uses NCCL's algorithms unless the user names an algorithm.
-
-Source: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol Simple),
-src/include/collectives.h (ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS = NCCL_STEPS / 2 and SLICESTEPS =
+**NCCL.** A channel's buffer has ``STEPS`` steps. A *piece* of a ring is half a buffer of every channel. A worker sends
+a piece in *slices*, and forwards each slice while the next slice arrives. A piece of a chain is one step, in a single
+slice. Source: NVIDIA NCCL 2.10.3: src/include/devcomm.h (NCCL_STEPS = 8), src/init.cc (4 MiB of buffer for protocol
+Simple), src/include/collectives.h (ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS = NCCL_STEPS / 2 and SLICESTEPS =
 NCCL_STEPS / 4: two slices in a piece; BROADCAST_CHUNKSTEPS = SLICESTEPS = 1).
 
-Constants of NCCL on NVLink: the part of its rate that collectives reach, and the seconds of the software.
-
-Measured times of collectives among the GPUs of a node, which a link inside a node may carry.
-
-Software costs of hivemind's averaging, which exchanges parts directly between all peers.
-
-The program of each of P peers handles the P parts of its n bytes one after another. The peer handles its own part and
-the last part while the slowest line carries the last part. So on top of a direct exchange (`direct`) the software takes
+**hivemind** averages by direct exchanges between all peers. The program of each of P peers handles the P parts of its n
+bytes one after another. The peer handles its own part and the last part while the slowest line carries the last part.
+So on top of a direct exchange the software takes
 
     call_s + (P - 2) (peer_s + byte_s n / P),        and a connection carries at most 1 / byte_s,
 
 which makes ``call_s + (P - 2) peer_s + byte_s n`` on a fast network.
-
-A `Matrix` can carry these costs: then ``direct`` is the default of all-reduces on the matrix.
 """
 
 from __future__ import annotations
