@@ -1,4 +1,4 @@
-"""Communicators: the collectives that methods call, in simulation, in processes and on shapes; and their traffic ledger.
+"""Communicators: the collectives that methods call, in simulation, in processes and on shapes; and their ledger.
 
 Every tensor that differs between workers has a leading *worker axis* of length ``R``, a row for each worker of this
 process. The annotations name axes: ``R`` rows, ``M`` workers in the group, ``*s`` the shape of one worker's tensor. The
@@ -115,9 +115,9 @@ class Handle:
 class Communicator:
     """A group of ``M`` workers; the rows of this process's tensors are some of them.
 
-    Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel. Arguments
-    of all collectives: ``wire`` is the format in which values travel, ``label`` describes the payload for human readers,
-    and ``details`` holds what the simulation of times needs and the communicator cannot know.
+    Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel. All
+    collectives take ``wire``, the format in which values travel; ``label``, which describes the payload for human
+    readers; and ``details``, which the simulation of times needs and the communicator cannot know.
 
     Attributes:
         ledger: the calls of all collectives so far.

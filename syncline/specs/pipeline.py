@@ -216,7 +216,7 @@ class PipelineSpec(Experiment):
         return self
 
     def positions(self, network: Network) -> list[int]:
-        """Return the position of each rank on a network, if ``placement`` is a list; refuse a list that does not fit."""
+        """Return the position of each rank on a network by the list ``placement``; refuse a list that does not fit."""
         places = [network.places[place] for place in network.ranks] if isinstance(network, Matrix) else None
         try:
             positions = positions_of(self.placement, self.stages * self.replicas, places)
