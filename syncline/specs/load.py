@@ -68,11 +68,7 @@ class Override:
 
     @classmethod
     def parse(cls, text: str) -> Override:
-        """Return the override of a text ``field.path=value``, as ``--set`` takes it; the value is YAML.
-
-        Raises:
-            SpecError: the text has no ``=``, or the value is not YAML.
-        """
+        """Return the override of a text ``field.path=value``, as ``--set`` takes it; the value is YAML."""
         path, equals, written = text.partition("=")
         if not equals or not path:
             raise SpecError("--set", text, "field.path=value, as in method.lr=0.01")
@@ -92,6 +88,7 @@ Overrides = Sequence[str | Override] | Mapping[str, Any]
 
 
 def _as_overrides(overrides: Overrides) -> list[Override]:
+    """Return the overrides of texts, or of a mapping from paths to values."""
     if isinstance(overrides, Mapping):
         return [Override.option(path, path, value) for path, value in overrides.items()]
     return [override if isinstance(override, Override) else Override.parse(override) for override in overrides]
@@ -111,7 +108,7 @@ def load_spec(
     studies_of: str = "",
     scale: str | None = None,
 ) -> S:
-    """Read a spec, apply a scale and overrides, and return it validated.
+    """Read a spec, apply a scale and overrides, and return it validated; errors are one line that names the problem.
 
     Args:
         source: a bundled spec's name, a YAML file, ``-`` for standard input, or the fields themselves.
@@ -120,9 +117,6 @@ def load_spec(
         *specs: classes of specs that the caller accepts; by default all classes and all studies.
         studies_of: a command; the specs of its studies are accepted too.
         scale: name of one of the file's ``scales``; its fields are set before ``overrides``.
-
-    Raises:
-        SynclineError: one line that names the problem, the field, and what would be accepted.
     """
     fields = with_overrides(read_fields(source, scale), overrides)
     kind = str(fields.get("kind"))
@@ -152,6 +146,7 @@ def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
 
 
 def _read(name_or_path: str | Path) -> dict[str, Any]:
+    """Return the fields of a bundled spec, of a file or of standard input."""
     if not isinstance(name_or_path, str | os.PathLike):
         raise SpecError("spec", name_or_path, "the name of a spec, a file, or a mapping of fields")
     if str(name_or_path) == STANDARD_INPUT:
@@ -180,6 +175,7 @@ def _all_of(stream: TextIO) -> str:
 
 
 def _fields_in(text: str, where: str) -> dict[str, Any]:
+    """Return the fields of a spec's text; ``where`` names its file in errors."""
     try:
         fields = parse_yaml(text)
     except ValueError as error:  # the text is not YAML, or has an impossible date
@@ -196,10 +192,8 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
         raise SpecError("scales", scales, "fields by name of a scale, as in {gpu: {steps: 1000, problem.width: 64}}")
     if scale is None:
         return
-    if not scales:
-        raise SpecError("--scale", scale, "none, as this spec has no scales")
     if scale not in scales:
-        raise SpecError("--scale", scale, one_of(scales, scale))
+        raise SpecError("--scale", scale, one_of(scales, scale) if scales else "none, as this spec has no scales")
     for path, value in scales[scale].items():
         _set(fields, str(path), value, f"scales.{scale}.{path}", value)
 
@@ -239,7 +233,12 @@ def containers_copied(value: Any) -> Any:
 def _set(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
     """Set one field in place; a name that is short for fields, such as a method's, is expanded if the path needs it.
 
-    Error lines use the name ``option`` and the value ``written``.
+    Args:
+        fields: fields of the spec, which change.
+        path: dotted path of the field.
+        value: new value of the field.
+        option: name of the option or field that sets it, for error lines.
+        written: value as the user wrote it, for error lines.
     """
     *parents, last = path.split(".")
     container: Any = fields
@@ -274,10 +273,10 @@ def _replaced(thing: Any, field: str, value: Any, option: str) -> Any:
 
 
 def _key(container: Any, part: str, option: str) -> Any:
+    """Return the part of a path as the key of a mapping, or as the index of a list."""
     if isinstance(container, dict):
         return part
     if part.isdecimal() and int(part) < len(container):
         return int(part)
-    raise SpecError(
-        option, part, f"an index from 0 to {len(container) - 1}" if container else "no index: the list is empty"
-    )
+    expected = f"an index from 0 to {len(container) - 1}" if container else "no index: the list is empty"
+    raise SpecError(option, part, expected)

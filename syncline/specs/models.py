@@ -49,7 +49,7 @@ ModelDescribed = create_model("ModelDescribed", __base__=_Described, __doc__=Mod
 
 
 def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") -> Model:
-    """Return the model that a user describes.
+    """Return the model that a user describes; ``path`` names the field in error lines.
 
     Args:
         value: a preset's name, or what an installed package or this process registers as one; the path of a
@@ -58,7 +58,6 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
             ...}``, one of these with other values of ``ModelShape`` fields; ``module:name`` of any of these, or of a
             function that returns a torch module; ``{kind: python, target: module:name, ...}``, where ``target`` is
             called with the other keys; a torch module, or a function that returns one; or a shape.
-        path: the field's name, for the error line.
 
     >>> f"{model('llama-3-8b').parameters:,}", model({"kind": "gpt2", "sequence": 512}).sequence
     ('8,030,261,248', 512)
@@ -83,11 +82,7 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
 
 
 def transformer(value: Any, path: str = "model") -> ModelShape:
-    """Return the model that a user describes, if it is a transformer that can be cut into pipeline stages.
-
-    Raises:
-        SpecError: as for `model`; or the model is a module, whose blocks are not known.
-    """
+    """Return the model that a user describes, after a check that it is a transformer, which can be cut into stages."""
     shape = model(value, path)
     if not isinstance(shape, ModelShape):
         raise SpecError(path, shape.name, "a transformer by name, config or fields, whose blocks stages are cut of")
@@ -108,40 +103,43 @@ def model_fields(model: Model) -> dict[str, Any] | str:
 
 
 def _from_file(file: Path, path: str) -> ModelShape:
+    """Return the model of a ``config.json`` or of a YAML file with a model's fields."""
     text = read_text(file, path)
     if file.suffix == ".json":
         try:
-            mapping = json.loads(text)
+            fields = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise SpecError(path, str(file), f"a file in JSON ({error})") from None
-        if not isinstance(mapping, dict):
+        if not isinstance(fields, dict):
             raise SpecError(path, str(file), AS_IN)
     else:
-        mapping = parse_fields(text, str(file), path, "a file", AS_IN)
-    if str(mapping.get("kind")).endswith((".json", *SUFFIXES)):
-        raise SpecError(f"{path}.kind", mapping["kind"], f"a model's name; this is in {file}, and files name no files")
-    if "kind" not in mapping and not _has_model_fields(mapping):
+        fields = dict(parse_fields(text, str(file), path, "a file", AS_IN))
+    if str(fields.get("kind")).endswith((".json", *SUFFIXES)):
+        raise SpecError(f"{path}.kind", fields["kind"], f"a model's name; this is in {file}, and files name no files")
+    if "kind" not in fields and not _has_model_fields(fields):
         raise SpecError(path, str(file), AS_IN)
     # A config.json takes the name of its folder, unless it names its model.
-    model_name = str(mapping.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
+    model_name = str(fields.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
     name = model_name or (file.resolve().parent.name if file.stem == "config" else file.stem)
-    file_model = _from_mapping({"name": name, **mapping}, path)
-    return (
-        file_model
-        if not isinstance(file_model, ModelShape) or file_model.source
-        else replace(file_model, source=str(file))
-    )
+    shape = _from_mapping({"name": name, **fields}, path)
+    has_source = not isinstance(shape, ModelShape) or shape.source
+    return shape if has_source else replace(shape, source=str(file))
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
+    """Return the model of a call, of a named model with changes, of a config, or of a shape's fields."""
     kind = mapping.get("kind")
     if kind == PYTHON:
-        return _model_of_call(mapping, path)
-    if kind is not None:
-        return _with_changed_fields(kind, {key: value for key, value in mapping.items() if key != "kind"}, path)
-    if any(config_field in mapping for config_field in CONFIG_FIELDS):
-        return shape_of_config(mapping, path=path)
-    return _model_of_shape_fields(mapping, path)
+        return _shape_of(partial(call_from_fields, mapping, path), name_of_call(mapping), path, dict(mapping))
+    if kind is None:
+        is_config = any(config_field in mapping for config_field in CONFIG_FIELDS)
+        return shape_of_config(mapping, path=path) if is_config else _model_of_shape_fields(mapping, path)
+    base = model(kind, f"{path}.kind")
+    changes = {key: value for key, value in mapping.items() if key != "kind"}
+    if changes and not isinstance(base, ModelShape):
+        key, value = next(iter(changes.items()))
+        raise SpecError(f"{path}.{key}", value, "no fields beside a module; {kind: python, ...} takes arguments")
+    return _model_of_shape_fields(asdict(base) | changes, path) if changes else base
 
 
 def _has_model_fields(mapping: Mapping[str, Any]) -> bool:
@@ -150,6 +148,7 @@ def _has_model_fields(mapping: Mapping[str, Any]) -> bool:
 
 
 def _model_of_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
+    """Return the transformer of the fields of a `ModelShape`, some by their short names."""
     if not _has_model_fields(mapping):
         raise SpecError(path, dict(mapping), f"{AS_IN}; known model types: {', '.join(MODEL_TYPES)}")
     short_of = {long: short_name for short_name, long in SHORT.items() if short_name in mapping}
@@ -163,23 +162,6 @@ def _model_of_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
     except SpecError as error:
         below = error.path.removeprefix("model.")
         raise SpecError(f"{path}.{short_of.get(below, below)}", error.value, error.expected) from None
-
-
-def _with_changed_fields(kind: Any, changes: dict[str, Any], path: str) -> Model:
-    """Return the model that ``kind`` names, with changed fields of its shape."""
-    start = model(kind, f"{path}.kind")
-    if not changes:
-        return start
-    if not isinstance(start, ModelShape):
-        key, value = next(iter(changes.items()))
-        raise SpecError(f"{path}.{key}", value, "no fields beside a module; {kind: python, ...} takes arguments")
-    return _model_of_shape_fields(asdict(start) | changes, path)
-
-
-def _model_of_call(mapping: Mapping[str, Any], path: str) -> Model:
-    """Return the model of ``{kind: python, target: module:name, ...}``, called with torch's meta device as default."""
-    called_model = _shape_of(partial(call_from_fields, mapping, path), name_of_call(mapping), path)
-    return replace(called_model, reference=dict(mapping)) if isinstance(called_model, ModuleShape) else called_model
 
 
 def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Model:
@@ -197,11 +179,11 @@ def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Mod
         return model({"name": name, **value} if isinstance(value, Mapping) and "kind" not in value else value, path)
     if not callable(value):
         raise SpecError(path, reference, f"a model or what makes one, and this is {type(value).__name__}")
-    called_model = _shape_of(partial(call_function, value, reference, {}, path, f"{path}."), name, path)
-    return replace(called_model, reference=reference) if isinstance(called_model, ModuleShape) else called_model
+    return _shape_of(partial(call_function, value, reference, {}, path, f"{path}."), name, path, reference)
 
 
 def _of_object(value: Any, path: str) -> Model:
+    """Return the model of a torch module, or of a function that returns a module or a shape."""
     if hasattr(value, "named_parameters") and not isinstance(value, type):
         from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
@@ -210,17 +192,22 @@ def _of_object(value: Any, path: str) -> Model:
     return _shape_of(partial(call_function, value, name, {}, path, f"{path}."), name, path)
 
 
-def _shape_of(make: Callable[[], Any], name: str, path: str) -> Model:
-    """Return the model from the result of ``make()``: a shape, a description of a shape, or a module."""
+def _shape_of(make: Callable[[], Any], name: str, path: str, reference: str | Mapping[str, Any] | None = None) -> Model:
+    """Return the model from the result of ``make()``: a shape, a description of a shape, or a module.
+
+    A module keeps the ``reference`` with which the user named it, so that a file can name it again.
+    """
     from syncline.problems.network import shape_only
     from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
-    returned: Any = shape_only(make)
-    if isinstance(returned, Model):
-        return returned
-    return (
-        model({"name": name, **returned}, path) if isinstance(returned, Mapping) else module_shape(returned, name, path)
-    )
+    result: Any = shape_only(make)
+    if isinstance(result, Mapping):
+        result = model({"name": name, **result}, path)
+    elif not isinstance(result, Model):
+        result = module_shape(result, name, path)
+    is_named = reference is not None and isinstance(result, ModuleShape)
+    named_model: Model = replace(result, reference=reference) if is_named else result
+    return named_model
 
 
 ModelField = Annotated[Any, parsed(model), PlainSerializer(model_fields)]

@@ -149,15 +149,14 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _times_from_one_source(self) -> PipelineSpec:
-        time_fields, model_fields = ("forward", "backward"), ("tokens_per_microbatch", "hardware")
         if self.model is None:
-            required = time_fields
+            required, excluded = ["forward", "backward"], ["tokens_per_microbatch", "hardware"]
             expected = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
-            excluded, reason = model_fields, "a model beside it, whose work it tells"
+            reason = "a model beside it, whose work it tells"
         else:
-            required = model_fields
+            required, excluded = ["tokens_per_microbatch", "hardware"], ["forward", "backward", "backward_weight"]
             expected = "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware"
-            excluded, reason = (*time_fields, "backward_weight"), "nothing beside a model, from which it follows"
+            reason = "nothing beside a model, from which it follows"
         for field in required:
             if getattr(self, field) is None:
                 raise refusal(field, None, expected)

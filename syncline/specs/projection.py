@@ -24,13 +24,11 @@ from syncline.specs.models import ModelField
 class ProjectSpec(ClockSpec, Experiment):
     """A projection: step times of methods on networks in closed form, from a model's shape and without training.
 
-    Args:
-        precision: the number format of matrix products; gradients are bf16 with fp8 and less, fp32 with tf32.
-        tokens_per_worker: tokens of a worker in a step. By default the workers share out the batch that published fits
-            find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that
-            computes sequences of its own.
-        placement: rule by which the ranks lie on a matrix: where it says, the workers of a replica next to each other,
-            the replicas of a stage next to each other, or the fastest of these.
+    ``precision``: the number format of matrix products; gradients are bf16 with fp8 and less, fp32 with tf32.
+    ``tokens_per_worker``: tokens of a worker in a step. By default the workers share out the batch that published fits find
+    best for the model's size, see `default_batch`, in whole sequences for each part of a replica that computes sequences of
+    its own. ``placement``: rule by which the ranks lie on a matrix: where it says, the workers of a replica next to each
+    other, the replicas of a stage next to each other, or the fastest of these.
     """
 
     kind: Literal["project"]
@@ -93,9 +91,9 @@ class ProjectSpec(ClockSpec, Experiment):
         return isinstance(self.model, ModelShape) and self.compute.has_kernels
 
     @model_validator(mode="after")
-    def _distinct(self) -> ProjectSpec:
+    def _check_methods_and_layout(self) -> ProjectSpec:
         check_distinct("methods", [method.name for method in self.methods])
-        check_distinct("networks", [link.name for link in self.networks])
+        check_distinct("networks", [network.name for network in self.networks])
         for i, method in enumerate(self.methods):
             if asynchronous_of(method) is not None:
                 expected = "a method without it: only 'run' and 'compare' play who comes when"
@@ -106,42 +104,33 @@ class ProjectSpec(ClockSpec, Experiment):
         if self.memory.activations not in (None, "auto", "selective") and not isinstance(self.model, ModelShape):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
-        return self
-
-    @model_validator(mode="after")
-    def _laid_out(self) -> ProjectSpec:
         self.layout.check(self.model, self.workers)
         return self
 
     def warnings(self) -> list[str]:
         """Return warnings about disturbances, which a closed form ignores, and about updates that take no time."""
-        disturbances = self.compute.model_dump(
-            include={"slow_workers", "pauses", "start_offsets"}, exclude_defaults=True
-        )
-        fields = [f"compute.{field}" for field in disturbances]
-        fields += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
-        inert = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in fields]
+        fields = {"slow_workers", "pauses", "start_offsets"}
+        ignored = [f"compute.{field}" for field in self.compute.model_dump(include=fields, exclude_defaults=True)]
+        ignored += [f"faults.{field}" for field in self.faults.model_dump(exclude_defaults=True)]
+        lines = [f"{field} has no effect on a closed form; use 'run' or 'compare'" for field in ignored]
         clock = self.clock_warnings(self.methods, self.networks, trains=False)
         if self.placement != "given" and not any(isinstance(network, Matrix) for network in self.networks):
-            inert.append("placement has no effect without a matrix, whose places differ")
-        return self.compute.warnings() + clock + inert + self._uncounted_update_warnings()
+            lines.append("placement has no effect without a matrix, whose places differ")
+        return self.compute.warnings() + clock + lines + self._uncounted_update_warnings()
 
     def _uncounted_update_warnings(self) -> list[str]:
         """Return a warning if updates take no time although their products are a large share of a step."""
-        # Measured step times include the update.
-        measured = self.compute.seconds is not None or self.compute.batch_times is not None
-        if measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
+        is_measured = self.compute.seconds is not None or self.compute.batch_times is not None  # with the update
+        if is_measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
             return []
-        flops = self.model.flops_per_token * self.worker_tokens
-        shares = {
-            method.name: COUNTING.optimizer_s(method, self.model.tensors, 1.0, flops, "") for method in self.methods
-        }
+        flops, tensors = self.model.flops_per_token * self.worker_tokens, self.model.tensors
+        shares = {method.name: COUNTING.optimizer_s(method, tensors, 1.0, flops, "") for method in self.methods}
         large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
         message = f"updates take no time here; their products are {large} of a step's operations"
         return [f"{message}, which compute.optimizer_time=counted adds"] if large else []
 
 
 COUNTING = ComputeSpec(optimizer_time="counted")
-
+"""The compute times with which `ProjectSpec.warnings` counts the operations of updates."""
 LEAST_UPDATE = 0.05
 """Smallest share of an update in a step's operations for which a warning says that the update takes no time."""

@@ -21,14 +21,10 @@ Microbatches = Annotated[int, Field(ge=1, le=10_000)]
 class StagesSpec(Spec):
     """The stages into which the model of a training is cut.
 
-    Args:
-        stages: number of stages, K. In ``async-1f1b`` the gradients of stage k, from 0, are ``K - 1 - k`` updates late.
-        schedule: with ``async-1f1b`` every batch is a micro-batch, and each stage updates after each batch. With
-            ``1f1b`` a batch is cut into ``microbatches``, all stages update after the last one, and no gradient is
-            late.
-        backward_weights: weights of the backward passes: those of the forward pass, the current ones, or PipeMare's
-            estimate.
-        microbatches: number of micro-batches of a synchronous batch.
+    ``stages``: number of stages, K. ``schedule``: with ``async-1f1b`` every batch is a micro-batch, each stage updates
+    after each batch, and the gradients of stage k, from 0, are ``K - 1 - k`` updates late. With ``1f1b`` a batch is cut
+    into ``microbatches``, all stages update after the last one, and no gradient is late. ``backward_weights``: weights of
+    the backward passes: those of the forward pass, the current ones, or PipeMare's estimate.
     """
 
     stages: StageCount
@@ -39,11 +35,8 @@ class StagesSpec(Spec):
     @model_validator(mode="after")
     def _late_or_not(self) -> StagesSpec:
         if not self.has_delayed_gradients and self.backward_weights != "stashed":
-            raise refusal(
-                "backward_weights",
-                self.backward_weights,
-                "stashed: in a synchronous pipeline they do not change on the way",
-            )
+            expected = "stashed: in a synchronous pipeline they do not change on the way"
+            raise refusal("backward_weights", self.backward_weights, expected)
         return self
 
     @property
@@ -52,11 +45,7 @@ class StagesSpec(Spec):
         return self.schedule == "async-1f1b"
 
     def check(self, training: Any) -> None:
-        """Refuse problems that cannot be cut, and settings that a pipeline does not support.
-
-        Args:
-            training: the `Training` that has this pipeline; its module imports this one.
-        """
+        """Refuse a `Training` whose problem cannot be cut into stages, or whose settings a pipeline does not support."""
         check_stages_of(training.problem, self.stages, "pipeline.stages")
         if training.workers != 1:
             raise refusal("workers", training.workers, "1 beside pipeline: its stages are what the network joins")
@@ -77,9 +66,8 @@ class StagesSpec(Spec):
         if self.backward_weights != "stashed":
             for path, plain in (("dtype", "float32"), ("execution", "eager")):
                 if getattr(training, path) != plain:
-                    raise refusal(
-                        path, getattr(training, path), f"{plain} where backward_weights are {self.backward_weights}"
-                    )
+                    expected = f"{plain} where backward_weights are {self.backward_weights}"
+                    raise refusal(path, getattr(training, path), expected)
 
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse an asynchronous method, and a remedy that does not support the weights of the backward passes."""

@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 
 
 Record = dict[str, Any]
+"""A row of a study's results: values by column."""
+
 Report = Callable[[int], None]
+"""A function that takes the progress of a piece so far."""
+
 Figures = Iterable[tuple[str, "Figure"]]
+"""Pairs of a file name and a figure."""
 
 
 class Piece(NamedTuple):
@@ -39,7 +44,7 @@ class Piece(NamedTuple):
 
     Attributes:
         length: total of its progress, in steps or votes.
-        call: function of a progress report; it returns the records of the piece, in any order. After Ctrl-C
+        call: function of a `Report`; it returns the records of the piece, in any order. After Ctrl-C
             (``KeyboardInterrupt`` from the report) it returns no records, or those of completed work.
     """
 
@@ -100,21 +105,13 @@ STUDIES: Registry[Study] = Registry(
 
 
 def register_study(study: Study) -> Study:
-    """Register a study in this process; a package registers its own by an entry point of ``syncline.studies``.
-
-    Raises:
-        SpecError: a study of this kind exists already.
-    """
+    """Register a study in this process; a package registers its own by an entry point of ``syncline.studies``."""
     STUDIES.register(study.kind, study)
     return study
 
 
 def study_of_kind(kind: str) -> Study:
-    """Return the study of this kind.
-
-    Raises:
-        SynclineError: there is no such study, or a package's entry point of this name is no study of this kind.
-    """
+    """Return the study of this kind, or raise a `SynclineError` if a package's entry point of this name is no study."""
     study = STUDIES.get(kind, "kind")
     if not isinstance(study, Study) or study.kind != kind:
         raise SynclineError(f"kind: {kind!r} of the entry points {STUDIES.group} is no Study of that kind: {study!r}")
@@ -127,6 +124,7 @@ def study_of(spec: Experiment) -> Study:
 
 
 def _constants(value: Any, path: str) -> StepConstants:
+    """Return the published constants of a name."""
     return value if isinstance(value, StepConstants) else preset(value, STEP_TIMES, path)
 
 
