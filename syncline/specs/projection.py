@@ -25,10 +25,10 @@ class ProjectSpec(ClockSpec, Experiment):
     """A projection: step times of methods on networks in closed form, from a model's shape and without training.
 
     ``precision``: the number format of matrix products; gradients are bf16 with fp8 and less, fp32 with tf32.
-    ``tokens_per_worker``: tokens of a worker in a step. By default the workers share out the batch that published fits find
-    best for the model's size, see `default_batch`, in whole sequences for each part of a replica that computes sequences of
-    its own. ``placement``: rule by which the ranks lie on a matrix: where it says, the workers of a replica next to each
-    other, the replicas of a stage next to each other, or the fastest of these.
+    ``tokens_per_worker``: tokens of a worker in a step. By default the workers share out the batch that published fits
+    find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that computes
+    sequences of its own. ``placement``: rule by which the ranks lie on a matrix: where it says, the workers of a
+    replica next to each other, the replicas of a stage next to each other, or the fastest of these.
     """
 
     kind: Literal["project"]

@@ -23,8 +23,8 @@ class StagesSpec(Spec):
 
     ``stages``: number of stages, K. ``schedule``: with ``async-1f1b`` every batch is a micro-batch, each stage updates
     after each batch, and the gradients of stage k, from 0, are ``K - 1 - k`` updates late. With ``1f1b`` a batch is cut
-    into ``microbatches``, all stages update after the last one, and no gradient is late. ``backward_weights``: weights of
-    the backward passes: those of the forward pass, the current ones, or PipeMare's estimate.
+    into ``microbatches``, all stages update after the last one, and no gradient is late. ``backward_weights``: weights
+    of the backward passes: those of the forward pass, the current ones, or PipeMare's estimate.
     """
 
     stages: StageCount
@@ -45,7 +45,7 @@ class StagesSpec(Spec):
         return self.schedule == "async-1f1b"
 
     def check(self, training: Any) -> None:
-        """Refuse a `Training` whose problem cannot be cut into stages, or whose settings a pipeline does not support."""
+        """Refuse a `Training` whose problem cannot be cut into stages, or with settings that a pipeline rules out."""
         check_stages_of(training.problem, self.stages, "pipeline.stages")
         if training.workers != 1:
             raise refusal("workers", training.workers, "1 beside pipeline: its stages are what the network joins")
