@@ -1,7 +1,9 @@
 """Keep the answers of the commands, or hold them against those that are kept.
 
 python -m tests.answers keep [FILE]
-python -m tests.answers compare [FILE] [--renamed OLD=NEW ...] [--only TEXT]
+python -m tests.answers compare [FILE] [--renamed OLD=NEW ...]
+
+Another processor rounds otherwise: keep the answers of the old code in a FILE on the same machine, and compare with it.
 """
 
 from __future__ import annotations

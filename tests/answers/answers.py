@@ -19,6 +19,9 @@ KEPT = Path(__file__).with_name("answers.json.xz")
 DIGEST = re.compile(r"[0-9a-f]{20}")
 """The name of a sweep's run, which changes with every version of the code."""
 
+ROUNDING = 1e-12
+"""What rounding may leave of a difference of equal numbers, where numbers have a tolerance at all."""
+
 Command = Callable[..., tuple[int, str, str]]
 """``command("project", "--json")``: the exit code, standard output and standard error."""
 
@@ -77,8 +80,17 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     return value
 
 
-def differences(before: Any, after: Any, rel: float = 0.0, place: str = "") -> Iterator[str]:
-    """Yield where two answers differ: numbers by more than a relative tolerance, all else at all."""
+Tolerance = Callable[[str], float]
+"""The relative difference that the numbers of a field may have, by the field's name."""
+
+
+def exactly(field: str) -> float:
+    """Return no tolerance for any field."""
+    return 0.0
+
+
+def differences(before: Any, after: Any, rel: Tolerance = exactly, place: str = "") -> Iterator[str]:
+    """Yield where two answers differ: numbers by more than the tolerance of their field, all else at all."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in [*before, *(name for name in after if name not in before)]:
             if name in before and name in after:
@@ -90,10 +102,10 @@ def differences(before: Any, after: Any, rel: float = 0.0, place: str = "") -> I
             yield f"{place}: {len(before)} items before, {len(after)} after"
         for number, (old, new) in enumerate(zip(before, after, strict=False)):
             yield from differences(old, new, rel, f"{place}.{number}")
-    elif before != after and not _is_close(before, after, rel):
+    elif before != after and not _is_close(before, after, rel(place.rpartition(".")[2])):
         yield f"{place}: {before!r} before, {after!r} after"
 
 
 def _is_close(before: Any, after: Any, rel: float) -> bool:
     are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (before, after))
-    return are_numbers and isclose(before, after, rel_tol=rel)
+    return are_numbers and isclose(before, after, rel_tol=rel, abs_tol=ROUNDING if rel else 0.0)

@@ -9,8 +9,13 @@ import pytest
 
 from tests.answers.answers import answers, commands, differences, read_answers, renamed, write_answers, write_files
 
-CLOSE = 1e-4
-"""By how much a number may differ on another processor, where single precision rounds otherwise."""
+TRAINED = {"loss", "loss_min", "loss_max", "train_loss", "target_loss", "accuracy", "trigger_mean"}
+"""Fields that a training in single precision computes: trainings with eigenvectors amplify what a processor rounds."""
+
+
+def on_any_processor(field: str) -> float:
+    """Return the relative difference that a field may have on another processor: a sample of the validation set, or rounding."""
+    return 0.03 if field in TRAINED else 1e-6
 
 
 @pytest.mark.slow
@@ -19,7 +24,9 @@ def test_the_answers_are_those_that_are_kept(command: Callable, tmp_path: Path) 
     write_files(tmp_path)
     kept = read_answers()
     lines = [
-        f"{line}{text}" for line, answer in answers(command) for text in differences(kept.get(line), answer, rel=CLOSE)
+        f"{line}{text}"
+        for line, answer in answers(command)
+        for text in differences(kept.get(line), answer, on_any_processor)
     ]
     assert not lines, "\n".join(lines[:50])
 
@@ -38,8 +45,13 @@ def test_differences_are_found(tmp_path: Path) -> None:
         ".rows.0.loss: 1.0 before, 1.000000001 after",
         ".rows.0.method: 'one' before, 'two' after",
     ]
-    assert list(differences({"a": 1.0}, {"b": 1.0 + 1e-9}, rel=1e-6)) == [".a: gone", ".b: new"]
-    assert list(differences([1.0, True], [1.0 + 1e-9, 1], rel=1e-6)) == []
+    assert list(differences({"a": 1.0}, {"b": 1.0 + 1e-9}, on_any_processor)) == [".a: gone", ".b: new"]
+    assert list(differences([1.0, True], [1.0 + 1e-9, 1], on_any_processor)) == []
+    assert list(differences({"loss": 1.0, "seconds": 1.0}, {"loss": 1.01, "seconds": 1.01}, on_any_processor)) == [
+        ".seconds: 1.0 before, 1.01 after"
+    ]
+    assert list(differences([0.0], [1e-14])) == [".0: 0.0 before, 1e-14 after"]
+    assert list(differences([0.0], [1e-14], on_any_processor)) == []
     assert renamed({"sends by": ["sends by step"]}, {"sends": "transmits"}) == {"transmits by": ["transmits by step"]}
     write_answers(tmp_path / "kept.xz", before)
     assert read_answers(tmp_path / "kept.xz") == before
