@@ -23,11 +23,9 @@ def test_the_answers_are_those_that_are_kept(command: Callable, tmp_path: Path) 
     """A change that is meant to change an answer keeps the new ones: ``python -m tests.answers keep``."""
     write_files(tmp_path)
     kept = read_answers()
-    lines = [
-        f"{line}{text}"
-        for line, answer in answers(command)
-        for text in differences(kept.get(line), answer, on_any_processor)
-    ]
+    lines = []
+    for line, answer in answers(command):
+        lines += [f"{line}{text}" for text in differences(kept.get(line), answer, on_any_processor)]
     assert not lines, "\n".join(lines[:50])
 
 
