@@ -14,7 +14,10 @@ TRAINED = {"loss", "loss_min", "loss_max", "train_loss", "target_loss", "accurac
 
 
 def on_any_processor(field: str) -> float:
-    """Return the relative difference that a field may have on another processor: a sample of the validation set, or rounding."""
+    """Return the relative difference that a field may have on another processor.
+
+    An accuracy may differ by one sample of 359, which is 2.4 % of .114.
+    """
     return 0.03 if field in TRAINED else 1e-6
 
 
