@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from syncline.cli.application import UsageError, refusal
+from syncline.cli.application import UsageError, error_of_click
 from syncline.cli.commands import SETTINGS, Command, NoCodeOption, callback_of
 from syncline.errors import SpecError, SynclineError
 from syncline.interrupts import exit_code
@@ -102,6 +102,6 @@ if __name__ == "__main__":
     except SynclineError as error:
         _leave(2, str(error))
     except UsageError as error:
-        _leave(2, str(refusal(error)))
+        _leave(2, str(error_of_click(error)))
     except SystemExit as end:
         _leave(int(end.code or 0))

@@ -20,7 +20,7 @@ from syncline.runs.sweep.folder import Swept, read_run
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
 from syncline.runs.sweep.jobs import Allowance
-from syncline.runs.sweep.ranking import loss_or_infinite
+from syncline.runs.sweep.ranking import value_or_infinite
 from syncline.runs.sweep.search import Tuned, searched
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import Override
@@ -233,7 +233,7 @@ def trial_rows(stage: ReplicationStage, swept: Swept) -> list[dict[str, Any]]:
             trial = int(number)
         tuned_paths = [text.partition("=")[0].partition(":")[2] for text in stage.tune if text.startswith(f"{label}:")]
         knobs = {path.removeprefix("method."): row[path] for path in tuned_paths}
-        loss = loss_or_infinite(row)
+        loss = value_or_infinite(row)
         rows.append({"method": label, "trial": trial, "seed": row["seed"], "loss": loss, "knobs": json.dumps(knobs)})
     return rows
 
@@ -252,7 +252,7 @@ def final_rows(stage: ReplicationStage, swept: Swept, runs: Path) -> list[dict[s
         averaged = metrics["averaged"].to_pylist() if "averaged" in metrics.column_names else None
         evaluated = zip(metrics["step"].to_pylist(), metrics["eval_loss"].to_pylist(), strict=True)
         losses = {step: loss for step, loss in evaluated if loss is not None and math.isfinite(loss)}
-        if not math.isfinite(loss_or_infinite(row)):
+        if not math.isfinite(value_or_infinite(row)):
             losses = {step: loss for step, loss in losses.items() if step < last} | {last: math.inf}
         rows += [
             keys | {"step": step, "loss": loss, "averages": averaged and sum(map(bool, averaged[: step + 1]))}

@@ -2,14 +2,7 @@
 
 from syncline.analysis.axes import save
 from syncline.analysis.costs import SizePanel, cost_against_size
-from syncline.analysis.curves import (  # fmt: skip
-    Curve,
-    SeedSeries,
-    lost_seeds,
-    median_and_range,
-    smooth,
-    time_to_target_s,
-)
+from syncline.analysis.curves import Curve, SeedSeries, lost_seeds, median_and_range, smooth, time_to_target_s
 from syncline.analysis.landscape import Surface, distance_over_steps, landscape_convergence
 from syncline.analysis.loss import loss_against_clock, loss_against_steps
 from syncline.analysis.style import MethodStyle, figure_style, method_styles

@@ -65,11 +65,7 @@ def save(fig: Figure, path: str | Path) -> Path:
     """Write a figure, in the format of the path's suffix; the same figure gives the same bytes.
 
     Args:
-        fig: the figure.
         path: ends in .pdf, .svg or .png; missing folders are made. The function returns it.
-
-    Raises:
-        SpecError: the suffix is another one.
     """
     path = Path(path)
     metadata: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
@@ -109,7 +105,7 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
 def draw_points(
     ax: Axes, x: ArrayLike, y: ArrayLike, span: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
 ) -> None:
-    """Draw points without a joining line, each with a thin bar from the lower to the upper end of its span."""
+    """Draw points, each with a thin vertical bar from the lower to the upper end of its span."""
     ax.vlines(x, *span, color=style.color, linewidth=1.0, zorder=2)
     ax.plot(x, y, label=label, zorder=3, **_look(style) | {"linestyle": "none"})
 
@@ -150,6 +146,7 @@ def draw_legend(
 
 
 def _broken(text: str, letters: float) -> str:
+    """Return a text in lines of at most this number of letters."""
     return "\n".join(wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, int(letters)) or [line])
 
 

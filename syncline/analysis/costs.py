@@ -1,7 +1,4 @@
-"""Cost of collectives: time against size, a line per algorithm.
-
-Speedups over a baseline against the bandwidth, which show the bandwidth below which a method is worth it.
-"""
+"""Figures of times without a training: collectives against their size, and speedups against the bandwidth."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ RING: dict[str, Any] = {
     "linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgecolor": "black",
     "markeredgewidth": 0.8,
 }  # fmt: skip
-ASKED = "#777777"
+MARKED_SIZE_COLOR = "#777777"
 BYTES_TICKS = 1000.0
 """Ratio of neighbouring labels: B, kB, MB, GB."""
 
@@ -63,10 +60,6 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     Args:
         panels: the panels, at least one; all have the same sizes.
         at_nbytes: a size to mark by a thin vertical line; none unless positive.
-        title: an optional title above all panels.
-
-    Raises:
-        SpecError: there is no panel.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
@@ -90,14 +83,14 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
         if any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers):
             handles.append(Line2D([], [], label="the fastest changes", **RING))
         if at_nbytes > 0:
-            handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=ASKED,
+            handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=MARKED_SIZE_COLOR,
                                   label=format_bytes(at_nbytes)))  # fmt: skip
         draw_legend(fig, handles, title)
     return fig
 
 
 def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
-    """Draw the lines of a panel, rings where they cross, and the marked size."""
+    """Draw a collective on a network: a line per algorithm, rings where the fastest one changes, the marked size."""
     ax.set_xscale("log")
     ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
     ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
@@ -113,7 +106,7 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
                                fontsize=7, zorder=6)  # fmt: skip
             note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
     if at_nbytes > 0:
-        ax.axvline(at_nbytes, color=ASKED, linewidth=0.8, zorder=1)
+        ax.axvline(at_nbytes, color=MARKED_SIZE_COLOR, linewidth=0.8, zorder=1)
     ax.set_title(panel.title, loc="left")
 
 
@@ -151,10 +144,6 @@ def speedup_over_bandwidth(
         panels: the panels, at least one.
         marks: named bandwidths, the most important ones first; a name that would cover another is omitted.
         label: label of the vertical axis.
-        title: an optional title above all panels.
-
-    Raises:
-        SpecError: there is no panel.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")

@@ -117,9 +117,6 @@ def smooth(values: ArrayLike, window: int) -> FloatArray:
 
     Returns:
         (..., n); NaN or infinite exactly where the window holds a value that is not finite.
-
-    Raises:
-        SpecError: the window is below 1.
     """
     if window < 1:
         raise SpecError("window", window, "a whole number of values, at least 1")
@@ -145,9 +142,6 @@ def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> floa
 
     Returns:
         seconds, infinite if the target is never reached.
-
-    Raises:
-        SpecError: the two do not have the same length.
     """
     times, losses = np.asarray(clock_s, dtype=float), np.asarray(loss, dtype=float)
     if times.ndim != 1 or times.shape != losses.shape:

@@ -12,14 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from syncline.analysis.axes import (
-    draw_line,
-    label_ends,
-    legend_above,
-    new_figure,
-    step_axis,
-    thinned,
-)
+from syncline.analysis.axes import draw_line, label_ends, legend_above, new_figure, step_axis, thinned
 from syncline.analysis.curves import FloatArray, SeedSeries, median_and_range
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.errors import SpecError
@@ -60,9 +53,6 @@ def distance_over_steps(series: Sequence[SeedSeries], *, log: bool = True) -> Fi
     Args:
         series: one per method, with values (S, n).
         log: a logarithmic axis of distances (values at or below zero are left out).
-
-    Raises:
-        SpecError: there is no series.
     """
     styles = method_styles(run.label for run in series)
     with figure_style():
@@ -101,7 +91,7 @@ def landscape_convergence(
 
 
 def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Mapping[str, MethodStyle]) -> list[float]:
-    """Draw lines and bands; return the y at which each line ends."""
+    """Draw the distances to the optimum as lines with bands, and return the y at which each line ends."""
     if not series:
         raise SpecError("series", [], "at least one series")
     step_axis(ax, max(float(run.step[-1]) for run in series))
@@ -155,7 +145,7 @@ def _draw_landscape(
 
 
 def _mark(ax: Axes, point: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
-    """Draw a named point."""
+    """Draw a point with its name above or below it."""
     ax.plot(*point, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
             markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
     note = ax.annotate(text, point, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",

@@ -23,13 +23,7 @@ from syncline.analysis.axes import (
     thinned,
     time_unit,
 )
-from syncline.analysis.curves import (
-    Curve,
-    FloatArray,
-    lost_seeds,
-    median_and_range,
-    time_to_target_s,
-)
+from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range, time_to_target_s
 from syncline.analysis.style import MethodStyle, figure_style, method_styles
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Network
@@ -64,14 +58,10 @@ def loss_against_steps(
         loss_label: the name of the loss, with its unit: "validation loss (nats per byte)".
         log_loss: a logarithmic loss axis.
         target: a loss to mark, or several, with a ring where each method first reaches it.
-        title: an optional title.
-
-    Raises:
-        SpecError: there is no curve.
     """
     if not curves:
         raise SpecError("curves", [], "at least one curve")
-    targets = _several(target)
+    targets = _target_losses(target)
     with figure_style():
         fig = new_figure(5.0, 2.7 + _room(curves))
         ax = fig.add_subplot()
@@ -80,7 +70,7 @@ def loss_against_steps(
         styles, ends = method_styles(curve.label for curve in curves), []
         for curve in curves:
             style = styles[curve.label]
-            ends.append((_draw(ax, curve, curve.step, style, targets), _name(curve), style))
+            ends.append((_draw_curve(ax, curve, curve.step, style, targets), _name(curve), style))
         _target_lines(ax, targets)
         label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")
@@ -109,7 +99,6 @@ def loss_against_clock(
         target: a loss to mark, or several, with a ring where each method first reaches it.
         time_scale: "auto" is logarithmic if, on any network, one method takes over five times as long as another. A
             logarithmic axis begins with a linear piece, from 0 to the earliest evaluation.
-        title: an optional title above all panels.
         styles: label -> style; by default ``method_styles``.
 
     Raises:
@@ -123,7 +112,7 @@ def loss_against_clock(
         for name in networks:
             if name not in curve.clock_s:
                 raise SpecError(f"{curve.label}.clock_s", sorted(curve.clock_s), f"a clock for the network {name!r}")
-    targets = _several(target)
+    targets = _target_losses(target)
     log_time = time_scale == "log" or (time_scale == "auto" and spans_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
@@ -133,27 +122,33 @@ def loss_against_clock(
             _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss)
             unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
             for curve in curves:
-                _draw(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
+                _draw_curve(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
             _target_lines(ax, targets)
             ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
         legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
 
-def _several(target: Targets) -> tuple[float, ...]:
-    """Return the targets as a tuple."""
+def _target_losses(target: Targets) -> tuple[float, ...]:
+    """Return one target loss, several or none as a tuple."""
     return () if target is None else (target,) if isinstance(target, int | float) else tuple(target)
 
 
-def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Sequence[float]) -> float:
-    """Draw median, range, cross and rings of one curve; return the loss at which its line ends or leaves the panel."""
+def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Sequence[float]) -> float:
+    """Draw a curve, and return the loss at which its line ends or leaves the panel.
+
+    The line is the median over the seeds, the band their range. A ring marks a reached target, a cross a divergence.
+
+    Args:
+        x: (n,) positions of the evaluations on the x axis.
+    """
     median, low, high = median_and_range(curve.loss)
     shown = np.flatnonzero(curve.shown)
     drawn = shown[thinned(shown.size)]
     lost = curve.diverged_at is not None or not shown.size
     crossings = [] if lost else [(time_to_target_s(x, median, target), target) for target in targets]
     crossings = sorted(crossing for crossing in crossings if np.isfinite(crossing[0]))
-    xs, ys = _through(x[drawn], median[drawn], crossings)
+    xs, ys = _with_crossings(x[drawn], median[drawn], crossings)
     draw_line(ax, xs, ys, style, curve.label)
     if len(curve.loss) > 1:
         _band(ax, x[drawn], low[drawn], high[drawn], style)
@@ -169,8 +164,13 @@ def _draw(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Se
     return float(median[shown[-1]])
 
 
-def _through(x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
-    """Return the line with its crossings inserted, because a line straight in time is not so on a logarithmic axis."""
+def _with_crossings(
+    x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, float]]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the points (x, y) of a line with further points where it crosses the targets.
+
+    Without them, a line would not pass through its rings on a logarithmic axis, because they are interpolated linearly.
+    """
     for crossing, target in crossings:
         if not (x == crossing).any():
             place = int(np.searchsorted(x, crossing))
@@ -179,7 +179,7 @@ def _through(x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, floa
 
 
 def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: MethodStyle) -> None:
-    """Draw the range of the seeds, cut at the panel's edge; a small mark at the top shows where it goes on."""
+    """Draw the range over the seeds as a band, cut at the edge of the panel; marks at the top show higher ranges."""
     bottom, top = ax.get_ylim()
     ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
                     linewidth=0, zorder=2)  # fmt: skip
@@ -207,7 +207,7 @@ def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> Non
 
 
 def _name(curve: Curve) -> str:
-    """Return a curve's label, which says whether the run or some of its seeds diverged."""
+    """Return the label of a curve, and whether the run or some of its seeds diverged."""
     lost, seeds = lost_seeds(curve.loss), len(curve.loss)
     if curve.diverged_at is not None:
         return f"{curve.label} (diverged)"
@@ -302,5 +302,5 @@ def _describe(network: Network | str) -> str:
 
 
 def _room(curves: Sequence[Curve]) -> float:
-    """Return the inches of height beyond those of four lines."""
+    """Return the additional height of a figure in inches, if it has more than four curves to name."""
     return 0.25 * min(max(len(curves) - 4, 0), 4)

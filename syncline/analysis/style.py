@@ -91,16 +91,16 @@ METHOD_FAMILIES: dict[str, MethodFamily] = {
 
 
 def family_of(label: str) -> str | None:
-    """Return the family whose prefix the label begins with; None if there is none."""
+    """Return the name of the family of methods whose prefix a label begins with; None without such a family."""
     fits = [(len(p), name) for name, family in METHOD_FAMILIES.items() for p in family.prefixes if label.startswith(p)]
     return max(fits)[1] if fits else None
 
 
 def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
-    """Return the style of each label: one of its family's, or the next free style of the cycle without a family.
+    """Return the style of each method's line: one of its family's, or the next free style of the cycle.
 
-    Within its family a label has its own place, or the next free one in the order given. After its four shades a family
-    starts again with dashes and markers shifted against the colours; so does the cycle after seven.
+    In its family a label has a fixed place, or the next free one in the given order. After its four shades a family
+    starts again with dashes and markers shifted against the colours; so does the cycle after seven styles.
 
     Args:
         labels: the methods of one figure; repeated labels count once.
@@ -117,15 +117,15 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
         taken_places = {family.first.index(label) for label in members if label in family.first}
         free = (place for place in count() if place not in taken_places)
         for label in members:
-            styles[label] = _of_family(family, family.first.index(label) if label in family.first else next(free))
+            styles[label] = _family_style(family, family.first.index(label) if label in family.first else next(free))
     hues = {style.color for style in styles.values()}
     # The first lap leaves out the colours of the families in this figure.
     places = (p for p in count() if p >= len(CYCLE) or CYCLE[p].color not in hues)
-    others = (style for style in map(_of_cycle, places) if style not in styles.values())
+    others = (style for style in map(_cycle_style, places) if style not in styles.values())
     return {label: styles[label] if label in styles else next(others) for label in wanted}
 
 
-def _of_family(family: MethodFamily, place: int) -> MethodStyle:
+def _family_style(family: MethodFamily, place: int) -> MethodStyle:
     """Return the style of the method with index ``place`` in its family."""
     lap, index = divmod(place, len(family.shades))
     # Each family begins with other dashes: of two overlapping lines, the lower one shows through the upper one.
@@ -134,8 +134,8 @@ def _of_family(family: MethodFamily, place: int) -> MethodStyle:
     return MethodStyle(family.shades[index], dashes, family.markers[(index + lap) % len(family.markers)])
 
 
-def _of_cycle(place: int) -> MethodStyle:
-    """Return the style at a place of the cycle."""
+def _cycle_style(place: int) -> MethodStyle:
+    """Return the style with index ``place`` in the endless cycle of styles for methods without a family."""
     lap, index = divmod(place, len(CYCLE))
     line = CYCLE[(index + lap) % len(CYCLE)]
     return MethodStyle(CYCLE[index].color, line.linestyle, line.marker)

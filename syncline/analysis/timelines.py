@@ -1,16 +1,11 @@
-"""Timeline of the workers: computing, waiting and network activity over time.
-
-Pipeline schedules in their usual picture: a row per stage, forwards and backwards with their micro-batches.
-
-Workers at their own pace: ages of their updates, the number of updates of each, and their waits for each other.
-"""
+"""Figures of what workers do over time: timelines, pipeline schedules, and updates of asynchronous workers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -19,31 +14,16 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import (
-    Patch,
-    Rectangle,
-)
-from matplotlib.ticker import (
-    FuncFormatter,
-    MaxNLocator,
-    MultipleLocator,
-    PercentFormatter,
-)
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, PercentFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from syncline.analysis.axes import (
-    draw_legend,
-    legend_above,
-    new_figure,
-    panel_grid,
-    time_unit,
-)
-from syncline.analysis.style import (
-    figure_style,
-    method_styles,
-)
+from syncline.analysis.axes import draw_legend, legend_above, new_figure, panel_grid, time_unit
+from syncline.analysis.style import figure_style, method_styles
 from syncline.errors import SpecError
-from syncline.sim.pipelines.report import TaskSpan
+
+if TYPE_CHECKING:
+    from syncline.sim.pipelines.report import TaskSpan
 
 IDLE = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
 COLUMNS = ("worker", "stream", "what", "start_s", "end_s")
@@ -71,7 +51,6 @@ def timeline_strip(
             stream is the network.
         first_s: start of the shown time.
         last_s: its end; by default the last end in the timeline.
-        title: an optional title.
 
     Raises:
         SpecError: a column is missing, the columns differ in length, or nothing lies in the shown time.
@@ -112,7 +91,7 @@ def timeline_strip(
 
 
 def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
-    """Return the checked columns of a timeline as arrays."""
+    """Return the columns of a timeline as arrays; refuse missing columns and different lengths."""
     missing = [name for name in COLUMNS if name not in timeline]
     if missing:
         raise SpecError("timeline", sorted(timeline), f"the columns {', '.join(COLUMNS)}; {missing[0]!r} is missing")
@@ -123,7 +102,13 @@ def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
 
 
 def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
-    """Draw the spans of one kind as bars in the rows of their workers."""
+    """Draw the spans of one kind of `KINDS` as bars in the rows of their workers.
+
+    Args:
+        row: (n,) number of each span's row.
+        start: (n,) start of each span in the axis's unit of time.
+        length: (n,) length of each span in this unit.
+    """
     below, height, face, hatch, edge = KINDS[kind]
     # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
     hairline = 0.4 if np.unique(row).size <= MOST_NAMED_WORKERS and start.size < 1000 else 0.0
@@ -132,7 +117,7 @@ def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], len
 
 
 def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> None:
-    """Name the rows, and write the share of computing at the right of each."""
+    """Name the rows of a timeline by their workers, and write each worker's share of computing at the right."""
     every = -(-workers.size // MOST_NAMED_WORKERS)
     rows = np.arange(0, workers.size, every)
     ax.set_ylim(workers.size, 0)
@@ -154,7 +139,7 @@ DIGIT_IN = 0.055
 EDGED_IN = 0.04
 """Width in inches below which a task has no edge."""
 MOST_NUMBERS_IN = 10.0
-"""The widest picture, in inches."""
+"""Largest width of the figure in inches."""
 ROW_IN, MOST_ROWS_IN = 0.2, 25.0
 """Height of a stage's row, and largest height of all rows together, in inches: many stages have lower rows."""
 NUMBERED_IN = 0.1
@@ -177,25 +162,18 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
 
     Args:
         panels: the panels from top to bottom; panels of a group follow each other.
-
-    Raises:
-        SpecError: there is no panel.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
-    ends_s = {
-        panel.group: max(
-            (task.end_s for other in panels if other.group == panel.group for task in other.tasks), default=0.0
-        )
-        for panel in panels
-    }
-    lengths = [
-        (task.end_s - task.start_s) / ends_s[panel.group]
-        for panel in panels
-        for task in panel.tasks
-        if task.end_s > task.start_s
-    ]
-    width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / min(lengths, default=1.0)))
+    ends_s: dict[str, float] = {}
+    for panel in panels:
+        last_s = max((task.end_s for task in panel.tasks), default=0.0)
+        ends_s[panel.group] = max(ends_s.get(panel.group, 0.0), last_s)
+    shortest = 1.0  # the shortest task as a share of its panel's time
+    for panel in panels:
+        lengths_s = [task.end_s - task.start_s for task in panel.tasks if task.end_s > task.start_s]
+        shortest = min([shortest, *(length_s / ends_s[panel.group] for length_s in lengths_s)])
+    width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / shortest))
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
     lasts = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
@@ -206,11 +184,10 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
         for ax, panel, last in zip(axes, panels, lasts, strict=True):
             end_s = ends_s[panel.group] or 1.0
             ax.set_xlim(0, end_s)
-            _draw(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
+            _draw_schedule(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
             unit, unit_s = time_unit(end_s)
-            power = 10.0 ** math.floor(
-                math.log10(end_s / unit_s / 8)
-            )  # a round distance, so that about eight ticks fit
+            # The distance of ticks is round, so that about eight of them fit.
+            power = 10.0 ** math.floor(math.log10(end_s / unit_s / 8))
             tick = next(power * times for times in (1, 2, 5, 10) if power * times >= end_s / unit_s / 8)
             ax.xaxis.set_major_locator(MultipleLocator(unit_s * tick))
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _, unit_s=unit_s: f"{value / unit_s:g}"))
@@ -227,8 +204,13 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     return fig
 
 
-def _draw(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
-    """Draw tasks as boxes, their numbers where they fit, and the updates; an inch is ``inch_s`` seconds."""
+def _draw_schedule(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
+    """Draw a schedule's tasks as boxes, their micro-batches' numbers where they fit, and the updates.
+
+    Args:
+        inch_s: seconds per inch of the axes.
+        numbered: whether the tasks show the numbers of their micro-batches.
+    """
     shades = [(name, later) for later in (False, True) for name in COLORS]
     for name, later in shades:
         mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]
@@ -294,7 +276,9 @@ _COLUMNS = 4
 
 
 def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
-    """Draw, per row's worker, the seconds its updates lay at the server until the column's worker's update arrived.
+    """Draw how long each worker (row) waited for each other worker (column) at the server, as a matrix per method.
+
+    An update waits at the server until another worker's update completes the model's next version.
 
     Args:
         waiting_s: method -> seconds ``(P, P)``; all methods share one scale.

@@ -39,9 +39,6 @@ def predicted_against_measured(
             group's median. These panels share one axis.
         title: title above these panels, the points they show.
         measured: title above the scatter plot, the kind of time.
-
-    Raises:
-        SpecError: there is no point.
     """
     if not any(len(measured) for measured, _ in points.values()):
         raise SpecError("points", [], "at least one point")
@@ -103,7 +100,7 @@ def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> Non
         errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
         if errors.size:
             largest = max(largest, float(np.abs(errors).max()))
-            ax.plot(place + _aside(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
+            ax.plot(place + _spread_offsets(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
             ax.hlines(float(np.median(errors)), place - 0.38, place + 0.38, color="#333333", linewidth=1.5, zorder=3)
     ax.set_xlim(-0.6, len(points) - 0.4)
     _error_axis(ax, largest)
@@ -113,17 +110,19 @@ def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> Non
     ax.set_title("errors of all", loc="left")
 
 
-def _aside(count: int) -> FloatArray:
-    """Return offsets on both sides of 0, spread out, the same in every picture."""
+def _spread_offsets(count: int) -> FloatArray:
+    """Return offsets from -0.28 to 0.28 that separate points at one position, in steps of the golden section."""
     return 0.28 * (2 * ((0.5 + 0.618 * np.arange(count)) % 1) - 1)
 
 
 def _error_axis(ax: Axes, largest: float) -> None:
+    """Set up a y axis of relative errors in percent, up to the largest error on both sides of 0."""
     ax.set_ylim(-1.1 * largest or -0.01, 1.1 * largest or 0.01)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
 def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
+    """Return matplotlib's properties of points in a style, without a line."""
     return {
         "linestyle": "none", "marker": style.marker, "color": style.color, "markersize": 3.0,
         "markeredgecolor": "white", "markeredgewidth": 0.3, "label": label or None,
@@ -131,11 +130,19 @@ def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
 
 
 def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool) -> None:
-    """Draw the errors of each group of a grouping, and their median."""
+    """Draw the errors and the median error of each group of a grouping.
+
+    Args:
+        name: name of the grouping, below the axes.
+        groups: relative errors by group.
+        largest: largest absolute error, the limit of the axes.
+        labelled: whether the y axis has labels.
+    """
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     for place, group_errors in enumerate(groups.values()):
-        ax.plot(place + _aside(len(group_errors)), group_errors, linestyle="none", marker="o", markersize=1.8,
-                color="#0072B2", alpha=0.6, zorder=2)  # fmt: skip
+        offsets = _spread_offsets(len(group_errors))
+        ax.plot(place + offsets, group_errors, linestyle="none", marker="o", markersize=1.8, color="#0072B2",
+                alpha=0.6, zorder=2)  # fmt: skip
         ax.hlines(float(np.median(group_errors)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
     ax.set_xlim(-0.6, len(groups) - 0.4)
     _error_axis(ax, largest)

@@ -1,7 +1,6 @@
-"""The check of the arguments of every public function, called from a program or from a command.
+"""The check of the arguments of every public function against the types that its annotations accept.
 
-A function's annotations say which types it accepts. The specs and questions built from the arguments check ranges,
-names and units.
+The specs and questions that are made of the arguments check ranges, names and units.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ R = TypeVar("R")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function with a check of its arguments.
-
-    Error messages name Python's parameters if a program calls the function, and options if a command calls it.
+    """Return the function with a check of its arguments before each call.
 
     The check turns NumPy's numbers and arrays into Python's, and iterators and views into tuples. It accepts neither
-    text nor a truth value as a number.
+    text nor a truth value as a number. An error names the parameter if a program calls the function, and the option if
+    a command calls it.
 
     >>> @checked
     ... def twice(steps: int) -> int:
@@ -46,10 +44,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return the function of a question: it checks the arguments, makes the question, and returns its answer.
+    """Return the public function of a question, such as `sl.project`.
+
+    The function checks its arguments, makes the question of them, and returns the question's answer.
 
     Args:
-        question: the question's class; its fields become the parameters.
+        question: class of the question; its fields become the parameters.
         answer: function from a question to a result.
     """
     signature = question.signature()
@@ -70,17 +70,18 @@ def _with_check(
     flags: Mapping[str, str],
     call: Callable[[inspect.BoundArguments], Any],
 ) -> Callable[..., Any]:
-    """Return a function that checks its arguments, calls ``call`` with them, and names parameters in errors.
+    """Return a function that checks its arguments and passes them to ``call``; errors name parameters.
 
     Args:
-        name: name of the function, for errors of Python.
+        name: name of the function, for Python's TypeError.
         signature: signature of the function.
         hints: type of each parameter; a parameter without a hint accepts everything.
-        flags: parameter by the option of a command, as errors may name it.
+        flags: the parameter that stands for each option of the command, because errors may name an option.
         call: function of the checked arguments.
     """
 
     def check_and_call(*args: Any, **options: Any) -> Any:
+        """Check the arguments, and return what ``call`` returns."""
         try:
             bound = signature.bind(*args, **options)
         except TypeError as error:
@@ -100,7 +101,7 @@ def _with_check(
 
 
 def _by_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:
-    """Return an error about an option as an error about its parameter, by name or by ``flags``: ``--bytes``."""
+    """Return an error that names the parameter instead of the option: ``nbytes`` instead of ``--bytes``."""
     if not error.path.startswith("--"):
         return error
     head, dot, rest = error.path.partition(".")

@@ -1,13 +1,4 @@
-"""Advice on the plans that train a model on a cluster.
-
-Costs of the algorithms of collectives on networks.
-
-Costs of failures, computed without a training.
-
-Losses of large trainings that cannot be repeated here, predicted by published fits.
-
-Inverse projections: the setting that meets a target.
-"""
+"""Answers about the clock or the loss that need no training: advice, collectives, goodput, losses, solved settings."""
 
 from __future__ import annotations
 
@@ -31,22 +22,16 @@ from syncline.planner.losses_at_scale import loss_rows
 from syncline.planner.projection.projections import left_out, names_of
 from syncline.planner.solving.question import DEFAULT_METHODS, InverseInputs
 from syncline.planner.solving.solver import solve_assumptions, solve_rows
-from syncline.planner.transfer import (
-    failure_parts,
-    refuse_transfers,
-    tables_after,
-    transfers,
-    transfers_of,
-)
+from syncline.planner.transfer import failure_parts, refuse_transfers, tables_after, transfers, transfers_of
 from syncline.questions.clock import Collectives, Goodput, Loss
 from syncline.questions.projections import Advise, Solve
 from syncline.specs import Experiment, ProjectSpec, network_fields, resolve_cluster_options
 
 
 def answer_advise(question: Advise) -> Result:
-    """Return the plans of a question, ranked."""
+    """Return the ranked plans that train a model on a cluster."""
     resolved = advice_question(question)
-    transfers = transfers_of([first_spec(resolved)])
+    transfers = transfers_of([first_spec(resolved)])  # parts that rest on measurements of other machines or sizes
     refuse_transfers(transfers, question.strict)
     advice = compute_advice(resolved)
     tables = later("syncline.planner.advice.tables:advice_tables", advice, question.every_plan)
@@ -55,7 +40,7 @@ def answer_advise(question: Advise) -> Result:
 
 
 def answer_collectives(question: Collectives) -> Result:
-    """Return the costs of algorithms on the networks of a question."""
+    """Return the time of each algorithm of the question's collectives on its networks."""
     networks, _, workers = resolve_cluster_options(question.cluster, question.networks, None, question.workers)
     cost_question = CostQuestion.from_options(
         workers, question.nbytes, networks, question.collectives, question.starts, question.algorithms,
@@ -65,10 +50,15 @@ def answer_collectives(question: Collectives) -> Result:
 
 
 def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = None, strict: bool = False) -> Result:
-    """Return the result of a question about collectives; compute the answer unless it is given.
+    """Return the result of a question about collectives.
+
+    Args:
+        question: the collectives, sizes and networks.
+        answer: ``rows``, ``crossovers`` and ``choices`` of a stored result; computed if None.
+        strict: refuse an answer that rests on other machines or sizes than were measured.
 
     Raises:
-        SpecError: the question is strict, and the answer would be transferred.
+        SpecError: ``strict`` is set, and the answer would rest on such measurements.
     """
     transfers = transferred_parts(question)
     refuse_transfers(transfers, strict)
@@ -82,9 +72,9 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
 
 
 def answer_goodput(question: Goodput) -> Result:
-    """Return the goodput in each combination of a question's values."""
+    """Return the goodput for each combination of the question's workers, recoveries and intervals."""
     resolved = goodput_question(question)
-    parts = transfers(failure_parts(resolved.failures))
+    parts = transfers(failure_parts(resolved.failures))  # parts that rest on failures of other machines
     refuse_transfers(parts, question.strict)
     rows = goodput_rows(resolved)
     transferred = [transfer.record() for transfer in parts]
@@ -95,13 +85,13 @@ def answer_goodput(question: Goodput) -> Result:
 
 
 def answer_loss(question: Loss) -> Result:
-    """Return the loss of each training of a question, or the model that reaches a loss."""
+    """Return the predicted loss of each training of the question, or the model that reaches the target loss."""
     rows = loss_rows(question)
     return Result("loss", {"rows": rows}, tables=later("syncline.planner.losses_at_scale:loss_tables", rows))
 
 
 def answer_solve(question: Solve) -> Result:
-    """Return the setting of each method that meets the targets of a question."""
+    """Return for each method the value of the question's variable that meets its targets."""
     inputs = InverseInputs(question)
     inputs.targets()  # refuse wrong targets before anything is read
     specs: Sequence[Experiment]

@@ -27,9 +27,6 @@ from syncline.runs.report.reported import reported
 from syncline.runs.sweep.folder import NAME as SWEPT
 from syncline.specs import VALIDATIONS, Experiment, RunSpec, kind_of, load_spec, network
 
-VALIDATION = "syncline.measure.validation.tables"
-"""The module with the tables of validations."""
-
 
 @checked
 def load(folder: str | Path) -> Result:
@@ -46,9 +43,6 @@ def load(folder: str | Path) -> Result:
 
     Args:
         folder: the folder of a run, a sweep or a replication.
-
-    Returns:
-        The result.
 
     Raises:
         SynclineError: there is no such folder, or it is not the folder of a result.
@@ -67,7 +61,7 @@ def load(folder: str | Path) -> Result:
 
 
 def answer_report(question: Report) -> ReportPage:
-    """Return the page of results, or of the folders of results."""
+    """Return one HTML page of the question's results, which are `Result` objects or folders of results."""
     check_results("what", question.what)
     if not question.what:
         raise SpecError("report", question.what, "at least one result")
@@ -80,16 +74,25 @@ def answer_report(question: Report) -> ReportPage:
 
 
 def _loaded(path: Path) -> Result:
+    """Return the result in the folder of a sweep, a replication, a trace, a projection or a training."""
     if (path / SWEPT).is_file():
         return read_sweep_result(path)
     if not (path / "run.json").is_file() and is_replication(path):
         result: Result = import_replication("replications.results").read_replication_result(path)
         return result
-    noted = _noted(path)
-    return _replays(noted, path) if noted.get("command") in ("trace", "whatif") else _of_run(noted, path)
+    if not os.path.lexists(path / "run.json"):
+        raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
+    noted = read_noted(path / "run.json")
+    return _replays(noted, path) if noted.get("command") in ("trace", "whatif") else _run_result(noted, path)
 
 
-def _of_run(noted: dict[str, Any], path: Path) -> Result:
+def _run_result(noted: dict[str, Any], path: Path) -> Result:
+    """Return the result in the folder of a projection, a validation or a training.
+
+    Args:
+        noted: content of the folder's ``run.json``.
+        path: the folder.
+    """
     rows, command = noted["rows"], str(noted.get("command"))
     recompute = {"project": _projection, "collectives": _collectives}.get(command)
     if recompute is not None:
@@ -105,7 +108,8 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
         spec = None
     if "summary" in noted:
         return _validation(noted, spec, path)
-    kind = kind_of_model(type(spec)) if spec is not None else _kind_in(path / "spec.yaml")
+    spec_file = path / "spec.yaml"  # a spec that cannot be read completely still states its kind
+    kind = kind_of_model(type(spec)) if spec is not None else kind_of(spec_file) if spec_file.is_file() else "run"
     command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
     is_study = command == "run" and not isinstance(spec, RunSpec)
     # Processes that failed before the end have no times.
@@ -119,35 +123,25 @@ def _of_run(noted: dict[str, Any], path: Path) -> Result:
     return Result(command, answer, folder=path) if spec is None else training_result(command, spec, answer)
 
 
-def _kind_in(spec: Path) -> str | None:
-    """Return the kind that a spec's file states, for a spec that cannot be read completely."""
-    return kind_of(spec) if spec.is_file() else "run"
-
-
-def _noted(path: Path) -> dict[str, Any]:
-    """Return the contents of a folder's ``run.json``."""
-    if not os.path.lexists(path / "run.json"):
-        raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
-    return read_noted(path / "run.json")
-
-
 def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
-    """Return the result of a validation by measurements, or of a validation by trainings between processes."""
+    """Return the result of a validation: by published measurements if it has their spec, else by launched trainings."""
     names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
+    module = "syncline.measure.validation.tables"
     if not isinstance(spec, VALIDATIONS):
-        return Result("validate", answer, tables=later(f"{VALIDATION}:validation_tables", answer), folder=path)
+        return Result("validate", answer, tables=later(f"{module}:validation_tables", answer), folder=path)
     answer = {"spec": spec.name} | answer
-    tables = later(f"{VALIDATION}:validate_tables", answer, spec)
-    return Result("validate", answer, spec, tables=tables, folder=path)
+    return Result("validate", answer, spec, tables=later(f"{module}:validate_tables", answer, spec), folder=path)
 
 
 def _projection(noted: dict[str, Any]) -> Result:
+    """Return the result of `sl.project` from the content of its ``run.json``."""
     specs: list[Experiment] = [load_spec(dict(fields)) for fields in noted["specs"]]
     return projection_result(specs, noted["rows"], transfers_of(specs), noted.get("origins"))
 
 
 def _collectives(noted: dict[str, Any]) -> Result:
+    """Return the result of `sl.collectives` from the content of its ``run.json``."""
     question: dict[str, Any] = dict(noted["question"])
     for name in ("collectives", "starts_s", "algorithms"):
         question[name] = question[name] and tuple(question[name])
@@ -158,6 +152,7 @@ def _collectives(noted: dict[str, Any]) -> Result:
 
 
 def _replays(noted: dict[str, Any], path: Path) -> Result:
+    """Return the result of `sl.trace` or `sl.whatif` from its folder and the content of its ``run.json``."""
     check_rows(noted["rows"], path / "run.json", ROWS["trace"])
     names = ("rows", "sites", "sensitivities")
     answer = {name: noted[name] for name in names if name in noted}

@@ -14,21 +14,17 @@ ANSWERS = {
     "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "clock",
     "sweep": "trainings", "trace": "trainings", "whatif": "trainings",
 }  # fmt: skip
-"""The module of this room with ``answer_NAME``, the function that answers the question NAME."""
+"""The module of ``syncline.api`` that has the function ``answer_NAME`` of each question."""
 
 
 def answer(question: Any, *progress: Any) -> Any:
-    """Return the result that answers a question; the answers of trainings take an object that shows their progress."""
+    """Return the answer to a question, usually a `Result`; a training also takes an object that shows its progress."""
     module = import_module(f"syncline.api.{ANSWERS[question.command]}")
     return getattr(module, f"answer_{question.command}")(question, *progress)
 
 
 def __getattr__(name: str) -> Any:
-    """Return the function of a question.
-
-    Raises:
-        AttributeError: there is no such question.
-    """
+    """Return the public function of a question, made when it is first used."""
     if name not in ANSWERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = function = function_of(question_of(name), answer)

@@ -24,7 +24,7 @@ from syncline.units import parse_count
 
 
 def projection_options(question: Projection, studies_of: str = "") -> tuple[Experiment, projections.Options]:
-    """Return the spec of a question about projections, and the options that make several specs of it.
+    """Return the base spec of a question about projections, and the options of which several specs are made.
 
     Args:
         question: the question; `project` sets the batch and the period by options, `solve` solves with them.
@@ -36,11 +36,10 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     networks, count = with_matrices(networks)
     question = dataclasses.replace(question, networks=networks)
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
-    if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question, {})):
+    if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
         workers = count
     names = ("networks", "placement") if isinstance(question, Project) else ("networks",)
-    fields = {name: name for name in names}
-    spec: Experiment = spec_of(question, fields, ProjectSpec, kind="project", studies_of=studies_of)
+    spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
     batch, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
         workers, question.model or (), machines or (), question.methods or (), question.overlap, question.algorithm,
@@ -50,7 +49,7 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
 
 
 def answer_project(question: Project) -> Result:
-    """Return the projection of each combination of a question's values, and warn of those that are left out."""
+    """Return the projected time of each combination of the question's values; warn of combinations left out."""
     specs: Sequence[Experiment]
     if isinstance(question.spec, list | tuple):
         specs = question.spec
@@ -74,7 +73,7 @@ def answer_project(question: Project) -> Result:
 
 def with_steps_of_tokens(specs: Sequence[Experiment], question: Projection) -> Sequence[Experiment]:
     """Return the specs with as many steps as the tokens of a question take, unless the question sets ``steps``."""
-    if question.tokens is None or any(change.path == "steps" for change in changes_of(question, {})):
+    if question.tokens is None or any(change.path == "steps" for change in changes_of(question)):
         return specs
     tokens = parse_count(question.tokens, "tokens")
     return [projections.with_steps_for(spec, tokens) for spec in specs]
@@ -89,9 +88,9 @@ def projection_result(
     """Return the result of projections from their rows.
 
     Args:
-        specs: the projections, or the spec of a study.
-        rows: their rows.
-        transfers: their parts that are transferred.
+        specs: specs of the projections, or the spec of a study.
+        rows: rows of the projections.
+        transfers: parts of the projections that rest on measurements of other machines, sizes or scales.
         origins: origins of the assumptions that options decide, see `option_origins`.
     """
     assumptions = projection_assumptions(

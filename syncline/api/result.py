@@ -1,4 +1,4 @@
-"""Results of the commands as objects: rows, tables, data frames, a picture, and the folder that they are written to."""
+"""Results of questions as objects: rows, tables, data frames, a figure, and the folder with their files."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ TEXT_WIDTH = 120
 """Characters per line of a result printed as text."""
 
 SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "time_to_target_s")
-"""Columns of the summary that are shown for a result without tables."""
+"""Columns of the summary that the text of a result shows if the result has no tables."""
 
 NOTEBOOK_DPI = 110
 """Resolution of the picture in a notebook, in dots per inch."""
 
 
 class ReportPage:
-    """A report's page, as text and in a notebook.
+    """An HTML page of results, which a notebook shows.
 
     Attributes:
         html: the HTML of the page.
@@ -52,7 +52,7 @@ class ReportPage:
         self.html, self.path = html, path
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame for a notebook, which separates its styles and scripts from the notebook's."""
+        """Return the page inside a frame, which keeps its styles and scripts apart from those of a notebook."""
         frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
         return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
 
@@ -61,7 +61,7 @@ class ReportPage:
 
 
 def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
-    """Return a page of results, and write it if ``out`` is given."""
+    """Return one HTML page of several results, and write it to the file ``out`` unless that is None."""
     from syncline.runs.report.page import report_page, write_report
 
     html = report_page(results, title)
@@ -69,11 +69,11 @@ def write_page(results: Sequence[Reported], out: str | Path | None, title: str) 
 
 
 class Place(NamedTuple):
-    """The place of a result's files.
+    """The path to which a result's files are written.
 
     Attributes:
-        path: path to write to; None if nothing is to be written.
-        exact: whether a path that exists is refused, instead of getting a number.
+        path: the path; None if nothing is written.
+        exact: refuse a path that exists; otherwise a number is added to its name.
         scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
     """
 
@@ -84,15 +84,15 @@ class Place(NamedTuple):
 
 @contextmanager
 def place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
-    """Yield the place of a question's result.
+    """Yield the `Place` of a question's result.
 
-    After an error a temporary folder that has files is kept; the error message names its path.
+    The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function
+    called from Python writes into a temporary folder. After an error, a temporary folder that has files is kept.
 
     Args:
-        question: the question; its ``out`` is the path if the user names one.
-        name: name of the path otherwise.
-        folder: a command's folder for the name; None if the command then writes nothing, or chooses the path itself. A
-            function of Python has a temporary folder instead.
+        question: the question.
+        name: name of the path.
+        folder: folder of a command's results; None if the command writes nothing, or chooses the path itself.
     """
     if question.out is not None:
         yield Place(Path(question.out), exact=getattr(question, "exact", True))
@@ -109,14 +109,14 @@ def place(question: Any, name: str, folder: str | Path | None = "runs") -> Itera
 
 
 def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
-    """Return a function that imports ``module:name`` and calls it: without tables and figures, nothing draws them."""
+    """Return a function that imports ``module:name`` and calls it, so that tables nobody reads load no library."""
     return partial(lazy_function(function), *arguments, **options)
 
 
 class Result:
-    """The result of `sl.compare` and the other functions, which the commands print.
+    """The result of `sl.compare` and the other functions; the commands print it.
 
-    If the result has a folder, its data frames are read from the files when they are used.
+    Data frames of a result that has a folder are read from its files when they are used.
 
     Attributes:
         command: name of the command that made the result: ``compare``, ``run``, ...
@@ -158,7 +158,7 @@ class Result:
 
     @property
     def failed(self) -> str | None:
-        """Return the line that names the real process that died or hung; None if all processes finished."""
+        """Return the line that names the process that died or hung; None if no process of a launch did."""
         return self.record.get("failed")
 
     def json(self) -> dict[str, Any]:
@@ -172,7 +172,10 @@ class Result:
             return list(self._tables())
 
     def _as_written(self) -> AbstractContextManager[None]:
-        """Return the context for code that reads the files of a loaded result, or its rows."""
+        """Return a context for code that reads files or rows of the result.
+
+        If the result was loaded from a folder, an error in this context says that the folder was changed.
+        """
         return nullcontext() if self.read_from is None else refuse_changed_files(self.read_from)
 
     @property
@@ -203,9 +206,11 @@ class Result:
         return self._frame("curves")
 
     def _has(self, name: str) -> bool:
+        """Return whether the result's folder has the file ``NAME.parquet``."""
         return self.folder is not None and (self.folder / f"{name}.parquet").is_file()
 
     def _frame(self, name: str) -> pd.DataFrame:
+        """Return the file ``NAME.parquet`` as a data frame, with the units of its columns in ``attrs["units"]``."""
         from syncline.runs.folders.result_files import read_parquet
 
         assert self.folder is not None
@@ -251,6 +256,7 @@ class Result:
             raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
     def _drawn(self) -> Figure:
+        """Return the result's figure."""
         if self._figure is not None:
             with self._as_written():
                 return self._figure()
@@ -263,7 +269,7 @@ class Result:
         raise SynclineError(f"a result of {self.command!r} has no picture of its own")
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook: the tables, or the summary without tables, and the picture."""
+        """Return HTML for a notebook: the result's text, and its figure if there is one."""
         parts = [f"<pre>{escape(str(self))}</pre>"]
         if self._figure is not None or self._has("curves"):
             picture = io.BytesIO()
@@ -336,7 +342,7 @@ class Result:
         return f"<{self.command}{name}: {len(self.record['rows'])} rows{ended}{where}>"
 
     def __str__(self) -> str:
-        """Return the tables as text; without tables, the seeds' medians of the summary, or else the rows."""
+        """Return the tables as text; without tables, medians over the seeds from the summary, or else the rows."""
         if not self.tables and self._has("summary"):
             medians = self.summary.groupby(["network", "method"], sort=False)[list(SHOWN)].median()
             return medians.to_string()
@@ -351,11 +357,7 @@ class Result:
 
 
 def check_results(name: str, sources: Sequence[Any]) -> None:
-    """Refuse anything but results and their folders.
-
-    Raises:
-        SpecError: names the argument and the number of the wrong value.
-    """
+    """Check that each value of the argument ``name`` is a `Result` or the path of its folder."""
     for number, source in enumerate(sources):
         if not isinstance(source, str | Path | Result):
             raise SpecError(f"{name}.{number}", source, "text or a path or a Result")

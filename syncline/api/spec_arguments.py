@@ -1,14 +1,11 @@
-"""Functions that turn arguments into a spec.
-
-Links in the units that users write.
-"""
+"""Specs and links made of the arguments of a function, and warnings about them."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncline import costmodel
@@ -19,20 +16,21 @@ from syncline.questions.declare import PYTHON, SHELL, Question, flag_of
 from syncline.specs import STUDIES, Experiment, Override, load_spec, network, study_of
 
 
-def changes_of(question: Question, fields: Mapping[str, str]) -> list[Override]:
+def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str, str] | None = None) -> list[Override]:
     """Return the changes that a question makes to its spec: those of ``--set`` first, those of ``**fields`` last.
 
     Args:
         question: the question; its ``fields`` are texts of ``--set``, or values by path.
-        fields: path in the spec by name of the question's field; a value of None changes nothing.
+        names: the question's fields that replace fields of the spec; a value of None changes nothing.
+        paths: path in the spec of those of these fields whose path is not their name.
 
     Raises:
         SpecError: a text of ``--set`` is wrong, or there are several networks for a spec of one.
     """
     changes = []
     declared = {member.name: member for member in question.declared(SHELL if names_options.get() else PYTHON)}
-    for name, path in fields.items():
-        value = getattr(question, name)
+    for name in names:
+        value, path = getattr(question, name), (paths or {}).get(name, name)
         if path == "network" and isinstance(value, list):
             if len(value) > 1:
                 expected = "one network, as this trains on one; 'syncline compare' takes several"
@@ -48,20 +46,17 @@ def changes_of(question: Question, fields: Mapping[str, str]) -> list[Override]:
 
 
 def spec_of(
-    question: Question,
-    fields: Mapping[str, str],
-    *classes: type[Experiment],
-    kind: str,
-    studies_of: str = "",
-    scale: str | None = None,
-) -> Any:
+    question: Question, names: Sequence[str], *classes: type[Experiment], kind: str,
+    paths: Mapping[str, str] | None = None, studies_of: str = "", scale: str | None = None,
+) -> Any:  # fmt: skip
     """Return the spec of a question, and warn of settings that are probably mistakes.
 
     Args:
         question: the question; a spec object without changes is returned as it is, without warnings.
-        fields: path in the spec by name of the question's field, see `changes_of`.
+        names: the question's fields that replace fields of the spec, see `changes_of`.
         classes: the accepted classes of specs.
         kind: kind of a spec that is made of fields alone; also its name, unless it has one.
+        paths: see `changes_of`.
         studies_of: a command whose studies' specs are accepted too.
         scale: one of the spec's ``scales``.
 
@@ -69,7 +64,7 @@ def spec_of(
         SynclineError: a value is wrong; one line says which one, and which values are accepted.
     """
     base_spec: Any = question.spec  # type: ignore[attr-defined]
-    changes = changes_of(question, fields)
+    changes = changes_of(question, names, paths)
     if isinstance(base_spec, Experiment):
         spec_kind = kind_of_model(type(base_spec))
         if not (isinstance(base_spec, classes) or (spec_kind in STUDIES and study_of(base_spec).command == studies_of)):
@@ -84,7 +79,7 @@ def spec_of(
 
 
 def warn_lines(lines: list[str]) -> None:
-    """Print each line as a warning of a command, or warn of it at the place outside this package that called."""
+    """Print each line as a warning of a command; in Python, warn at the line outside Syncline that called."""
     if names_options.get():
         for line in lines:
             print(f"warning: {line}", file=sys.stderr)

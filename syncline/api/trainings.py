@@ -1,9 +1,4 @@
-"""Answers that are written into a folder: trainings, pipelines, measurements on real processes, replications.
-
-Sweeps: many configurations, each with several seeds; a finished run is not repeated.
-
-A user's own scripts and functions under a simulated clock.
-"""
+"""Answers that need a run: trainings, sweeps, pipelines, measurements on real processes, traces, replications."""
 
 from __future__ import annotations
 
@@ -16,17 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.result import (
-    Result,
-    check_results,
-    later,
-    place,
-)
-from syncline.api.spec_arguments import (
-    changes_of,
-    spec_of,
-    warn_lines,
-)
+from syncline.api.result import Result, check_results, later, place
+from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError, names_options
 from syncline.methods.parts.asynchronous import asynchronous_of
@@ -49,9 +35,11 @@ if TYPE_CHECKING:
 
 
 Watch = Callable[..., AbstractContextManager[Callable[[list[int]], None] | None]]
-"""The progress of trainings: a context manager of their names, their number of steps and the unit of the steps.
+"""A function that shows the progress of trainings.
 
-It yields a function that takes the completed steps of each training."""
+Its arguments are the names of the trainings, their number of steps and the unit of the steps. It returns a context
+manager that yields a function of the completed steps of each training.
+"""
 
 TABLES = {
     "compare": "syncline.planner.tables.display:compare_tables",
@@ -59,31 +47,31 @@ TABLES = {
     "pipeline": "syncline.runs.pipeline:pipeline_tables",
     "launch": "syncline.measure.launching.tables:launch_tables",
 }
-"""The function of each command's rows and spec that returns the tables; that of a launch has the whole answer."""
+"""For each command the function from rows and spec to tables; that of a launch takes the whole answer as rows."""
 
 
 def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Path | None = None) -> Result:
-    """Return the result of a command in `TABLES` from its answer."""
+    """Return the result of ``compare``, ``run``, ``pipeline`` or ``launch`` from its answer (``rows``, ``folder``)."""
     tables = later(TABLES[command], answer if command == "launch" else answer["rows"], spec)
     return Result(command, answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
 
 
 @contextmanager
 def unwatched(*_: Any) -> Iterator[None]:
-    """Show nothing of the progress of a training."""
+    """Show no progress: the `Watch` of functions called from Python."""
     yield
 
 
 def _total(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
-    """Return the function that takes the completed steps of the only training."""
+    """Return a function of the completed steps of a single training, from one of a list of steps."""
     return update and (lambda done: update([done]))
 
 
 def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
-    """Return the comparison of several methods."""
-    names = ("problem", "methods", "networks", "workers", "steps", "seeds", "compute")
-    paths = {name: name for name in names} | ({} if question.text is None else {"text": "problem.path"})
-    spec: CompareSpec = spec_of(question, paths, CompareSpec, kind="compare")
+    """Train several methods, time them on several networks, and return the comparison."""
+    names = ["problem", "methods", "networks", "workers", "steps", "seeds", "compute"]
+    names += [] if question.text is None else ["text"]
+    spec: CompareSpec = spec_of(question, names, CompareSpec, kind="compare", paths={"text": "problem.path"})
     from syncline.runs.compare import compare
     from syncline.runs.run import check_columns
 
@@ -97,11 +85,9 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
 
 
 def answer_run(question: Run, watch: Watch = unwatched) -> Result:
-    """Return one training in detail, or a study."""
+    """Train and time one method, or run a study, and return its rows in full detail."""
     names = ("problem", "method", "network", "workers", "steps", "seeds", "compute")
-    spec: Experiment = spec_of(
-        question, {name: name for name in names}, RunSpec, kind="run", studies_of="run", scale=question.scale
-    )
+    spec: Experiment = spec_of(question, names, RunSpec, kind="run", studies_of="run", scale=question.scale)
     from syncline.runs.run import check_columns, run, steps_of
 
     check_columns(spec, question.columns)
@@ -115,13 +101,13 @@ def answer_run(question: Run, watch: Watch = unwatched) -> Result:
 
 
 def answer_pipeline(question: Pipeline) -> Result:
-    """Return the simulated schedules of a pipeline."""
+    """Simulate the schedules of a pipeline, and return their times, delays and memory."""
     names = (
         "schedules", "stages", "microbatches", "forward", "backward", "backward_weight", "chunks", "max_in_flight",
         "networks", "activation_bytes", "replicas", "gradient_bytes", "averaging", "flushes", "update", "placement",
         "jitter", "seed",
     )  # fmt: skip
-    spec: PipelineSpec = spec_of(question, {name: name for name in names}, PipelineSpec, kind="pipeline")
+    spec: PipelineSpec = spec_of(question, names, PipelineSpec, kind="pipeline")
     from syncline.runs.pipeline import pipeline
 
     with place(question, spec.name) as target:
@@ -130,15 +116,15 @@ def answer_pipeline(question: Pipeline) -> Result:
 
 
 def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
-    """Return the measured run of a spec on real processes.
+    """Run a spec on real processes of this machine, and return the measured rows.
 
-    If a process fails, `Result.failed` names it, and a function of Python warns; the command ends with an error.
+    If a process fails, `Result.failed` names it; a function called from Python warns, and a command ends with an error.
     """
-    names = {name: name for name in ("problem", "method", "network", "workers", "steps", "seeds")}
+    names = ("problem", "method", "network", "workers", "steps", "seeds")
     texts = question.fields if isinstance(question.fields, list) else ()
-    if isinstance(question.spec, str | Path) and kind_of(question.spec, texts) == "pipeline":
-        names |= {"network": "networks", "workers": "stages"}
-    spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run")
+    is_pipeline = isinstance(question.spec, str | Path) and kind_of(question.spec, texts) == "pipeline"
+    paths = {"network": "networks", "workers": "stages"} if is_pipeline else {}
+    spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run", paths=paths)
     from syncline.measure.launching.launch import launch, launch_warnings
     from syncline.measure.launching.pipeline import launch_pipeline
     from syncline.measure.launching.process import Launch as Options
@@ -164,7 +150,7 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
 
 
 def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
-    """Return the calibration of this machine.
+    """Measure this machine, or read measured logs, and return the calibration with the cluster file.
 
     Raises:
         SynclineError: a process died or hung, so there is no calibration.
@@ -202,7 +188,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
 
 
 def answer_reproduce(question: Reproduce) -> Result:
-    """Return the numbers of the papers, computed anew."""
+    """Recompute the numbers of the papers, and return them next to the published numbers."""
     board = import_replication("scoreboard.board")
     register = import_replication("scoreboard.claim_register")
     rows = board.board_of(question.paper)
@@ -214,7 +200,7 @@ def answer_reproduce(question: Reproduce) -> Result:
 
 
 def answer_replicate(question: Replicate) -> Result:
-    """Return the replication of a paper's claims, as far as this call trains it."""
+    """Make trainings of a replication, and return the verdicts on its paper's claims so far."""
     result: Result = import_replication("replications.results").replication_result(
         question.name, scale=question.scale, seeds=question.seeds, max_trainings=question.most, time=question.time,
         jobs=question.jobs, out=question.out, on_stage=question.on_stage, on_expected=question.on_expected,
@@ -223,14 +209,14 @@ def answer_replicate(question: Replicate) -> Result:
 
 
 def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResult:
-    """Return the sweep of a question; by default Python warns of what a listener would print."""
+    """Train the configurations of a sweep, and return their rows; without a listener, warnings are Python's."""
     from syncline.runs.sweep.sweep import sweep
 
     names = ("problem", "method", "network", "workers", "steps", "compute")
     with place(question, "sweep", folder=None) as target:  # the command's sweep chooses runs/NAME-sweep by itself
         swept = sweep(
             {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
-            seeds=question.seeds, overrides=changes_of(question, {name: name for name in names}), out=target.path,
+            seeds=question.seeds, overrides=changes_of(question, names), out=target.path,
             jobs=question.jobs, dask=question.dask, search=question.search, tune=question.tune or {},
             trials=question.trials, equal_effort=question.equal_effort,
             listener=_Warner() if listener is None else listener,
@@ -281,7 +267,10 @@ class _Warner(Listener):
 
 
 def answer_trace(question: Trace) -> Result:
-    """Return the trace of scripts or functions; a command's scripts run in processes that this process forks."""
+    """Record scripts or functions, replay them on networks, and return the predicted times.
+
+    The scripts of a command line run in processes that this process forks. Functions run in processes of a new Python.
+    """
     from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, traced, traced_apart
     from syncline.measure.recording.shapes import parse_ranks, trace_by_shapes
     from syncline.measure.replaying.scenario import ReplayedOn
@@ -310,7 +299,7 @@ def answer_trace(question: Trace) -> Result:
 
 
 def answer_whatif(question: Whatif) -> Result:
-    """Return the replays of a question's records."""
+    """Replay recorded traces on other networks or hardware, and return the predicted times."""
     from syncline.measure.replaying.scenario import Changes, ReplayedOn
     from syncline.measure.replaying.trace import whatif
 
@@ -330,7 +319,7 @@ def answer_whatif(question: Whatif) -> Result:
 
 
 def scripts_of(question: Trace) -> list[list[str]]:
-    """Return the words of each script of a command line; nothing for a question of Python.
+    """Return the words of each script that a command line names; an empty list for a question from Python.
 
     Raises:
         SpecError: the words of a script cannot be read.
@@ -343,7 +332,7 @@ def scripts_of(question: Trace) -> list[list[str]]:
 
 
 def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:
-    """Return the result of a trace, or of replays of records."""
+    """Return the result of ``trace`` or ``whatif`` from its answer (``rows``, ``sites``, ``losses``, ``folder``)."""
     tables = later("syncline.measure.replaying.tables:trace_tables", answer, question)
     folder = Path(answer["folder"]) if "folder" in answer else None
     return Result(command, answer, tables=tables, folder=folder, scratch=scratch)

@@ -1,11 +1,11 @@
-"""The commands of the shell, a module per kind.
+"""The commands of the shell: ``commands`` makes them of the questions, ``application`` runs them.
 
-Trainings, real processes, clocks, the catalogue; `shell` is what they share, `application` puts them together.
+``answers``, ``trainings`` and ``results`` print the answers; ``shell`` has the output that they share.
 """
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run ``syncline`` with the arguments of this process."""
     from syncline.cli.application import main as run
 
     run()

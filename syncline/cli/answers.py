@@ -1,12 +1,10 @@
-"""Printing of answers that nothing is trained for: projections, costs, plans, losses, replays, the papers' numbers.
-
-Printing of the names that specs and options accept, and of what this machine has; the page of explore; Chakra.
-"""
+"""Commands that train nothing: projections, costs, plans, losses, replays, catalogues, the state of this machine."""
 
 from __future__ import annotations
 
 import shlex
 import webbrowser
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,14 @@ from syncline.questions.catalogue import Doctor, List, Reproduce
 from syncline.questions.declare import Question
 from syncline.questions.explore import Explore
 from syncline.questions.projections import Project
-from syncline.questions.scripts import ACTIONS, Chakra, Trace
+from syncline.questions.scripts import ACTIONS, Chakra, Trace, Whatif
 from syncline.units import format_bytes
 
 
 def print_answer(question: Question) -> None:
-    """Print the answer to a question as tables or JSON, and write the files that its options name."""
+    """Answer a question, print the result as tables or JSON, and write the files that ``--csv`` and the like name."""
     options = vars(question)
-    if options.get("grid"):
-        assert isinstance(question, Project)
+    if isinstance(question, Project) and question.grid:
         write_grid(question)
         return
     result = answer(question)
@@ -54,7 +51,7 @@ def print_answer(question: Question) -> None:
 
 
 def write_grid(question: Project) -> None:
-    """Write a row per combination of values into a file."""
+    """Project every combination of the values of ``--grid``, and write a row for each into a Parquet file."""
     from syncline.api.projection import projection_options
     from syncline.planner.projection.grid import grid_of_question
     from syncline.planner.projection.parquet import write_parquet
@@ -74,48 +71,47 @@ def write_grid(question: Project) -> None:
 
 
 def print_reproduce(question: Reproduce) -> None:
-    """Print the papers' numbers next to ours, and draw their summaries."""
+    """Print the numbers of the papers next to Syncline's, and draw a summary of each paper with ``--plot``."""
     from syncline.checkout import import_replication
 
     figures = import_replication("summaries").save_summaries(question.plot, question.paper) if question.plot else []
-    _print_result(answer(question), question.json)
+    print_replays(question)
     for file in figures if not question.json else ():
         say(f"figure in {file}")
 
 
 def print_trace(question: Trace) -> None:
-    """Print the traces of scripts, and write them into a folder."""
+    """Record and replay the scripts of ``syncline trace``, print the result, and name the command that goes on."""
     if bool(question.script) == bool(question.scripts):
         raise Missing("script", "one script behind --, or --script with what one types, once for each")
     if not all(text.strip() for text in question.scripts or ()):
         raise Missing("--script", "a file, or -m and a module's name; its arguments")
-    result = answer(question)
-    _print_result(result, question.json)
+    result = print_replays(question)
     if not question.json:
         say(f"on other networks, and what decides: syncline whatif {shlex.quote(str(result.folder))} --network NET")
 
 
-def print_whatif(question: Question) -> None:
-    """Print the replays of records."""
-    _print_result(answer(question), vars(question)["json"])
-
-
-def _print_result(result: Result, as_json: bool) -> None:
-    """Print the JSON object, or tables and the paths of files."""
-    if as_json:
+def print_replays(question: Reproduce | Trace | Whatif) -> Result:
+    """Answer a question, print the result as JSON, or as tables and the paths of its files, and return it."""
+    result: Result = answer(question)
+    if question.json:
         emit(result)
-        return
+        return result
     console = new_console()
     print_each(console, result.tables)
     if result.folder is not None:
         show_files(console, result.folder)
+    return result
+
+
+print_whatif = print_replays
 
 
 FRAMEWORK = "nicegui"
 
 
 def print_list(question: List) -> None:
-    """Print the names of a catalogue."""
+    """Print the names in one of the catalogues of ``syncline list``, such as networks or methods."""
     from syncline.planner.tables.display import catalogue_table
     from syncline.runs.catalogue import CATALOGUES
     from syncline.specs import model as model_of
@@ -123,13 +119,13 @@ def print_list(question: List) -> None:
     catalogue = question.catalogue
     if catalogue not in CATALOGUES:
         raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
-    options = {"model": question.model, "workers": question.workers}
-    arguments: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name, value in arguments.items() if catalogue != "methods" else ():
+    options: dict[str, Any] = {"model": question.model, "workers": question.workers}
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, value in options.items() if catalogue != "methods" else ():
         raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
-    if "model" in arguments:
-        arguments["shape"] = model_of(arguments.pop("model"), "--model")
-    rows = CATALOGUES[catalogue](**arguments, report=lambda line: warn([line]))
+    if "model" in options:
+        options["shape"] = model_of(options.pop("model"), "--model")
+    rows = CATALOGUES[catalogue](**options, report=lambda line: warn([line]))
     if question.json:
         emit({"rows": rows})
     else:
@@ -137,18 +133,18 @@ def print_list(question: List) -> None:
 
 
 def print_doctor(question: Doctor) -> None:
-    """Print the versions, devices and extras of this machine, and the consequences of a missing part."""
-    from syncline.runs.doctor import finding_tables, findings, records
+    """Print the versions, devices and extras of this machine, and what does not work because a part is missing."""
+    from syncline.runs.doctor import finding_tables, findings
 
     results = findings()
     if question.json:
-        emit({"rows": records(results)})
+        emit({"rows": [asdict(finding) for finding in results]})
     else:
         print_each(new_console(), finding_tables(results))
 
 
 def print_explore(question: Explore) -> None:
-    """Serve the page of explore."""
+    """Serve the local page of ``syncline explore`` until Ctrl-C."""
     if find_spec(FRAMEWORK) is None:
         raise SynclineError("explore: needs packages that are not installed; pip install 'syncline[explore]' adds them")
     if not 0 <= question.port < 2**16:
@@ -172,7 +168,7 @@ def print_explore(question: Explore) -> None:
 
 
 def print_chakra(question: Chakra) -> None:
-    """Convert a record to execution traces, or back, and print where they are."""
+    """Convert a recorded trace to Chakra execution traces, or back, and print the path of the new folder."""
     from syncline.measure.replaying.chakra.folders import export_record, import_chakra
 
     if question.action not in ACTIONS:

@@ -1,6 +1,6 @@
-"""The command-line application, which parses, calls and prints; the rooms below do the work.
+"""The application ``syncline``: its group of commands, its exit codes, and its errors.
 
-Errors of the command line, in the form of errors of a spec: the name, its value, and the accepted values.
+Errors of the command line have the same form as errors of a spec: the name, its value, and the accepted values.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import (
-    Annotated,
-    Any,
-)
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -33,35 +30,31 @@ from syncline.version import version_line
 UsageError: Any = typer.BadParameter.__mro__[1]
 """The error that click raises; newer versions of typer bundle a click that cannot be imported by that name."""
 
-Context = Any
-"""Click's context, of the click that typer uses."""
-
-
 PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
-"""Pydantic's environment variable that disables plugins, which take as long to look for as all specs to declare."""
+"""Pydantic's environment variable that disables its plugins; the search for plugins takes as long as all our specs."""
 
 
 class Commands(TyperGroup):
-    """The group of commands, which makes a command when it is asked for and refuses unknown names."""
+    """The group of all commands; it makes a command when the command line names it, and refuses unknown names."""
 
-    def list_commands(self, ctx: Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: Context, cmd_name: str) -> Any:
-        """Return a command; None if there is none of this name."""
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command of a name, or None if no command has that name."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = command_of(cmd_name)
         return self.commands.get(cmd_name)
 
-    def format_options(self, ctx: Context, formatter: Any) -> None:
-        """Write the group's options, and the commands under the headings of their panels."""
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of ``syncline``: its options, and the commands under their headings."""
         write_parameters(self, ctx, formatter)
         for panel, names in groupby(COMMANDS, key=lambda name: question_of(name).panel):
             write_rows(formatter, panel, [(name, question_of(name).summary().partition("\n\n")[0]) for name in names])
 
-    def invoke(self, ctx: Context) -> Any:
-        """Run the requested command; after an interrupt, print in one line what remains."""
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; after Ctrl-C, print one line that says where its unfinished results are."""
         before, token = os.environ.get(PLUGINS), names_options.set(True)
         os.environ.setdefault(PLUGINS, "__all__")
         try:
@@ -74,20 +67,21 @@ class Commands(TyperGroup):
             if before is None:
                 os.environ.pop(PLUGINS, None)
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the requested command.
-
-        Raises:
-            SpecError: no command has that name.
-        """
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the name, the command and the remaining arguments of a command line."""
         if not args[0].startswith("-") and not ctx.resilient_parsing and args[0] not in COMMANDS:
             raise SpecError("command", args[0], one_of(COMMANDS, args[0]) + "; see 'syncline --help'")
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command, spread_values(rest, _flags_of_several(args[0]))
+        options = question_of(args[0]).declared(SHELL)
+        return name, command, spread_values(rest, {flag_of(field) for field in options if appearance_of(field).several})
 
 
 def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
-    """Return the arguments with the name of an option before each of its values, for options that take several.
+    """Return the arguments of a command with the flag before each value of an option that takes several values.
+
+    Args:
+        arguments: arguments as the user types them.
+        flags: names of the options that take several values.
 
     >>> spread_values(["--from", "a.json", "b.json", "--out", "c.yaml"], {"--from"})
     ['--from', 'a.json', '--from', 'b.json', '--out', 'c.yaml']
@@ -104,28 +98,23 @@ def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]
     return spread
 
 
-def _flags_of_several(command: str) -> set[str]:
-    """Return the options of a command that take several values."""
-    question = question_of(command)
-    return {flag_of(field) for field in question.declared(SHELL) if appearance_of(field).several}
-
-
-def refusal(error: Any) -> SynclineError:
-    """Return our error for an error of click."""
+def error_of_click(error: Any) -> SynclineError:
+    """Return an error in Syncline's form, "NAME: got VALUE; expected ...", for an error of click's parser."""
     context: Any = getattr(error, "ctx", None)
     hint = f"; see '{context.command_path} --help'" if context is not None else ""
     parameter, option = getattr(error, "param", None), getattr(error, "option_name", None)
     if parameter is not None:
-        return _of_a_value(error, parameter, hint)
+        return _value_error(error, parameter, hint)
     if option is not None:
-        return _of_an_option(error, option, hint)
+        return _option_error(error, option, hint)
     extra = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if extra:
         return SpecError("arguments", extra[1], "no more than are taken" + hint)
     return SynclineError(_sentence(error.message) + hint)
 
 
-def _of_a_value(error: Any, parameter: Any, hint: str) -> SynclineError:
+def _value_error(error: Any, parameter: Any, hint: str) -> SynclineError:
+    """Return the error for a missing or wrong value of an option or argument; ``hint`` names the help."""
     options = [name for name in parameter.opts if name.startswith("--")]
     path = options[0] if options else str(parameter.metavar or parameter.name).lower()
     if type(error).__name__ == "MissingParameter":
@@ -133,11 +122,12 @@ def _of_a_value(error: Any, parameter: Any, hint: str) -> SynclineError:
         return Missing(path, help_ + ("" if "see '" in help_ else hint))
     problems: list[Any] = getattr(error.__cause__, "errors", list)()
     if problems:
-        return SpecError(path, problems[0]["input"], _accepted(problems[0]))
+        return SpecError(path, problems[0]["input"], _accepted_values(problems[0]))
     return SynclineError(f"{path}: {_sentence(error.message)}")
 
 
-def _of_an_option(error: Any, option: str, hint: str) -> SynclineError:
+def _option_error(error: Any, option: str, hint: str) -> SynclineError:
+    """Return the error for an unknown option, or for an option without its value; ``hint`` names the help."""
     if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
         names = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
         return SpecError("option", option, one_of([*names, "--help"], option) + hint)
@@ -147,21 +137,21 @@ def _of_an_option(error: Any, option: str, hint: str) -> SynclineError:
 
 
 class Missing(SynclineError):
-    """The error of an argument without a value that needs one."""
+    """The error for an argument or option whose value is missing."""
 
     def __init__(self, path: str, expected: str) -> None:
         super().__init__(f"{path}: got nothing; expected {expected}")
 
 
 def _sentence(text: str) -> str:
-    """Return a text as the end of an error line: without a capital, unless it is a name's, and without a full stop."""
+    """Return a sentence in the form of the end of an error line: in lower case, except for acronyms, no full stop."""
     text = " ".join(text.split()).removesuffix(".")
     second = text[1:2]
     return text[:1].lower() + text[1:] if second.islower() or second == " " else text
 
 
-def _accepted(problem: dict[str, Any]) -> str:
-    """Return the description of the values that pydantic accepts instead of a refused one."""
+def _accepted_values(problem: dict[str, Any]) -> str:
+    """Return a description of the values that pydantic accepts, from one item of ``ValidationError.errors()``."""
     kind, limits = str(problem["type"]), problem.get("ctx") or {}
     if kind.startswith("int"):
         return "a whole number"
@@ -174,7 +164,7 @@ def _accepted(problem: dict[str, Any]) -> str:
     return _sentence(str(problem["msg"]).removeprefix("Input should be "))
 
 
-OF_TORCH = "can't allocate memory"
+TORCH_MEMORY_ERROR = "can't allocate memory"
 """Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
 
 UNWRITABLE = (
@@ -187,7 +177,7 @@ MISNAMED = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
 def new_application() -> typer.Typer:
-    """Return the application, whose group makes each command when it is asked for."""
+    """Return the typer application of ``syncline``; its group makes a command when the command line names it."""
     application = typer.Typer(
         help="Compare methods of distributed training that communicate less often, in fewer bits or later: their loss "
         "and their time.",
@@ -216,7 +206,10 @@ app = new_application()
 
 
 def main() -> None:
-    """Run the command line; a mistake in the input is one line on standard error and exit code 2."""
+    """Run ``syncline`` with the arguments of this process, and exit.
+
+    A mistake in the input gives one line on standard error and the exit code 2.
+    """
     open_standard_streams()
     check_width()
     try:
@@ -229,13 +222,13 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Run the command of the command line, and return its exit code; an error is one line."""
+    """Run the command that the process's arguments name, and return its exit code; print an error as one line."""
     try:
         return int(new_application()(prog_name="syncline", standalone_mode=False) or 0)
     except typer.Abort:
         return 1
     except (SynclineError, UsageError, MemoryError, RuntimeError, UnicodeEncodeError, OSError) as error:
-        refused, code = _refusal(error)
+        refused, code = _error_for_users(error)
         say("; ".join([f"error: {refused}", *getattr(refused, "__notes__", [])]))
         if code == 1:
             with suppress(OSError, ValueError):  # at exit, the buffer of a full output could not be written either
@@ -245,17 +238,17 @@ def _exit_code() -> int:
         return code
 
 
-def _refusal(error: Any) -> tuple[Exception, int]:
-    """Return an error as the user reads it, and the exit code: 2 for a mistake, 1 if the machine lacks something.
+def _error_for_users(error: Any) -> tuple[Exception, int]:
+    """Return an error whose text is a line for users, and the exit code.
 
-    Raises:
-        Exception: the error itself, if it is neither.
+    The exit code is 2 for a mistake in the input, and 1 if the machine lacks memory or disk space. An error that is
+    neither is raised again, because it is a bug.
     """
     if isinstance(error, SynclineError):
         return error, 2
     if isinstance(error, UsageError):
-        return refusal(error), 2
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OF_TORCH in str(error)):
+        return error_of_click(error), 2
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and TORCH_MEMORY_ERROR in str(error)):
         return MemoryError("this needs more memory than there is"), 1
     if isinstance(error, UnicodeEncodeError):
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2

@@ -1,12 +1,8 @@
-"""Commands made from the declarations of their questions.
+"""The commands of the shell, which typer makes of the fields of questions.
 
-The help of commands as text: options and commands under the headings of their panels.
-
-Typer's own help is drawn by rich, which takes longer to import than everything else that ``syncline --help`` needs.
-
-Readers of options: each makes the value of a field of the option's text, or of its texts if it is repeatable.
-
-Names that a shell offers when Tab is pressed, as far as they can be found in an instant.
+The module has four parts: help texts, functions that read the text of an option, names that the shell completes, and
+the commands. Typer's own help is drawn by rich, which takes longer to import than all else that ``syncline --help``
+needs; the help here is plain text.
 """
 
 from __future__ import annotations
@@ -14,29 +10,18 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections import defaultdict
-from collections.abc import (
-    Callable,
-    Iterable,
-    Sequence,
-    Set,
-)
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    get_args,
-    get_type_hints,
-)
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from syncline.errors import SpecError, one_of
 from syncline.questions import question_of
-from syncline.questions.declare import SHELL, Option, Question, appearance_of, flag_of
+from syncline.questions.declare import SHELL, Question, appearance_of, flag_of
 from syncline.registry import lazy_function, no_code
 
 # NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
@@ -51,11 +36,11 @@ SETTINGS: dict[str, Any] = {
         "max_content_width": 120,
     },
 }
-"""Settings of every application of typer's."""
+"""Settings of each typer application."""
 
 
 class Command(TyperCommand):
-    """A command whose help has the options under their panels' headings."""
+    """A command whose help lists its options under headings."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and options."""
@@ -63,80 +48,89 @@ class Command(TyperCommand):
 
 
 def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the arguments and options of a command, those without a panel first."""
-    panels: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-    for heading in ("Arguments", "Options"):
-        panels[heading] = []
+    """Write the help of a command's arguments and options under their headings.
+
+    Args:
+        command: a command of click.
+        ctx: click's context of the command.
+        formatter: click's formatter, which collects the text.
+    """
+    rows_by_heading: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in command.get_params(ctx):
-        record = parameter.get_help_record(ctx)
-        if record:
+        if record := parameter.get_help_record(ctx):
             heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
-            panels[getattr(parameter, "rich_help_panel", None) or heading].append(record)
-    for heading, rows in panels.items():
+            heading = getattr(parameter, "rich_help_panel", None) or heading
+            rows_by_heading.setdefault(heading, []).append(record)
+    for heading, rows in rows_by_heading.items():
         write_rows(formatter, heading, rows)
 
 
 def write_rows(formatter: Any, heading: str, rows: Sequence[tuple[str, str]]) -> None:
-    """Write names with their descriptions under a heading, unless there are none."""
+    """Write a heading and below it each name with its description; write nothing without rows."""
     if rows:
         with formatter.section(typer.style(heading, bold=True)):
             formatter.write_dl([(typer.style(name, fg="cyan"), text) for name, text in rows])
 
 
-def yaml(flag: str, written: str) -> Any:
-    """Return a value as YAML reads it."""
-    return _parsed(flag, written, written, "a value in YAML")
-
-
-def values(flag: str, written: str) -> Any:
-    """Return a list of values in YAML with commas between."""
-    return _parsed(flag, written, f"[{written}]", "values with commas between")
-
-
-def on_or_off(flag: str, written: str) -> bool:
-    """Return whether the text is ``on``."""
-    if written not in ("on", "off"):
-        raise SpecError(flag, written, one_of(("on", "off"), written))
-    return written == "on"
-
-
-def networks(flag: str, written: list[str]) -> list[str]:
-    """Return the networks in several texts; commas separate names in a text."""
-    if not any("," in part for part in written):
-        return written
-    from syncline.specs.cluster.links import BY_NAME
-
-    separate = []
-    for part in written:
-        names = [name.strip() for name in part.split(",")]
-        separate += names if all(name.lower() in BY_NAME for name in names) else [part.strip()]
-    return separate
-
-
-def _parsed(flag: str, written: str, as_yaml: str, expected: str) -> Any:
+def read_yaml(flag: str, text: str) -> Any:
+    """Return the value that an option's text means in YAML; ``flag`` names the option in an error."""
     from syncline.files import parse_yaml
 
     try:
-        return parse_yaml(as_yaml)
+        return parse_yaml(text)
     except ValueError:
-        raise SpecError(flag, written, expected) from None
+        raise SpecError(flag, text, "a value in YAML") from None
+
+
+def read_values(flag: str, text: str) -> Any:
+    """Return the list of YAML values that commas separate in an option's text."""
+    try:
+        return read_yaml(flag, f"[{text}]")
+    except SpecError:
+        raise SpecError(flag, text, "values with commas between") from None
+
+
+def read_on_or_off(flag: str, text: str) -> bool:
+    """Return True for the text ``on`` and False for ``off``; refuse other texts."""
+    if text not in ("on", "off"):
+        raise SpecError(flag, text, one_of(("on", "off"), text))
+    return text == "on"
+
+
+def read_networks(flag: str, texts: list[str]) -> list[str]:
+    """Return the networks that the texts of a repeated option name.
+
+    A text whose parts between commas are all names of networks counts as several networks. Any other text is one
+    network, such as ``50us,10Gbit/s``.
+    """
+    if not any("," in text for text in texts):
+        return texts
+    from syncline.specs.cluster.links import BY_NAME
+
+    networks = []
+    for text in texts:
+        names = [name.strip() for name in text.split(",")]
+        networks += names if all(name.lower() in BY_NAME for name in names) else [text.strip()]
+    return networks
 
 
 READERS: dict[str, Callable[[str, Any], Any]] = {
-    "text": lambda flag, written: written,  # the answer reads it
-    "yaml": yaml,
-    "values": values,
-    "many_values": lambda flag, written: values(flag, ",".join(written)) if written else None,
+    "text": lambda flag, written: written,  # the function that answers the question reads the text
+    "yaml": read_yaml,
+    "values": read_values,
+    "many_values": lambda flag, written: read_values(flag, ",".join(written)) if written else None,
     "words": lambda flag, written: [part.strip() for part in written.split(",")],
-    "on_or_off": on_or_off,
-    "networks": networks,
+    "on_or_off": read_on_or_off,
+    "networks": read_networks,
     "number_or_text": lambda flag, written: lazy_function("syncline.units:number_or_text")(written),
     "process_counts": lambda flag, written: lazy_function("syncline.measure.calibration.plan:numbers_of")(written),
     "grids": lambda flag, written: list(map(lazy_function("syncline.specs.grid:Grid.parse"), written)),
     "ranges": lambda flag, written: list(map(lazy_function("syncline.runs.sweep.search:Tuned.parse"), written)),
 }
-"""The readers by the names that fields of questions have: functions of the option's name and text."""
+"""Functions from an option's name and its text, or its list of texts if it is repeatable, to the field's value.
 
+The keys are the values that `syncline.questions.declare.Option.reader` can have.
+"""
 
 CATALOGUES = {
     "networks": "syncline.specs.cluster.links:BY_NAME",
@@ -148,30 +142,35 @@ CATALOGUES = {
     "schedules": "syncline.sim.pipelines.schedules:SCHEDULES",
     "failures": "syncline.costmodel.failures:FAILURE_RATES",
 }
-"""The place of each catalogue of names: a registry, a mapping, or a function that returns one of them."""
+"""The ``module:name`` of each catalogue of names: a registry, a mapping, or a function that returns one of them."""
 
 
 def offer_of(completion: str | tuple[str, ...]) -> Callable[[str], list[str]]:
-    """Return the function that offers names for the beginning of a word, or of its part after the last comma.
+    """Return the function that completes a word in the shell; after a comma it completes the last part of the word.
 
     Args:
-        completion: the completion of a question's field: names, a catalogue, or ``specs_of:run,compare``.
+        completion: the names; or the name of a catalogue, ``algorithms``, ``replications``, ``runs``, or
+            ``specs_of:COMMAND,...`` for the bundled specs that one of these commands takes.
     """
 
     def offer(incomplete: str) -> list[str]:
         before, comma, prefix = incomplete.rpartition(",")
-        return [before + comma + name for name in _names(completion) if name.startswith(prefix)]
+        return [before + comma + name for name in _completion_names(completion) if name.startswith(prefix)]
 
     return offer
 
 
-def _names(completion: str | tuple[str, ...]) -> Iterable[str]:
-    """Return all names of a completion; a shell itself offers files."""
+def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
+    """Return all names of a completion, see `offer_of`; the shell itself completes paths of files."""
     if not isinstance(completion, str):
         return completion
     source, _, commands = completion.partition(":")
     if source == "specs_of":
-        return _specs_of(commands.split(","))
+        from syncline.specs.load import bundled, command_of_kind
+
+        texts = {name: path.read_text("utf-8") for name, path in bundled().items()}
+        kinds = {name: re.search(r"^kind: *([\w-]+)", text, re.M) for name, text in texts.items()}
+        return [name for name, kind in kinds.items() if kind and command_of_kind(kind[1]) in commands.split(",")]
     if source == "algorithms":
         from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
@@ -190,14 +189,6 @@ def _names(completion: str | tuple[str, ...]) -> Iterable[str]:
     return catalogue.names() if hasattr(catalogue, "names") else list(catalogue)
 
 
-def _specs_of(commands: Iterable[str]) -> list[str]:
-    """Return the bundled specs that one of the commands accepts."""
-    from syncline.specs.load import bundled, command_of_kind
-
-    kinds = {name: re.search(r"^kind: *([\w-]+)", path.read_text("utf-8"), re.M) for name, path in bundled().items()}
-    return [name for name, kind in kinds.items() if kind and command_of_kind(kind[1]) in commands]
-
-
 COMMANDS = {
     "compare": "trainings", "run": "trainings", "sweep": "trainings", "best": "trainings", "replicate": "trainings",
     "launch": "trainings", "calibrate": "trainings", "validate": "trainings", "project": "answers",
@@ -206,18 +197,18 @@ COMMANDS = {
     "rm": "results", "same": "results", "report": "results", "trace": "answers", "whatif": "answers",
     "chakra": "answers", "list": "answers", "reproduce": "answers", "doctor": "answers",
 }  # fmt: skip
-"""The commands in the order of the help, each with the module of this room that prints its answer."""
+"""The commands in the order of the help, each with the module of ``syncline.cli`` that prints its answer."""
 
 FLAG = " "
-"""Placeholder for the value of an option that takes none."""
+"""Placeholder in the help for the value of an option that takes no value."""
 
 
 def _switch_code_off(context: typer.Context, is_given: bool) -> None:
+    """Refuse names of code until the command ends, if the user gives ``--no-code``."""
     if is_given:
         context.with_resource(no_code())
 
 
-# The callback acts until the command ends; no function takes the value.
 NoCodeOption = Annotated[
     bool,
     typer.Option(
@@ -228,53 +219,42 @@ NoCodeOption = Annotated[
 
 
 def command_of(name: str) -> Any:
-    """Return a command, which typer makes of its question."""
-    question = question_of(name)
+    """Return the click command of this name, which typer makes of the command's question."""
+    question_class = question_of(name)
+
+    def print_it(question: Any) -> None:
+        module: Any = import_module(f"syncline.cli.{COMMANDS[name]}")  # imported only when the command runs
+        printer = getattr(module, f"print_{name}", None) or module.print_answer
+        printer(question)
+
     application = typer.Typer(add_completion=False, **SETTINGS)
-    command = application.command(name, cls=Command, epilog="\n\n".join(["Examples:", *question.examples]))
-    command(callback_of(question, _printer_of(name), no_code=NoCodeOption))
+    command = application.command(name, cls=Command, epilog="\n\n".join(["Examples:", *question_class.examples]))
+    command(callback_of(question_class, print_it, no_code=NoCodeOption))
     return typer.main.get_command(application)
 
 
-def _printer_of(command: str) -> Callable[[Any], None]:
-    """Return the function that prints the answer to a command's question: ``print_NAME``, or else `print_answer`.
-
-    The module is imported when the function is called.
-    """
-
-    def print_it(question: Any) -> None:
-        module: Any = import_module(f"syncline.cli.{COMMANDS[command]}")
-        printer = getattr(module, f"print_{command}", None) or module.print_answer
-        printer(question)
-
-    return print_it
-
-
 def callback_of(question: type[Question], printer: Callable[[Any], None], **hidden_flags: Any) -> Callable[..., None]:
-    """Return the function of a command: it makes the question of the options and prints the answer.
+    """Return the function that typer calls with a command's options: it makes a question of them and prints the answer.
 
     Args:
-        question: the question's class.
+        question: class of the question.
         printer: function that prints the answer to a question.
-        **hidden_flags: annotations of flags whose values the function does not get.
+        **hidden_flags: type of each flag that acts by itself, such as ``--no-code``; its value is no field.
     """
     declared, hints = question.declared(SHELL), get_type_hints(question)
-    parameters = [_parameter(member, hints[member.name]) for member in declared]
+    parameters = [_parameter(field, hints[field.name]) for field in declared]
     defaults = {parameter.name: parameter.default for parameter in parameters}
-
     flags = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         for name, annotation in hidden_flags.items()
     ]
 
     def callback(**options: Any) -> None:
+        # typer shows the docstring that is set below.
         set_options = {name for name in defaults if options[name] != defaults[name]}
         try:
-            printer(
-                question(
-                    **{member.name: _read(member, options[member.name], hints[member.name]) for member in declared}
-                )
-            )
+            values = {field.name: _read(field, options[field.name], hints[field.name]) for field in declared}
+            printer(question(**values))
         except SpecError as error:
             raise _by_option(error, question, set_options) from None
 
@@ -286,9 +266,18 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
 
 
 def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
-    """Return the parameter of a command's function, annotated as typer reads it."""
+    """Return a field as a parameter of the function that typer calls, with typer's description as its annotation.
+
+    Args:
+        declared: a field of a question.
+        annotation: type of the field in Python.
+    """
     appearance = appearance_of(declared)
-    kind = _shell_type(appearance, annotation)
+    kinds = {kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)}
+    kind: Any = str  # the type of the option's value before its reader reads the text
+    if not appearance.reader:
+        kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
+    kind = list[str] if appearance.repeatable else kind
     default = declared.default if appearance.shell_default is ... else appearance.shell_default
     details: dict[str, Any] = {"help": appearance.help, "metavar": appearance.metavar or None}
     if appearance.completion:
@@ -313,20 +302,12 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     )  # fmt: skip
 
 
-def _shell_type(appearance: Option, annotation: Any) -> Any:
-    """Return the type of an option's value before its reader has read it."""
-    kinds = {kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)}
-    if appearance.reader:
-        return list[str] if appearance.repeatable else str
-    kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
-    return list[str] if appearance.repeatable else kind
-
-
 def _read(declared: Field[Any], value: Any, annotation: Any) -> Any:
-    """Return the value of a field that an option's text means.
+    """Return the value of a question's field from the option's value in the shell.
 
-    Raises:
-        SpecError: a text is not in Unicode, its reader cannot read it, or YAML has another type than the field.
+    Args:
+        value: the option's value: a text, a list of texts, a number or None.
+        annotation: type of the field in Python.
     """
     reader = appearance_of(declared).reader
     for text in value if isinstance(value, list) else [value]:
@@ -346,9 +327,10 @@ def _read(declared: Field[Any], value: Any, annotation: Any) -> Any:
 
 
 def _by_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
-    """Return an error about a field as an error about its option.
+    """Return an error that names the option, made of an error that names the question's field.
 
-    A spec, a folder or a file can have a field of the same name, so that the option has to be set, or its value lacks.
+    An error about a field of a spec, which may have the same name as the option, is returned unchanged. An error is
+    about the option if the user has set the option, or if a value is missing.
     """
     head, dot, rest = error.path.partition(".")
     for declared in question.declared(SHELL):

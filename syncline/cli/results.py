@@ -1,4 +1,4 @@
-"""Printing of stored runs: list them, show them again, verify them, compare them, remove them."""
+"""Commands on stored runs: list them, show them again, verify them, compare them, remove them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUNS = Path("runs")
 
 
 def print_runs(question: Runs) -> None:
-    """Print the run folders."""
+    """Print the table of the run folders in a folder."""
     folder = question.folder
     entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
     if question.json:
@@ -54,7 +54,7 @@ def print_runs(question: Runs) -> None:
 
 
 def print_show(question: Show) -> None:
-    """Print the tables of a run again."""
+    """Print the tables of a stored run again."""
     entry = finished_run(question.run, question.folder)
     if entry.kind == "sweep":
         from syncline.api.trainings import read_sweep_result
@@ -80,7 +80,7 @@ def print_show(question: Show) -> None:
 
 
 def print_verify(question: Verify) -> None:
-    """Print which files of a folder are not as its manifest says."""
+    """Print the files of a folder that differ from its manifest."""
     candidates = (Path(question.run), question.folder / question.run)
     with_manifest = (path for path in candidates if os.path.isfile(path / MANIFEST))
     path = next(with_manifest, None) or finished_folder(question.run, question.folder)
@@ -94,7 +94,7 @@ def print_verify(question: Verify) -> None:
 
 
 def print_rm(question: Rm) -> None:
-    """Remove run folders, and print which."""
+    """Remove the run folders that the user names, or those of killed runs, and print their paths."""
     if not (question.runs or question.partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
     folder = question.folder
@@ -116,7 +116,7 @@ def print_rm(question: Rm) -> None:
 
 
 def print_same(question: Same) -> None:
-    """Print where the results in two folders differ."""
+    """Print the differences between the results in two folders; end with the exit code 1 if they differ."""
     from syncline.runs.folders.same import compare_folders, comparison_record, comparison_table
 
     if not (math.isfinite(question.tolerance) and question.tolerance >= 0):
@@ -143,13 +143,13 @@ def print_same(question: Same) -> None:
 
 
 def print_report(question: Report) -> None:
-    """Write results on one page."""
+    """Write the results in folders on one HTML page, and print its path."""
     page = answer(replace(question, what=[finished_folder(run, question.folder) for run in question.what]))
     say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
 
 
 def _agreed(entries: Sequence[RunEntry]) -> bool:
-    """Return whether the user agrees to remove the runs."""
+    """Ask whether finished runs may be removed, and return the answer."""
     for entry in entries:
         say(_entry_text(entry))
     if not sys.stdin.isatty():
@@ -158,5 +158,6 @@ def _agreed(entries: Sequence[RunEntry]) -> bool:
 
 
 def _entry_text(entry: RunEntry) -> str:
+    """Return a run folder's path, kind, state and size as text."""
     files = "1 file" if entry.files == 1 else f"{entry.files:,} files"
     return f"{entry.path}/ ({entry.kind}, {entry.state}, {files}, {format_bytes(entry.nbytes)})"

@@ -1,4 +1,4 @@
-"""Printing that all commands share: lines, JSON, tables, the files of a result."""
+"""Output that all commands share: lines and tables on standard error, JSON on standard output, paths of files."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from syncline.api.result import Result
 
 MOST_COLUMNS = 1000
-"""Largest width of a terminal; drawing a box of a thousand million columns would not end."""
+"""Largest accepted width of a terminal in characters; drawing a table of 10^9 columns would not end."""
 
 
 def check_width() -> None:
-    """Remove ``COLUMNS`` from the environment unless it is a width in which something can be printed."""
+    """Remove the variable ``COLUMNS`` from the environment unless it is a usable width of a terminal."""
     width = os.environ.get("COLUMNS", "").strip()
     if not (width.isdecimal() and len(width) < 5 and 0 < int(width) <= MOST_COLUMNS):
         os.environ.pop("COLUMNS", None)
 
 
 def new_console() -> Console:
-    """Return a console for progress and tables on standard error; standard output is for JSON."""
+    """Return a console that prints progress and tables to standard error; standard output is for JSON."""
     from rich.console import Console
 
     # A pipe or a log has no width unless COLUMNS gives one: print whole tables instead of folding them at 80 columns.
@@ -58,11 +58,7 @@ def warn(lines: list[str]) -> None:
 
 
 def tables_of(result: Result, columns: str | None = None) -> list[Group]:
-    """Return the result's tables, with other columns if ``columns`` is given.
-
-    Raises:
-        SpecError: there is no such column.
-    """
+    """Return the result's tables, with other columns if ``columns`` is given."""
     if columns is None:
         return result.tables
     from syncline.planner.tables.columns import chosen_tables
@@ -71,14 +67,14 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
 
 
 def emit(result: Result | dict[str, Any]) -> None:
-    """Print the JSON object; numbers that JSON lacks become null."""
+    """Print a result as one JSON object to standard output; infinite numbers and NaN become null."""
     from syncline.runs.folders.result_files import plain
 
     print(json.dumps(plain(result) if isinstance(result, dict) else result.json(), indent=1), flush=True)
 
 
 def print_each(console: Console, tables: Iterable[Group]) -> None:
-    """Print the tables one below the other."""
+    """Print tables one below the other."""
     for table in tables:
         console.print(table)
 
@@ -88,7 +84,7 @@ MOST_FILES = 20
 
 
 def show_files(console: Console, folder: str | Path) -> None:
-    """Print the paths of the result's files, one per line, so that they can be copied."""
+    """Print the paths of the files in a result's folder, one per line, so that users can copy them."""
     root = Path(folder)
     console.print(f"\nresults in {root}/", soft_wrap=True)
     for inside in sorted(root.iterdir()):
@@ -102,15 +98,19 @@ def show_files(console: Console, folder: str | Path) -> None:
 
 
 def show_tables(console: Console, result: Result, columns: str | None = None) -> None:
-    """Print the tables and the warnings of a run.
+    """Print the tables of a run, and a warning for each method that diverged.
+
+    Args:
+        result: the run's result.
+        columns: names of columns of ``--columns``; None for the command's own columns.
 
     Raises:
-        SpecError: there is no such column; the function still prints the run's tables first.
+        SpecError: there is no such column; the run's own tables are printed before.
     """
     try:
-        tables, wrong = tables_of(result, columns), None
+        tables, column_error = tables_of(result, columns), None
     except SpecError as error:
-        tables, wrong = result.tables, error
+        tables, column_error = result.tables, error
     print_each(console, tables)
     if not tables:
         console.print(str(result), soft_wrap=True)
@@ -119,17 +119,17 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
         console.print(f"compute: {format_seconds(step_s)} for a worker's step, measured here before the training")
     for row in result.rows:
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
-            which = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
-            warn([f"{row['method']}{which}: diverged at step {row['diverged_at']}"])
-    if wrong is not None:
-        raise wrong
+            labels = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
+            warn([f"{row['method']}{labels}: diverged at step {row['diverged_at']}"])
+    if column_error is not None:
+        raise column_error
 
 
 def show_result(console: Console, result: Result, question: Any) -> None:
-    """Print a result with a folder: tables, warnings, the paths of files, and JSON if the question asks for it.
+    """Print a result that has a folder: tables, warnings, the paths of files, and JSON if the question has ``json``.
 
     Raises:
-        typer.Exit: with 1 if a process failed; after Ctrl-C with its exit code.
+        typer.Exit: Ctrl-C ended the run, or one of its processes failed (exit code 1).
     """
     assert result.folder is not None
     try:

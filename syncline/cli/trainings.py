@@ -23,14 +23,14 @@ from syncline.runs.processes.progress import Listener, listening, progress
 
 
 def print_compare(question: Compare) -> None:
-    """Print the comparison of several methods."""
+    """Train and time several methods, and print the comparison."""
     if question.jobs != 1:
         start_server()  # the server imports modules while this process does
     print_run(question)
 
 
 def print_run(question: Any) -> None:
-    """Print a training, a study, a comparison or a launch, and the folder that it is written into."""
+    """Make a training, a study, a comparison or a launch, and print its tables and the paths of its files."""
     console = new_console()
     show_result(console, answer(question, partial(progress, console)), question)
 
@@ -39,12 +39,12 @@ print_launch = print_run
 
 
 def print_pipeline(question: Any) -> None:
-    """Print the schedules of a pipeline, and the folder that they are written into."""
+    """Simulate the schedules of a pipeline, and print their tables and the paths of the files."""
     show_result(new_console(), answer(question), question)
 
 
 def print_calibrate(question: Calibrate) -> None:
-    """Print the calibration of this machine, and write the cluster file."""
+    """Measure this machine, write the cluster file, and print the calibration."""
     console = new_console()
     try:
         result = answer(question, partial(progress, console))
@@ -61,7 +61,7 @@ def print_calibrate(question: Calibrate) -> None:
 
 
 def print_validate(question: Validate) -> None:
-    """Print the errors of predictions, and write each validation into a folder."""
+    """Compare predictions with measurements, print the errors, and write each validation into a folder."""
     from syncline.measure.validation.validate import validations
 
     console, results = new_console(), []
@@ -75,18 +75,18 @@ def print_validate(question: Validate) -> None:
 
 
 def print_sweep(question: Sweep) -> None:
-    """Print the ranking of a sweep's configurations, which are trained unless they are finished."""
+    """Train the configurations of a sweep that are not finished, and print the ranking of all of them."""
     from syncline.runs.sweep.ranking import effort_line
 
     console = new_console()
     with listening(console, say) as listener:
         result = answer(question, listener)
-    failed = [row for row in result.record["rows"] if row["error"] is not None]
+    errors = [row["error"] for row in result.record["rows"] if row["error"] is not None]
     print_each(console, result.tables)
     if line := effort_line(result.record["effort"]):
         say(line)
-    if failed:
-        warn([f"{len(failed):,} of {len(result.rows):,} runs failed, the first with: {failed[0]['error']}"])
+    if errors:
+        warn([f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]}"])
     folder = str(result.folder)
     console.print(f"results in {folder}/: sweep.json, sweep.parquet, runs/", soft_wrap=True)
     console.print(f"more of the ranking: syncline best {shlex.quote(folder)}", soft_wrap=True)
@@ -95,12 +95,12 @@ def print_sweep(question: Sweep) -> None:
     if result.interrupted:
         say(f"interrupted: the same again with --out {shlex.quote(folder)} goes on where this ended")
         raise typer.Exit(exit_code())
-    if failed and len(failed) == len(result.rows):
+    if errors and len(errors) == len(result.rows):
         raise typer.Exit(1)
 
 
 def print_best(question: Best) -> None:
-    """Print the ranking of the configurations in a sweep's folder."""
+    """Print the ranking of the configurations in the folder of a sweep."""
     from syncline.planner.tables.columns import chosen_tables
     from syncline.runs.sweep.folder import read_sweep
     from syncline.runs.sweep.ranking import effort, effort_line, ranked, ranking_table, with_equal_effort
@@ -126,7 +126,7 @@ def print_best(question: Best) -> None:
 
 
 def print_replicate(question: Replicate) -> None:
-    """Print the verdicts of a replication, after the trainings that this call makes; or the bundled replications."""
+    """Make trainings of a replication, and print the verdicts on its claims; or list the bundled replications."""
     console = new_console()
     if question.list:
         listed = import_replication("replications.results").known_replications()

@@ -1,9 +1,4 @@
-"""The question of ``syncline list``.
-
-The question of ``syncline reproduce``.
-
-The question of ``syncline doctor``.
-"""
+"""The questions about this installation and the papers: ``list``, ``reproduce``, ``doctor``."""
 
 from __future__ import annotations
 

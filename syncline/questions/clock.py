@@ -1,28 +1,13 @@
-"""The question of ``syncline collectives``.
-
-The question of ``syncline pipeline``.
-
-The question of ``syncline goodput``.
-
-The question of ``syncline loss``.
-"""
+"""The questions about clock or loss without a training: ``collectives``, ``pipeline``, ``goodput``, ``loss``."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
-from syncline.questions.declare import (
-    PYTHON,
-    Question,
-    option,
-)
+from syncline.questions.declare import PYTHON, Question, option
 
 
 class Collectives(

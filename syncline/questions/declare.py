@@ -1,6 +1,6 @@
-"""The declaration of a question: a frozen dataclass whose fields become arguments in Python and options of a command.
+"""The base class of questions: frozen dataclasses whose fields become a function's arguments and a command's options.
 
-A field has its type, its default and one sentence of help. `syncline.api.functions` makes a function of the fields,
+A field has a type, a default and one sentence of help. `syncline.api.functions` makes a function of the fields,
 `syncline.cli.commands` a command.
 """
 
@@ -16,25 +16,24 @@ REQUIRED = MISSING
 """Default of a field that needs a value."""
 
 SHELL, PYTHON = "shell", "python"
-"""Places where a field can be set, for fields that only one of them has."""
+"""Values of `Option.place`, for fields that exist only as an option or only as an argument."""
 
 REST = "fields"
-"""Name of the field that has other fields of a spec: ``**fields`` of the function, ``--set`` of the command."""
-
+"""Name of the field that sets other fields of a spec: ``**fields`` of the function, ``--set`` of the command."""
 
 RAISES = """Raises:
     SynclineError: an argument is wrong; one line says which one, and which values are accepted."""
-"""The errors of a function whose question describes none."""
+"""The section on errors in the docstring of a function whose question has no such section."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """The appearance of a field.
+    """The appearance of a question's field as an option of a command and as an argument of a function.
 
     Attributes:
         help: a sentence for the option's help and the argument's description.
         description: description of the argument, if Python accepts more than the command.
-        flag: name of the option, at will a short one behind it; by default ``--`` and the field's name.
+        flag: name of the option, optionally with a short name behind it; by default ``--`` and the field's name.
         metavar: placeholder of the value in the help.
         completion: the names to complete, or the name of a completion of `syncline.cli.commands`.
         panel: heading of the option in the help.
@@ -45,7 +44,7 @@ class Option:
         positional: whether the command takes the value without the option's name.
         repeatable: whether the option can be repeated, so that its value is a list.
         minimum: least value of a number.
-        several: whether the option takes all values up to the next option, as of ``--from logs/*.json``; repeatable.
+        several: whether the option takes all values up to the next option, as ``--from logs/*.json`` does.
     """
 
     help: str
@@ -68,8 +67,8 @@ def option(help: str, default: Any = None, **appearance: Any) -> Any:
     """Return a field of a question.
 
     Args:
-        help: the help, see `Option`.
-        default: the default, or `REQUIRED`.
+        help: the option's help, see `Option`.
+        default: default of the field, or `REQUIRED`.
         **appearance: other attributes of `Option`.
     """
     return field(default=default, kw_only=True, metadata={"option": Option(help, **appearance)})
@@ -82,7 +81,7 @@ def appearance_of(declared: Field[Any]) -> Option:
 
 
 def flag_of(declared: Field[Any]) -> str:
-    """Return the name of a field on the command line: ``--batch-tokens``, or ``spec`` without an option's name."""
+    """Return the name of a field on the command line: ``--batch-tokens``, or ``spec`` of a positional argument."""
     appearance = appearance_of(declared)
     if appearance.positional:
         return declared.name
@@ -91,14 +90,14 @@ def flag_of(declared: Field[Any]) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Question:
-    """The base class of questions, which it makes frozen dataclasses.
+    """The base class of questions; each subclass becomes a frozen dataclass.
 
-    The first paragraphs of a class's docstring are the help of its command. The docstring of its function has all
-    paragraphs, with the arguments before ``Returns:``, and `RAISES` unless there are errors of its own.
+    The first paragraphs of a subclass's docstring are the help of its command. The docstring of its function has all
+    paragraphs, with the arguments before ``Returns:``, and `RAISES` unless it has a section on errors.
 
     Attributes:
-        command: name of the command, and of the function: that of the class in lower case.
-        returns: class of the answer.
+        command: name of the command and of the function: the class's name in lower case.
+        returns: name of the answer's class.
         panel: heading of the command in the list of commands.
         examples: command lines at the end of the command's help.
     """
@@ -114,7 +113,10 @@ class Question:
 
     @classmethod
     def declared(cls, place: str) -> list[Field[Any]]:
-        """Return the fields that the shell or Python has: the class's own before those of its bases, output last."""
+        """Return the fields of a place, `SHELL` or `PYTHON`, in the order of the help.
+
+        Fields of the class come before those of its base classes, and options on the output come last.
+        """
 
         def position(candidate: Field[Any]) -> tuple[bool, int]:
             depth = next(n for n, base in enumerate(cls.__mro__) if candidate.name in inspect.get_annotations(base))
@@ -126,12 +128,12 @@ class Question:
 
     @classmethod
     def summary(cls) -> str:
-        """Return the docstring up to the descriptions of returned values and errors."""
+        """Return the class's docstring without its sections on returned values and errors and its examples."""
         return re.split(r"\n(?=(?:Returns|Raises):|>>> )", inspect.cleandoc(cls.__doc__ or ""))[0].strip()
 
     @classmethod
     def docstring(cls) -> str:
-        """Return the docstring of the function, with a description of every argument."""
+        """Return the docstring of the question's function, with a description of every argument."""
         appearances = {declared.name: appearance_of(declared) for declared in cls.declared(PYTHON)}
         described = []
         for name, parameter in cls.signature().parameters.items():
@@ -145,7 +147,7 @@ class Question:
 
     @classmethod
     def signature(cls) -> inspect.Signature:
-        """Return the signature of the function."""
+        """Return the signature of the question's function."""
         parameters = []
         for declared in cls.declared(PYTHON):
             in_order = appearance_of(declared).in_order
@@ -159,7 +161,7 @@ class Question:
         return inspect.Signature(parameters, return_annotation=cls.returns)
 
     def __post_init__(self) -> None:
-        """Make a list of the value of a repeatable field, unless the field has a mapping."""
+        """Replace the value of each repeatable field by a list, unless the field has a mapping."""
         for declared in fields(self):  # type: ignore[arg-type]
             value = getattr(self, declared.name)
             if appearance_of(declared).repeatable and value is not None and "Mapping" not in str(declared.type):
@@ -167,7 +169,7 @@ class Question:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a list of the value, or of the values if there are several; an empty list for None."""
+    """Return the items of a list, tuple or range as a list; a list of any other value; an empty list for None."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple | range) else [value]

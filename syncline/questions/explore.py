@@ -38,17 +38,17 @@ class Explore(
 
 @dataclass(frozen=True)
 class Control:
-    """A control of the page, and the values that a link can have.
+    """A control of the page ``syncline explore``, with the values that it offers.
 
     Attributes:
         label: label on the page.
         help: a sentence on the meaning of the setting.
         kind: ``name``, ``method``, ``methods``, ``whole`` number, ``rate`` in bits, ``byte rate``, ``seconds``,
             ``hours`` or ``count`` of tokens.
-        stops: values of the slider in order, or the options of the list; or the catalogue that has them.
-        low: smallest number.
-        high: largest number.
-        words: texts of values on the page; for numbers also in a link.
+        stops: values of the slider in order, or of the list; or the name of the catalogue that has them.
+        low: smallest accepted number.
+        high: largest accepted number.
+        words: texts that stand for values on the page, and for numbers also in a link.
         note: a line below the control.
     """
 
@@ -63,7 +63,7 @@ class Control:
 
 
 def control(default: Any, label: str, help: str, *number: Any, **appearance: Any) -> Any:
-    """Return a setting of the page; see `Control`."""
+    """Return a field of `PageSettings` with a control; see `Control` for the arguments."""
     return field(default=default, metadata={"control": Control(label, help, *number, **appearance)})
 
 
@@ -77,7 +77,7 @@ SITES = "sites"
 """Name of the network that the settings of sites and their lines describe."""
 
 OWN, BY_FITS, NEVER = "own", "by fits", "never"
-"""Texts of a period or a compression that each method sets, of a batch that published fits set, of no failures."""
+"""Texts on the page for values that each method sets, for a batch that published fits set, and for no failures."""
 
 OFFERED = (
     "diloco", "streaming-diloco", "local-adam", "mt-dao", "des-loc", "demo", "powersgd", "top-k", "lion-cub", "dion",
@@ -102,9 +102,9 @@ HOURS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 @dataclass(frozen=True)
 class PageSettings:
-    """The settings of the page; the default is the two bundled sites of A100s, each site a replica.
+    """The settings of the page ``syncline explore``; the default is two sites of A100s, of which each is a replica.
 
-    A network of the command has its own sites, workers and networks inside: these three settings then have no effect.
+    The settings ``sites``, ``workers`` and ``inside`` have no effect if the command names a network.
     """
 
     model: str = control("llama-7b", "Model", "The model that is trained.", stops="models")

@@ -1,19 +1,8 @@
-"""The question of ``syncline launch``.
-
-The question of ``torchrun -m syncline.torchrun``.
-
-The question of ``syncline calibrate``.
-
-The question of ``syncline validate``.
-"""
+"""The questions on real processes: ``launch``, ``torchrun``, ``calibrate``, ``validate``."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 

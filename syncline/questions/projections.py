@@ -1,9 +1,4 @@
-"""The question of ``syncline project``.
-
-The question of ``syncline solve``.
-
-The question of ``syncline advise``.
-"""
+"""The questions about the projected time of a training: ``project``, ``solve``, ``advise``."""
 
 from __future__ import annotations
 
@@ -12,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
-from syncline.questions.declare import (
-    REQUIRED,
-    SHELL,
-    option,
-)
+from syncline.questions.declare import REQUIRED, SHELL, option
 
 
 class Project(

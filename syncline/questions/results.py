@@ -1,15 +1,4 @@
-"""The question of ``syncline runs``.
-
-The question of ``syncline show``.
-
-The question of ``syncline verify``.
-
-The question of ``syncline rm``.
-
-The question of ``syncline same``.
-
-The question of ``syncline report``.
-"""
+"""The questions about stored results: ``runs``, ``show``, ``verify``, ``rm``, ``same``, ``report``."""
 
 from __future__ import annotations
 
@@ -18,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
-from syncline.questions.declare import (
-    REQUIRED,
-    SHELL,
-    Question,
-    option,
-)
+from syncline.questions.declare import REQUIRED, SHELL, Question, option
 
 
 class Runs(Question, panel=shared.RESULTS, examples=("syncline runs", "syncline runs results --json")):

@@ -1,9 +1,4 @@
-"""The questions of ``syncline trace``, and what it shares with ``syncline whatif``.
-
-The question of ``syncline whatif``.
-
-The question of ``syncline chakra``.
-"""
+"""The questions about a user's script: ``trace`` records it, ``whatif`` replays and ``chakra`` converts it."""
 
 from __future__ import annotations
 
@@ -13,13 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
-from syncline.questions.declare import (
-    PYTHON,
-    REQUIRED,
-    SHELL,
-    Question,
-    option,
-)
+from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, option
 
 NETWORKS = ("infiniband", "10gbe", "wan")
 """Default networks of a trace."""

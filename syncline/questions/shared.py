@@ -1,7 +1,4 @@
-"""Fields that several questions have: ``cluster: Any = shared.cluster()``.
-
-Fields of questions that train: what is trained, with what, how often.
-"""
+"""Fields that several questions have, as in ``cluster: Any = shared.cluster()``, and base classes of questions."""
 
 from __future__ import annotations
 
@@ -125,7 +122,7 @@ folder = partial(option, help="Folder of the run folders, if RUN is a name.", de
 
 
 class FailingMachines(Question):
-    """A question that can account for failures of the machines."""
+    """The base class of questions that can account for failures of machines."""
 
     failures: Any = failures()
     recovery: str | None = option(
@@ -139,7 +136,7 @@ class FailingMachines(Question):
 
 
 class Projection(Question):
-    """A question about projections of a spec's clock."""
+    """The base class of questions about projected times of the training in a spec."""
 
     spec: Any = spec(default="project-gpt-160m", completion="specs_of:project")
     fields: Mapping[str, Any] | None = fields()

@@ -1,32 +1,13 @@
-"""The question of ``syncline compare``.
-
-The question of ``syncline run``.
-
-The question of ``syncline sweep``.
-
-The question of ``syncline best``.
-
-The question of ``syncline replicate``.
-"""
+"""The questions that train: ``compare``, ``run``, ``sweep``, ``best``, ``replicate``."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from syncline.questions import shared
-from syncline.questions.declare import (
-    PYTHON,
-    REQUIRED,
-    SHELL,
-    Question,
-    option,
-)
+from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, option
 
 
 class Compare(

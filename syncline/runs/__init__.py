@@ -1,5 +1,5 @@
-"""From a spec to a folder of results: run, compare, sweep, report.
+"""Commands from a spec to a folder of results: ``run``, ``compare``, ``pipeline``, ``sweep``, ``report``.
 
-Read `run.py` and `compare.py` first; `training` trains and times one method, `folders` writes and reads what comes out,
-`processes` spreads trainings over processes, `sweep` repeats them, `report` makes the page.
+Read `run.py` and `compare.py` first. `training` trains one method and times it, `folders` writes and reads results,
+`processes` runs several trainings at once, `sweep` trains many configurations, and `report` makes a page of results.
 """

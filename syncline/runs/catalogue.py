@@ -1,4 +1,4 @@
-"""The catalogue of names for a spec, as rows for ``syncline list``. Only the list of problems loads torch."""
+"""The catalogues of ``syncline list``: rows of the names that a spec can use. Only the list of problems loads torch."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from syncline.specs.study import study_of_kind
 
 CatalogueRows = list[dict[str, Any]]
 
-Tell = Callable[[str], object]
-"""A function that gets a line for each name of an installed package that cannot be used."""
+ReportLine = Callable[[str], object]
+"""A function that is called with a line for each name of an installed package that cannot be used."""
 
 
 def _ignore_line(line: str) -> None:
-    """Discard a line, for callers that want no lines."""
+    """Do nothing with a line."""
 
 
-def network_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of networks; latency is one way, bandwidth per direction; both are null if links differ in kind."""
+def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per named network; latency is one way, bandwidth per direction, both None if its links differ."""
 
     def row(name: str) -> dict[str, Any]:
         joined, preset = network(name), NETWORKS.get(name)
@@ -61,8 +61,8 @@ def network_rows(report: Tell = _ignore_line) -> CatalogueRows:
     return _rows_of(links.BY_NAME, row, report)
 
 
-def cluster_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of clusters: number of workers, their hardware, and the network that joins them."""
+def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per bundled cluster: number of workers, their hardware, and the network that joins them."""
     rows = []
     for name, file in bundled_clusters().items():
         cluster = named_cluster(file)
@@ -74,8 +74,8 @@ def cluster_rows(report: Tell = _ignore_line) -> CatalogueRows:
     return rows
 
 
-def hardware_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of hardware."""
+def hardware_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per named hardware with all fields of `Hardware`, and its memory as text."""
 
     def row(name: str) -> dict[str, Any]:
         machine = hardware(name)
@@ -86,26 +86,23 @@ def hardware_rows(report: Tell = _ignore_line) -> CatalogueRows:
     return _rows_of(machines.BY_NAME, row, report)
 
 
-def model_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of models with their exact parameter counts; unknown sizes of a module are null."""
+def model_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per named model with its exact number of parameters; unknown sizes of a torch module are None."""
 
     def row(name: str) -> dict[str, Any]:
         shape = model(name)
-        sizes = ("layers", "width", "heads", "vocabulary")
         return {
-            "parameters": shape.parameters,
-            "fp32_bytes": shape.parameter_bytes(),
+            "parameters": shape.parameters, "fp32_bytes": shape.parameter_bytes(),
             "flops_per_token": shape.flops_per_token,
-            **{size: getattr(shape, size, None) for size in sizes},
-            "sequence": shape.sequence,
-            "source": shape.source or models.BY_NAME.origin(name),
-        }
+            **{size: getattr(shape, size, None) for size in ("layers", "width", "heads", "vocabulary")},
+            "sequence": shape.sequence, "source": shape.source or models.BY_NAME.origin(name),
+        }  # fmt: skip
 
     return _rows_of(models.BY_NAME, row, report)
 
 
-def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of pipeline schedules."""
+def schedule_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per pipeline schedule: its description, and the options that it takes."""
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind  # only here: a quick list loads no simulator
 
     def row(name: str) -> dict[str, Any]:
@@ -118,8 +115,8 @@ def schedule_rows(report: Tell = _ignore_line) -> CatalogueRows:
     return _rows_of(SCHEDULES, row, report)
 
 
-def study_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of studies by the kind of their specs, with the command that takes these specs."""
+def study_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per study, by the kind of its specs, with the command that runs them."""
 
     def row(name: str) -> dict[str, Any]:
         study = study_of_kind(name)
@@ -134,8 +131,8 @@ def first_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[0].replace("``", "")
 
 
-def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], report: Tell) -> CatalogueRows:
-    """Return a row for each name that can be used."""
+def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], report: ReportLine) -> CatalogueRows:
+    """Return the row of each name of a registry; report names of installed packages whose row raises an error."""
     rows: CatalogueRows = []
     for name in registry.names():
         try:
@@ -154,8 +151,10 @@ def _unusable(name: str, error: Exception) -> str:
     return f"{name} cannot be used: {error if isinstance(error, SpecError) else error_text(error)}"
 
 
-def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of named methods: their traffic and state with this many workers, as a formula and for a model."""
+def method_rows(
+    shape: Model = MODELS["gpt-160m"], workers: int = 8, report: ReportLine = _ignore_line
+) -> CatalogueRows:
+    """Return a row per named method: its traffic with this many workers as a formula, and in bytes for a model."""
     rows = []
     for name, error in load_plugins().items():
         report(_unusable(name, error))
@@ -165,16 +164,13 @@ def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, report: Tel
         try:
             num_kept = spec.kept_elements(shape.tensors, workers)
             rows.append({
-                "name": name,
-                "kind": spec.kind,
-                "family": spec.family,
+                "name": name, "kind": spec.kind, "family": spec.family,
                 "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
                 "bytes_per_worker_and_step": spec.traffic_formula(workers),
-                "model": shape.name,
-                "workers": workers,
+                "model": shape.name, "workers": workers,
                 "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
                 "state_per_parameter": num_kept / shape.parameters,
-                "state_bytes": 4 * num_kept,
+                "state_bytes": 4 * num_kept,  # in fp32
                 "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
                 "description": first_line(type(spec).__doc__ or ""),
                 "defaults": spec.model_dump(mode="json", exclude={"label", "kind"}),
@@ -186,8 +182,8 @@ def method_rows(shape: Model = MODELS["gpt-160m"], workers: int = 8, report: Tel
     return rows
 
 
-def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of problems and their fields."""
+def problem_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per problem with the defaults of its fields."""
     from syncline.problems import PROBLEMS
 
     def row(name: str) -> dict[str, Any]:
@@ -199,8 +195,8 @@ def problem_rows(report: Tell = _ignore_line) -> CatalogueRows:
     return _rows_of(PROBLEMS, row, report)
 
 
-def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of bundled specs with the command that takes each."""
+def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per bundled spec with the command that runs it."""
     rows = []
     for name, path in bundled().items():
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -209,31 +205,22 @@ def spec_rows(report: Tell = _ignore_line) -> CatalogueRows:
     return rows
 
 
-def fit_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of published fits of losses: their methods, the range of their data, and the error of losses."""
+def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row per published fit of losses: its methods, the range of its data, and the error of its losses."""
     return [
         {
-            "name": name,
-            "methods": list(fit.methods),
+            "name": name, "methods": list(fit.methods),
             "seen": {field: str(values) for field, values in fit.seen.items()},
             "off": f"{100 * (fit.within.low - 1):.1f}% to +{100 * (fit.within.high - 1):.1f}%",
-            "law": dataclasses.asdict(fit.law),
-            "family": fit.family,
-            "data": fit.data,
-            "assumes": fit.assumes,
+            "law": dataclasses.asdict(fit.law), "family": fit.family, "data": fit.data, "assumes": fit.assumes,
             "source": fit.source,
         }
         for name, fit in loss_fits().items()
-    ]
+    ]  # fmt: skip
 
 
-def price_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of published price lists, with their dates."""
-    return [dataclasses.asdict(prices) for prices in PRICES.values()]
-
-
-def failure_rows(report: Tell = _ignore_line) -> CatalogueRows:
-    """Return rows of published failure rates, one for each kind of failure."""
+def failure_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return a row for each kind of failure in each set of published failure rates."""
     return [
         {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}
         | {"description": published.description, "source": published.source}
@@ -243,16 +230,10 @@ def failure_rows(report: Tell = _ignore_line) -> CatalogueRows:
 
 
 CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
-    "networks": network_rows,
-    "clusters": cluster_rows,
-    "hardware": hardware_rows,
-    "models": model_rows,
-    "methods": method_rows,
-    "problems": problem_rows,
-    "schedules": schedule_rows,
-    "studies": study_rows,
-    "specs": spec_rows,
-    "fits": fit_rows,
-    "prices": price_rows,
+    "networks": network_rows, "clusters": cluster_rows, "hardware": hardware_rows, "models": model_rows,
+    "methods": method_rows, "problems": problem_rows, "schedules": schedule_rows, "studies": study_rows,
+    "specs": spec_rows, "fits": fit_rows,
+    "prices": lambda report=_ignore_line: [dataclasses.asdict(prices) for prices in PRICES.values()],
     "failures": failure_rows,
-}
+}  # fmt: skip
+"""The function that returns the rows of each catalogue; ``method_rows`` also takes a model and a number of workers."""

@@ -1,4 +1,4 @@
-"""The command ``syncline compare``: several methods trained once each, and timed on several networks."""
+"""The command ``syncline compare``: each of several methods is trained once and timed on several networks."""
 
 from __future__ import annotations
 
@@ -46,15 +46,14 @@ def compare(
     """Train each method once, time it on every network, and write the folder.
 
     Args:
-        spec: the comparison.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         jobs: number of processes that train side by side; one per core if None. It changes no number.
         figures: whether the folder gets figures.
-        on_progress: called now and then with the completed steps of each method.
+        on_progress: function that is called now and then with the completed steps of each method.
 
     Returns:
-        ``rows`` (one per method and network), ``folder``, ``target_loss``, ``interrupted``. After Ctrl-C there are rows
-        of every method that completed a step.
+        ``rows`` (one per method and network), ``folder``, ``target_loss``, ``interrupted``, ``measured_step_s``. After
+        Ctrl-C there are rows of every method that completed a step.
     """
     check_training(spec, *spec.methods)
     spec, step_s = with_measured_step(spec)
@@ -73,8 +72,8 @@ def compare(
     ):
         folder.spec(spec)
         order = [method.name for method, _ in trainings(spec)]
-        in_any_order = _train_all(spec, folder, progress, jobs or jobs_of(spec))
-        finished = sorted(in_any_order, key=lambda training: order.index(training.method))
+        trained_in_any_order = _train_all(spec, folder, progress, jobs or jobs_of(spec))
+        finished = sorted(trained_in_any_order, key=lambda training: order.index(training.method))
         write_measurements(folder, finished)
         timed: Timed = {}
         for trained in finished:
@@ -108,7 +107,10 @@ def compare(
 
 
 def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, jobs: int | None) -> Iterator[Trained]:
-    """Yield trainings as they finish; trainings that were stopped before their first step are left out."""
+    """Train all methods in several processes, and yield each result as it finishes.
+
+    Trainings that were stopped before their first step yield nothing.
+    """
     calls = [
         partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name), link)
         for i, (method, link) in enumerate(trainings(spec))
@@ -120,18 +122,18 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
 
 
 def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
-    """Return each method once, with None for its network.
+    """Return the trainings of a comparison as pairs of a method and its network.
 
-    A method whose training depends on the clock, because the clock decides the order of arrivals, is returned for each
-    network, with a label that names the network.
+    A method is trained once, with None for its network. An asynchronous method, whose order of updates depends on the
+    clock, is trained for each network, with a label that names the network.
     """
-    out: list[tuple[MethodBase, Network | None]] = []
+    pairs: list[tuple[MethodBase, Network | None]] = []
     for method in spec.methods:
         if not goes_by_clock(spec, method):
-            out.append((method, None))
+            pairs.append((method, None))
             continue
-        out += [(method.model_copy(update={"label": name_on(spec, method, link)}), link) for link in spec.networks]
-    return out
+        pairs += [(method.model_copy(update={"label": name_on(spec, method, link)}), link) for link in spec.networks]
+    return pairs
 
 
 def name_on(spec: CompareSpec, method: MethodBase, network: Network) -> str:
@@ -141,47 +143,51 @@ def name_on(spec: CompareSpec, method: MethodBase, network: Network) -> str:
 
 
 def longest_first(spec: CompareSpec) -> list[int]:
-    """Return the numbers of the trainings, the longest first, because a long training that starts last delays the end.
+    """Return the indices of the trainings, the longest first, because a long training that starts last delays the end.
 
-    The gradients take equally long for all. A training takes longer with more seeds that take turns, then with more
-    fp32 bytes that are encoded in a step, then with more seconds of matrix products in an update.
+    Gradients take equally long in all trainings. A training is longer if its seeds train one after another, then if it
+    encodes more fp32 bytes in a step, then if an update has more seconds of matrix products.
     """
     tensors, work = tensors_of_problem(spec.problem), []
     for method, _ in trainings(spec):
-        turns, encoded_bytes, update_s = len(spec.seeds) if method.one_seed_at_a_time else 1, 0.0, 0.0
+        sequential_seeds = len(spec.seeds) if method.one_seed_at_a_time else 1
+        encoded_bytes = update_s = 0.0
         if tensors is not None:
             exchanges = method.exchanges(tensors, spec.workers)
             encoded_bytes = sum(float(exchange.encoded_bytes) / exchange.period for exchange in exchanges)
             update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])
-        work.append((turns, encoded_bytes, update_s))
+        work.append((sequential_seeds, encoded_bytes, update_s))
     return sorted(range(len(work)), key=work.__getitem__, reverse=True)
 
 
 def _bounds(spec: CompareSpec, timed: Timed) -> Bounds:
-    """Return the bounds of each method on each network; those of speedups are None if the first method is missing."""
+    """Return the bounds of times and speedups by (method, network).
+
+    Bounds of speedups are None if the baseline, the first method, has no time on the network.
+    """
     records, links = {}, {link.name: link for link in spec.networks}
     for (method, network), training in timed.items():
         base = timed.get((name_on(spec, spec.methods[0], links[network]), network))
-        sooner: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
+        of_speedup: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
         if base is not None:
-            sooner = {**speedup_bounds(training.clock, training.variants, base.clock, base.variants)}
-        records[method, network] = training.bounds() | sooner
+            of_speedup = {**speedup_bounds(training.clock, training.variants, base.clock, base.variants)}
+        records[method, network] = training.bounds() | of_speedup
     return records
 
 
 def _rows(
     spec: CompareSpec, finished: list[Trained], timed: Timed, bounds: Bounds, target: float | None
 ) -> list[dict[str, Any]]:
-    """Return a row for each network and method that is timed on it.
+    """Return a row for each network and each method that is timed on it.
 
-    Speedups are over the first method on the same network; they are None if that one is missing.
+    Speedups compare a method with the first method on the same network; they are None if that method has no time there.
     """
     rows = []
     by_name = {training.method: training for training in finished}
     for link in spec.networks:
-        first = name_on(spec, spec.methods[0], link)
-        base = timed.get((first, link.name))
-        base_s = time_to_target(by_name[first], base.clock, target) if base else math.inf
+        baseline = name_on(spec, spec.methods[0], link)
+        base = timed.get((baseline, link.name))
+        base_reached_s = time_to_target(by_name[baseline], base.clock, target) if base else math.inf
         for training in finished:
             key = training.method, link.name
             if key not in timed:
@@ -190,24 +196,16 @@ def _rows(
             loss, loss_min, loss_max = final_loss(training)
             diverged = [step for step in history.diverged_at if step is not None]
             reached_s = time_to_target(training, clock, target)
-            is_reached = reached_s and math.isfinite(reached_s) and math.isfinite(base_s)
+            both_reach = reached_s and math.isfinite(reached_s) and math.isfinite(base_reached_s)
             rows.append({
-                "method": training.method,
-                "network": link.name,
-                "workers": spec.workers,
-                "steps": history.steps,
+                "method": training.method, "network": link.name, "workers": spec.workers, "steps": history.steps,
                 **clock_record(clock),
                 "speedup": base.clock.step_time_s / clock.step_time_s if base else None,
                 **bounds[key],
-                "loss": loss,
-                "loss_min": loss_min,
-                "loss_max": loss_max,
-                "target_loss": target,
-                "time_to_target_s": reached_s,
-                "diverged_at": min(diverged) if diverged else None,
-                "diverged_seeds": len(diverged),
-                "interrupted": history.interrupted,
+                "loss": loss, "loss_min": loss_min, "loss_max": loss_max, "target_loss": target,
+                "time_to_target_s": reached_s, "diverged_at": min(diverged, default=None),
+                "diverged_seeds": len(diverged), "interrupted": history.interrupted,
                 **(training.asynchronous.record() if training.asynchronous is not None else {}),
-                "time_to_target_speedup": base_s / reached_s if is_reached else None,
+                "time_to_target_speedup": base_reached_s / reached_s if both_reach else None,
             })  # fmt: skip
     return rows

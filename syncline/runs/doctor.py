@@ -7,11 +7,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group
 from rich.table import Table
@@ -26,12 +25,9 @@ from syncline.units import format_bytes
 from syncline.version import version_line
 
 EXTRAS = {
-    "chakra": ("protobuf",),
-    "dask": ("distributed",),
-    "docs": ("furo", "latex2mathml", "myst-nb", "sphinx", "sphinx-copybutton"),
-    "explore": ("nicegui",),
-    "notebooks": ("ipykernel", "jupyterlab", "jupytext"),
-    "optuna": ("optuna",),
+    "chakra": ("protobuf",), "dask": ("distributed",),
+    "docs": ("furo", "latex2mathml", "myst-nb", "sphinx", "sphinx-copybutton"), "explore": ("nicegui",),
+    "notebooks": ("ipykernel", "jupyterlab", "jupytext"), "optuna": ("optuna",),
     "test": (
         "axe-playwright-python", "beartype", "distributed", "hypothesis", "ipykernel", "jupytext", "nbmake", "networkx",
         "nicegui", "optuna", "playwright", "protobuf", "psutil", "pytest", "pytest-benchmark", "pytest-xdist",
@@ -53,22 +49,22 @@ CONSEQUENCES = {
     "test": "the tests do not run",
     "dev": "the linters do not run",
 }
-"""Consequence of a missing extra."""
+"""The consequence of a missing extra."""
 
 ENTRY_POINTS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")
-"""Entry points of other packages, as ``syncline.NAME``."""
+"""Groups of entry points, ``syncline.NAME``, by which other packages add names."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
+    """The result of one check of this machine.
 
     Attributes:
-        group: ``versions``, ``machine``, ``processes``, ``extras``.
-        name: name of the thing that was checked.
-        found: what exists; "none" if nothing does.
-        ok: whether everything that needs it works.
-        without: what is skipped or refused, and the remedy; empty if nothing is.
+        group: ``versions``, ``machine``, ``processes`` or ``extras``.
+        name: name of the part that was checked.
+        found: version or description of the part; "none" without it.
+        ok: whether everything that needs the part works.
+        without: commands that do not work without the part, and the remedy; empty if all work.
     """
 
     group: str
@@ -79,11 +75,11 @@ class Finding:
 
 
 Answer = tuple[str] | tuple[str, bool, str]
-"""The result of a check without its group and name: ``found``, or ``found``, ``ok`` and ``without``."""
+"""The result of a check: ``found``, or ``found``, ``ok`` and ``without`` of `Finding`."""
 
 
 def findings() -> list[Finding]:
-    """Return the results of all checks; a check that fails is a result too, and never an error."""
+    """Return the results of all checks; an exception in a check is a result, too."""
     results = []
     for group, checks in GROUPS.items():
         for name, check in checks.items():
@@ -96,13 +92,8 @@ def findings() -> list[Finding]:
     return results
 
 
-def records(results: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Return the rows of ``--json``."""
-    return [asdict(finding) for finding in results]
-
-
 def finding_tables(results: Iterable[Finding]) -> list[Group]:
-    """Return a table for each group, with the consequences of a missing part; and a line about all of them."""
+    """Return a table for each group of checks, and a line with the number of missing parts."""
     groups: dict[str, Table] = {}
     lacking = 0
     for finding in results:
@@ -118,39 +109,43 @@ def finding_tables(results: Iterable[Finding]) -> list[Group]:
 
 
 def _package(name: str) -> Answer:
+    """Check whether a package is installed."""
     version = installed_version(name)
     return version or "none", version is not None, "" if version else f"pip install {name}"
 
 
 def _cores() -> Answer:
+    """Check the number of cores that this process may use."""
     cores = os.cpu_count() or 1
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     threads = os.environ.get("OMP_NUM_THREADS")
-    text = f"{mine}" + (f" of {cores}" if mine != cores else "") + (f", OMP_NUM_THREADS={threads}" if threads else "")
-    consequence = "trainings run one after another, and launched processes take turns" if mine == 1 else ""
-    return text, mine > 1, consequence
+    text = f"{usable}" + (f" of {cores}" if usable != cores else "")
+    consequence = "trainings run one after another, and launched processes take turns" if usable == 1 else ""
+    return text + (f", OMP_NUM_THREADS={threads}" if threads else ""), usable > 1, consequence
 
 
 def _memory() -> Answer:
-    has = memory_bytes()
-    return (format_bytes(has) if has is not None else "not told by this system",)
+    """Check the memory that this process can have."""
+    nbytes = memory_bytes()
+    return (format_bytes(nbytes) if nbytes is not None else "not told by this system",)
 
 
 def _folder() -> Answer:
     """Check whether results can be written in this folder, and whether two runs would notice each other."""
     try:
-        with temporary_folder(Path.cwd()) as place:
-            claim = PathLock.acquire(place / "lock")
-            sure = claim is not None and claim.is_sure
-            if claim is not None:
-                claim.release()
+        with temporary_folder(Path.cwd()) as folder:
+            lock = PathLock.acquire(folder / "lock")
+            has_locks = lock is not None and lock.is_sure
+            if lock is not None:
+                lock.release()
     except OSError as error:
         return "none", False, f"nothing can be written here ({error.strerror}); --out names another folder"
-    limitation = "" if sure else "no file locks here: two commands must not write the same name at once"
-    return "can be written to" + (", has locks" if sure else ""), sure, limitation
+    limitation = "" if has_locks else "no file locks here: two commands must not write the same name at once"
+    return "can be written to" + (", has locks" if has_locks else ""), has_locks, limitation
 
 
 def _gpus() -> Answer:
+    """Check the GPUs that torch can use."""
     import torch
 
     if not torch.cuda.is_available():
@@ -161,6 +156,7 @@ def _gpus() -> Answer:
 
 
 def _gloo() -> Answer:
+    """Check whether torch has the backend gloo, for processes on CPUs."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_gloo_available():
@@ -169,6 +165,7 @@ def _gloo() -> Answer:
 
 
 def _nccl() -> Answer:
+    """Check whether torch has the backend nccl, for processes on GPUs."""
     import torch
     import torch.distributed as dist
 
@@ -180,24 +177,27 @@ def _nccl() -> Answer:
 
 
 def _torchrun() -> Answer:
+    """Check whether the command torchrun exists."""
     neighbour = Path(sys.executable).with_name("torchrun")
     where = str(neighbour) if neighbour.is_file() else shutil.which("torchrun")
     return (where,) if where else ("none", False, "start processes by 'python -m torch.distributed.run' instead")
 
 
 def _namespaces() -> Answer:
-    has = {
+    """Check whether a benchmark can shape traffic between network namespaces of Linux."""
+    requirements = {
         "Linux": sys.platform == "linux",
         "root": os.geteuid() == 0,
         "the command ip": shutil.which("ip"),
         "/dev/net/tun": Path("/dev/net/tun").exists(),
         "a C compiler": os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang"))),
     }
-    lacks = ", ".join(requirement for requirement, is_present in has.items() if not is_present)
+    lacks = ", ".join(requirement for requirement, is_present in requirements.items() if not is_present)
     return ("none", False, f"'python -m benchmarks.shaped' is skipped (it lacks {lacks})") if lacks else ("there",)
 
 
 def _extra(name: str) -> Answer:
+    """Check whether the packages of an extra are installed."""
     versions = {package: installed_version(package) for package in EXTRAS[name]}
     lacks = [package for package, version in versions.items() if version is None]
     if lacks:
@@ -208,13 +208,14 @@ def _extra(name: str) -> Answer:
 
 
 def _browser() -> Answer:
+    """Check whether there is a browser."""
     names = ("xdg-open", "open", "firefox", "chromium", "google-chrome")
     where = next(filter(None, map(shutil.which, names)), None)
     return (where,) if where else ("none", False, "open trace.json in ui.perfetto.dev, and figures, on another machine")
 
 
 def _offered(kind: str) -> Answer | None:
-    """Return the names that other packages add; None without any."""
+    """Return the names of a kind, such as methods, that other packages add; None without any."""
     names = ", ".join(sorted(point.name for point in metadata.entry_points(group=f"syncline.{kind}")))
     return (names,) if names else None
 

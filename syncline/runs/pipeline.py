@@ -1,4 +1,4 @@
-"""The command ``syncline pipeline``: schedules on their links, with bubbles, delays, memory, a figure and a trace."""
+"""The command ``syncline pipeline``: simulated schedules of a pipeline on networks, with a figure and a trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from syncline.planner.tables.display import around
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
 from syncline.sim import PipelineReport, Timeline, chrome_trace, report, task_spans
-from syncline.sim.pipelines.pipeline import Durations, Pipeline
+from syncline.sim.pipelines.pipeline import Durations
 from syncline.sim.pipelines.report import UPDATE
 from syncline.sim.pipelines.run import run_pipeline
 from syncline.sim.pipelines.schedules import schedule_kind
@@ -33,7 +33,7 @@ from syncline.specs.study import Record
 from syncline.units import format_bytes
 
 MOST_DRAWN = 1500, 20_000
-"""Smallest and largest number of a schedule's tasks in the figure; with many stages enough to reach the last one."""
+"""Limits of the number of a schedule's tasks in the figure, which otherwise is twice the square of the stages."""
 
 MOST_TRACED = 500_000
 """Number of spans of all schedules above which the trace has only the first micro-batches: about 100 MB."""
@@ -41,18 +41,17 @@ MOST_TRACED = 500_000
 MOST_STAGES_DRAWN = 256
 """Largest number of rows of the figure; further panels are left out, except for the first."""
 
-
 MOST_STAGES = 16
-"""Largest number of a schedule's stages that are all shown; otherwise half of this number from each end."""
+"""Largest number of stages in the table; of more stages it has half of this number from each end."""
 
 
 def _largest(field: str) -> Callable[[Record], str]:
-    """Return a function from a row to the largest number of a stage in it, as text."""
+    """Return a function that shows the largest value of a field over the stages of a schedule's row."""
     return lambda row: str(max(stage[field] for stage in row["per_stage"]))
 
 
-def _sure_makespan(row: Record) -> str:
-    """Return the makespan, with its bounds if there are any."""
+def _makespan_text(row: Record) -> str:
+    """Return the makespan of a row as text, with its bounds if there are any."""
     shown, low_s, high_s = seconds_of("makespan_s")(row), row.get("makespan_low_s"), row.get("makespan_high_s")
     if low_s is None or high_s is None or low_s == high_s:
         return shown
@@ -61,7 +60,7 @@ def _sure_makespan(row: Record) -> str:
 
 COLUMNS: list[Column] = [
     ("schedule", lambda row: row["schedule"]),
-    ("makespan", _sure_makespan),
+    ("makespan", _makespan_text),
     ("closed\nform", seconds_of("closed_form_s")),
     ("bubble", lambda row: f"{row['bubble']:.1%}"),
     ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
@@ -112,7 +111,7 @@ PLACEMENT_NOTE = (
 
 
 class SimulatedSchedule(NamedTuple):
-    """A simulated schedule on a network."""
+    """The name of a schedule, the name of a network, and the timeline of the schedule on it."""
 
     schedule: str
     network: str
@@ -120,18 +119,14 @@ class SimulatedSchedule(NamedTuple):
 
 
 def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: bool = True) -> dict[str, Any]:
-    """Simulate the schedules on the networks, and write the folder: spec, ``timeline.parquet``, ``trace.json``, figure.
+    """Simulate a pipeline's schedules on its networks, and write the folder with spec, timelines, trace and figure.
 
     Args:
-        spec: the pipeline.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         figures: whether the folder gets the figure.
 
     Returns:
-        ``rows`` (networks before schedules), ``folder``, ``interrupted``.
-
-    Raises:
-        SynclineError: a schedule that cannot finish.
+        ``rows`` (sorted by network, then schedule), ``folder``, ``interrupted``.
     """
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
@@ -142,7 +137,9 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
                 simulated.append(SimulatedSchedule(name, network.name, placed.timeline))
                 result = report(placed.timeline, spec.build_schedule(name), spec.stages)
                 row = schedule_row(spec, name, network.name, result)
-                rows.append(row | _placement_columns(placed) | bounds_columns(spec, name, placed))
+                timed = [{"placement": rule, "makespan_s": seconds} for rule, seconds in placed.candidates.items()]
+                row |= {"placement": placed.placement, "ranks": placed.ranks, "placements": timed}
+                rows.append(row | bounds_columns(spec, name, placed))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns(simulated))
         folder.trace(chrome_trace(*_traced(spec, simulated)))
@@ -152,7 +149,11 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
 
 
 def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineReport) -> dict[str, Any]:
-    """Return the row of a schedule on the network of this name; its closed form has free links if the spec has none."""
+    """Return the row of a schedule on a network, from the report on its simulation.
+
+    Args:
+        network: name of the network; messages take no time if the spec has no network of this name.
+    """
     on = next((link for link in spec.links if link.name == network), FREE)
     chunks = spec.chunks_of(name)
     activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
@@ -176,25 +177,19 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
     }  # fmt: skip
 
 
-def _placement_columns(placed: PlacedPipeline) -> dict[str, Any]:
-    """Return the placement of a row, the place of each rank, and the makespan of each placement that was timed."""
-    timed = [{"placement": name, "makespan_s": seconds} for name, seconds in placed.candidates.items()]
-    return {"placement": placed.placement, "ranks": placed.ranks, "placements": timed}
-
-
 def makespan_closed_form_s(spec: PipelineSpec, name: str, network: Network) -> float | None:
-    """Return the makespan with equal stages and no jitter; None if stages differ or there is no closed form.
+    """Return the seconds of a schedule in closed form; None if stages differ or the schedule has no closed form.
 
-    Of one pipeline of GPipe on equal links it contains the messages; otherwise links are free, and nothing is averaged.
+    Jitter and averaging between replicas are not included. Messages are included only of GPipe on equal links.
     """
     if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.max_in_flight is not None):
         return None
     seconds = spec.stage_seconds(name)
-    if any(len(set(of_stages)) > 1 for of_stages in (*seconds, spec.update)):
+    if any(len(set(stage_values)) > 1 for stage_values in (*seconds, spec.update)):
         return None
     if (spec.flushes > 1 and name not in ("gpipe", "1f1b")) or (spec.update[0] and name == "async-1f1b"):
         return None
-    forward, backward, weight = (of_stages[0] for of_stages in seconds)
+    forward, backward, weight = (stage_values[0] for stage_values in seconds)
     if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
         return None
     chunks = spec.chunks_of(name)
@@ -211,13 +206,13 @@ def makespan_closed_form_s(spec: PipelineSpec, name: str, network: Network) -> f
 
 
 def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
-    """Return one timeline of all schedules, whose workers are the stages of each, and the workers' names."""
+    """Return one timeline whose workers are the stages of all schedules, and the workers' names, for a trace."""
     workers = spec.stages * spec.replicas
     share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
     first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
     parts = [schedule.timeline.head(first).to_columns() for schedule in simulated]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["worker"] = np.concatenate([part["worker"] + workers * i for i, part in enumerate(parts)])
+    columns["worker"] = np.concatenate([part["worker"] + workers * number for number, part in enumerate(parts)])
     names = []
     for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
         replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""
@@ -231,7 +226,7 @@ def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:
 
 
 def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> None:
-    """Draw the beginnings of the schedules, those of one network on one time axis."""
+    """Draw the beginnings of the schedules into the folder; schedules on one network share a time axis."""
     from syncline.analysis import save  # only here: matplotlib is slow to load
     from syncline.analysis.timelines import SchedulePanel, draw_schedules
 
@@ -240,7 +235,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     for network, group in groupby(chosen, key=lambda schedule: schedule.network):
         schedules = list(group)
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
-        until_s = min(_most_s(timeline, spec.stages) for timeline in timelines)
+        until_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
             shown = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
             cut = " (its beginning)" if len(shown) < (timeline.computes & (timeline.what != UPDATE)).sum() else ""
@@ -248,16 +243,16 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
-def _most_s(timeline: Timeline, stages: int) -> float:
-    """Return the time at which the largest number of drawn tasks has ended."""
-    fewest, largest = MOST_DRAWN
-    count = min(max(fewest, 2 * stages**2), largest)
+def _drawn_until_s(timeline: Timeline, stages: int) -> float:
+    """Return the time until which a schedule is drawn, at which the largest number of drawn tasks has ended."""
+    smallest, largest = MOST_DRAWN
+    count = min(max(smallest, 2 * stages**2), largest)
     ends_s = timeline.end_s[timeline.computes]
     return float(np.partition(ends_s, count)[count]) if len(ends_s) > count else float("inf")
 
 
 def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
-    """Return a table per network; then the stages, on the first network."""
+    """Return a table of the schedules on each network, then a table of the stages on the first network."""
     tables = []
     has_closed_form = any(row["closed_form_s"] is not None for row in rows)
     columns, note = (COLUMNS, FORM_NOTE + NOTE) if has_closed_form else ([*COLUMNS[:2], *COLUMNS[3:]], NOTE)
@@ -271,9 +266,9 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     hidden = slice(MOST_STAGES // 2, -MOST_STAGES // 2) if spec.stages > MOST_STAGES else slice(0)
     stages = []
     for row in first:
-        of_row = [{"schedule": row["schedule"]} | stage for stage in row["per_stage"]]
-        del of_row[hidden]
-        stages += of_row
+        schedule_stages = [{"schedule": row["schedule"]} | stage for stage in row["per_stage"]]
+        del schedule_stages[hidden]
+        stages += schedule_stages
     columns = STAGE_COLUMNS + (BYTES_COLUMNS if spec.model else [])
     title = "Stages" if len(spec.links) == 1 else f"Stages, on {spec.links[0].name}"
     note = STAGE_NOTE + ("" if len(stages) == len(first) * spec.stages else "\nStages in the middle: --json.")
@@ -282,22 +277,21 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
 
 
 def _placement_tables(rows: list[Record]) -> list[Group]:
-    """Return a table of the placements that were timed, if there are several, and the place of each rank."""
-    lines = [
-        {"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / first["makespan_s"]}
-        for row in rows
-        for first in row.get("placements", ())
-        if first["placement"] == "given"
-        for timed in row["placements"]
-        if len(row["placements"]) > 1
-    ]
+    """Return a table of the placements that were timed for each schedule; no table if each has a single one."""
+    lines = []
+    for row in rows:
+        placements = row.get("placements", ())
+        given_s = next((timed["makespan_s"] for timed in placements if timed["placement"] == "given"), None)
+        if given_s is not None and len(placements) > 1:
+            for timed in placements:
+                lines.append({"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / given_s})
     if not lines:
         return []
     return [table("Placements of the ranks", PLACEMENT_COLUMNS, lines, PLACEMENT_NOTE, section="schedule")]
 
 
 def _table_title(network: Network, spec: PipelineSpec) -> str:
-    """Return the title of a network's table: the work, and the network."""
+    """Return the title of a network's table: the size of the pipeline, and the network."""
     work = f"{spec.stages:,} stages, {spec.microbatches:,} micro-batches"
     if spec.model is not None and spec.hardware is not None:
         work = f"{spec.model.name} on {spec.hardware.name}, {work} of {spec.tokens_per_microbatch:,} tokens"
@@ -314,28 +308,22 @@ FREE_MESSAGES = Uncertainty(1.0, 1.0, 0, "none, links are free")
 
 
 def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) -> dict[str, Any]:
-    """Return the bounds of the makespan in seconds, and their basis.
+    """Return the columns with the bounds of the makespan in seconds, and their basis.
 
-    Computing is exact if the user sets its times; else the pipeline is simulated with each bound of the computing. The
-    measured makespans of pipelines on lines bound the makespan as a whole.
+    Computing times that the user states are exact. Otherwise the pipeline is simulated again with computing at each of
+    its bounds. The known errors of simulated messages are those of measured makespans as a whole.
     """
     machine = spec.hardware if spec.model is not None else None
     computing = computing_uncertainty(machine, None if spec.model is None else spec.model.width)
-    lines = pipeline_uncertainty() if spec.networks else FREE_MESSAGES
+    messages = pipeline_uncertainty() if spec.networks else FREE_MESSAGES
     makespan_s = placed.timeline.makespan_s
-    variants = [makespan_s * factor for factor in (1.0, 1.0, lines.low, lines.high)]
+    variants = [makespan_s * factor for factor in (1.0, 1.0, messages.low, messages.high)]
     if computing is not EXACT:
         pipeline = spec.pipeline(schedule)
+        times = (pipeline.durations.forward_s, pipeline.durations.backward_s, pipeline.durations.weight_s)
         for variant, factor in enumerate((computing.low, computing.high)):
-            variants[variant] = run_pipeline(_slower(pipeline, factor), placed.network).makespan_s
+            durations = Durations(*(factor * np.asarray(seconds) for seconds in times))
+            variants[variant] = run_pipeline(replace(pipeline, durations=durations), placed.network).makespan_s
     low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(value) for value in variants])
-    return {
-        "makespan_low_s": float(low_s), "makespan_high_s": float(high_s),
-        "basis": basis_text(computing.basis, lines.basis),
-    }  # fmt: skip
-
-
-def _slower(pipeline: Pipeline, factor: float) -> Pipeline:
-    """Return a pipeline whose tasks take ``factor`` times as long."""
-    times = (pipeline.durations.forward_s, pipeline.durations.backward_s, pipeline.durations.weight_s)
-    return replace(pipeline, durations=Durations(*(factor * np.asarray(seconds) for seconds in times)))
+    basis = basis_text(computing.basis, messages.basis)
+    return {"makespan_low_s": float(low_s), "makespan_high_s": float(high_s), "basis": basis}

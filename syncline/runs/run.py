@@ -1,7 +1,4 @@
-"""The command ``syncline run``: one method, one network, full detail; or a study.
-
-A short training that shows which columns a training's rows have, before hours are spent on it.
-"""
+"""The command ``syncline run``: one method on one network in full detail, or a study."""
 
 from __future__ import annotations
 
@@ -27,12 +24,7 @@ from syncline.runs.training.tables import names_of_workers, timeline_columns, wr
 from syncline.runs.training.train_and_time import time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import with_measured_step
 from syncline.sim import chrome_trace
-from syncline.specs import (
-    CompareSpec,
-    Experiment,
-    RunSpec,
-    study_of,
-)
+from syncline.specs import CompareSpec, Experiment, RunSpec, study_of
 
 
 def run(
@@ -46,13 +38,13 @@ def run(
     """Train and time one method, or run a study, and write its folder.
 
     Args:
-        spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         figures: whether the folder gets figures.
-        on_progress: called with the number of completed steps, of ``steps_of(spec)``.
+        on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
 
     Returns:
-        ``rows`` (of a training one per seed), ``folder``, ``interrupted``.
+        ``rows`` (one per seed of a training), ``folder``, ``interrupted`` (whether Ctrl-C ended it) and, of a training,
+        ``measured_step_s``.
     """
     if not isinstance(spec, RunSpec):
         return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)
@@ -95,7 +87,7 @@ def steps_of(spec: Experiment) -> int:
 
     A run makes the steps of its spec. A study makes the steps of all its trainings and votes.
     """
-    return spec.steps if isinstance(spec, RunSpec) else total_length(spec)
+    return spec.steps if isinstance(spec, RunSpec) else sum(piece.length for piece in _pieces(spec))
 
 
 def run_study(
@@ -110,17 +102,16 @@ def run_study(
     """Run a study and write its folder: spec, records, rows and figures.
 
     Args:
-        spec: the study.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         jobs: number of processes side by side; the study's own number if None. It changes no number.
         figures: whether the folder gets figures.
-        on_progress: called now and then with the completed part of ``total_length``.
+        on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
 
     Returns:
         ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of the finished pieces.
     """
     study, pieces = study_of(spec), _pieces(spec)
-    own_jobs = study.jobs(spec)
+    jobs = jobs or study.jobs(spec)
 
     def report(done: list[int]) -> None:
         if on_progress:
@@ -130,10 +121,12 @@ def run_study(
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
-        for new in side_by_side(calls, jobs or own_jobs, progress):
+        for new in side_by_side(calls, jobs, progress):
             records += new
             if new:  # rewritten after each piece, so that a crash of the next one loses nothing
-                folder.table("metrics", record_columns(records))
+                # Sorted, with None before other values, because the order in which pieces finish is random.
+                ordered = sorted(records, key=lambda r: [(v is not None, "" if v is None else v) for v in r.values()])
+                folder.table("metrics", {name: [record[name] for record in ordered] for name in records[0]})
         rows = study.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
@@ -143,25 +136,11 @@ def run_study(
     return {"rows": rows, "folder": str(folder.path), "interrupted": interrupted}
 
 
-def total_length(spec: Experiment) -> int:
-    """Return the total that the progress of a study counts to."""
-    return sum(piece.length for piece in _pieces(spec))
-
-
 def _pieces(spec: Experiment) -> list[Any]:
+    """Return the parts of a study's work, which can run in parallel; see `syncline.specs.study.Piece`."""
     pieces = study_of(spec).pieces
     assert pieces is not None, "a study that answers at once"
     return pieces(spec)
-
-
-def record_columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Return records as sorted columns, because the order in which they finished means nothing."""
-
-    def none_first(record: dict[str, Any]) -> list[tuple[bool, Any]]:
-        return [(value is not None, "" if value is None else value) for value in record.values()]
-
-    ordered = sorted(records, key=none_first)
-    return {name: [record[name] for record in ordered] for name in records[0]}
 
 
 ALWAYS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
@@ -169,17 +148,13 @@ ALWAYS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
 
 
 def check_columns(spec: Experiment, columns: str | None) -> None:
-    """Refuse columns that the rows of a training will not have.
+    """Refuse names of columns that the rows of a training will not have, before hours are spent on the training.
 
-    A training of one step with one seed, in a temporary folder, shows their names. It runs only if a name is not one
-    that all trainings have. The columns of a study are known only at its end.
+    If a name is not a column of all trainings, a training of one step with one seed shows which columns there are. The
+    columns of a study are known only at its end.
 
     Args:
-        spec: the training.
         columns: names with commas between, or ``all``.
-
-    Raises:
-        SpecError: a name that no row will have.
     """
     names = set() if columns is None else {name.strip() for name in columns.split(",")}
     if columns is None or names <= ALWAYS or names == {ALL} or not isinstance(spec, RunSpec | CompareSpec):

@@ -1,1 +1,1 @@
-"""Folders of results: their lock, tables and manifest; the index of runs; comparing two of them."""
+"""Folders of results: their locks, tables and manifests, the index of runs, and the comparison of two folders."""

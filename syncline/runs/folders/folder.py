@@ -1,4 +1,4 @@
-"""The folder of a run: written under a temporary name, renamed when it is complete."""
+"""The folder of a run's results, which is written under a temporary name and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ INSTRUCTION_SETS = ("avx512f", "avx2", "avx", "sse4_2")
 
 
 class RunFolder:
-    """A folder that appears under its final name only when everything is in it.
+    """A folder of results that gets its final name only when all files are in it.
 
-    From the beginning the name belongs to this process alone. While the folder is written it is called
-    ``.NAME.partial-PID`` next to its final place. Leaving the ``with`` block without an exception renames it. A crash
-    leaves it as it is, with all finished files; a mistake in the input, found before any file was finished, leaves
-    nothing. Files that a dead process left in such a
-    ``.NAME.partial-PID`` are moved to ``NAME-killed``.
+    The process locks the final name first. While it writes, the folder's name is ``.NAME.partial-PID``. The end of the
+    ``with`` block renames the folder. After a crash the folder keeps its temporary name and its finished files, but an
+    error before the first finished file removes the folder. If a killed process left such a folder, the next run of
+    this name renames it to ``NAME-killed``.
 
     Args:
-        path: the final path. If it exists, or another process is writing it, a number is added: results are never
-            overwritten.
+        path: the final path. If it exists, or another process writes it, a number is added to the name, so that results
+            are never overwritten.
         exact: raise an error instead of adding a number.
 
     Raises:
@@ -57,16 +56,16 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
-        self._claim = lock_path(path, exact=exact, kind="folder")
-        self.path, self.working = self._claim.path, self._claim.working()
-        self._claim.on_abandon = self._abandon
+        self._lock = lock_path(path, exact=exact, kind="folder")
+        self.path, self.working = self._lock.path, self._lock.working()
+        self._lock.on_abandon = self._abandon
         try:
-            for leftover in self._claim.remains():
+            for leftover in self._lock.remains():
                 _keep(leftover, self.path)
             self.working.mkdir()
             (self.working / "figures").mkdir()
         except OSError as error:
-            self._claim.release()
+            self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
 
     def __enter__(self) -> RunFolder:
@@ -81,29 +80,29 @@ class RunFolder:
                 self.working.rename(self.path)
             else:
                 expected = issubclass(kind, SynclineError | KeyboardInterrupt)
-                phrase = self._abandon() if expected else _kept_in(self.working)
-                if error is not None and phrase:
-                    error.add_note(phrase)
+                note = self._abandon() if expected else _kept_in(self.working)
+                if error is not None and note:
+                    error.add_note(note)
         except OSError as failure:  # from the manifest, or from the renaming
             failure.add_note(_kept_in(self.working))
             raise
         finally:
-            self._claim.release()
+            self._lock.release()
 
     def _abandon(self) -> str | None:
-        """Remove the folder if a signal comes before any file is finished; otherwise return a line with its path."""
+        """Remove the folder if it has no finished file; otherwise return a line that names its path."""
         if _worth_keeping(self.working):
             return _kept_in(self.working)
         shutil.rmtree(self.working, ignore_errors=True)  # a parallel training may still write
         return None
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Write ``NAME.parquet``; the same columns give the same content."""
+        """Write columns of equal length to ``NAME.parquet``; the same columns give the same bytes."""
         with atomic_path(self.working / f"{name}.parquet") as target:
             pq.write_table(pa.table(dict(columns)), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
-        """Write ``NAME.parquet`` from parts with one schema, one in memory at a time; without parts, no file."""
+        """Write ``NAME.parquet`` from parts with one schema, of which one is in memory at a time; no file if none."""
         tables = iter(parts)
         first = next(tables, None)
         if first is None:
@@ -120,15 +119,16 @@ class RunFolder:
         self._text(f"{name}.json", json_text(value))
 
     def trace(self, trace: Mapping[str, Any]) -> None:
-        """Write ``trace.json``, compactly: it can be large."""
+        """Write a trace in Chrome's format to ``trace.json``, without spaces, because it can be large."""
         self._text("trace.json", json.dumps(trace, separators=(",", ":")) + "\n")
 
     def spec(self, spec: BaseModel) -> None:
-        """Write ``spec.yaml``, with every default resolved, so that it can be run again."""
+        """Write ``spec.yaml`` with the value of every field, so that the spec can be run again."""
         text = yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
         self._text("spec.yaml", text)
 
     def _text(self, name: str, text: str) -> None:
+        """Write a text file."""
         with atomic_path(self.working / name) as target:
             target.write_text(text, encoding="utf-8")
 
@@ -138,7 +138,7 @@ class RunFolder:
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions, the commit of a checkout and the processor, on which a result depends besides its spec."""
+    """Return what a result depends on besides its spec: versions, the commit of a checkout, and the processor."""
     return {
         "syncline": __version__,
         "git_commit": git_commit(),
@@ -157,12 +157,12 @@ def installed_version(package: str) -> str | None:
 
 
 def processor_record() -> dict[str, Any]:
-    """Return the processor and the code paths of torch and MKL on it, on which the last bits of a sum depend.
+    """Return the processor and the instructions that torch and MKL use on it; the last bits of a sum depend on them.
 
-    ``model`` and ``instructions`` (the widest set) are the processor's, ``aten`` is the set that torch has chosen,
-    ``mkl`` the version of MKL, ``settings`` the environment variables that limit them. ``aten`` and ``mkl`` are null if
-    torch is not loaded, because a command that does not compute with torch must not load it for this. MKL does not
-    report its code path: it follows from its version, the model and the settings.
+    Returns:
+        ``model`` and ``instructions`` (the widest set) of the processor, ``aten`` (the set that torch has chosen),
+        ``mkl`` (version of MKL, which does not report its set), and ``settings`` (environment variables that limit
+        them). ``aten`` and ``mkl`` are None if torch is not loaded, because a command without torch must not load it.
     """
     cpuinfo = ""
     with suppress(OSError):
@@ -182,11 +182,12 @@ def processor_record() -> dict[str, Any]:
 
 
 def _kept_in(working: Path) -> str:
+    """Return the line that tells users where unfinished results are."""
     return f"what was finished until then is in {working}"
 
 
 def _worth_keeping(working: Path) -> bool:
-    """Return whether a working folder has results: a table, recorded steps, or lines that launched processes wrote."""
+    """Return whether an unfinished folder has results: a table, recorded steps, or lines of launched processes."""
     return any(
         path.stat().st_size
         for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl")
@@ -195,7 +196,7 @@ def _worth_keeping(working: Path) -> bool:
 
 
 def _keep(leftover: Path, path: Path) -> None:
-    """Rename the folder that a dead process left to ``NAME-killed``; remove it if it has no results."""
+    """Rename the unfinished folder of a dead process to ``NAME-killed``, or remove it if it has no results."""
     if not leftover.is_dir():
         leftover.unlink()
     elif not _worth_keeping(leftover):

@@ -1,4 +1,4 @@
-"""Locks on names of results: a name belongs to one process at a time, from before the work to its end."""
+"""Locks on the names of results: one process at a time may write a name, from the start of its work to the end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from syncline.interrupts import Deferral
 
 
 class PathLock:
-    """A lock on a name for results, so that only this process writes them.
+    """A lock on the name of a result, so that only this process writes it.
 
-    It is a lock on the file ``.NAME.lock`` next to the name. The system frees it when the process ends, however it
-    ends. Files under the working names of a locked name are therefore from dead processes.
+    It is a lock on the file ``.NAME.lock`` next to the name. The system frees it when the process ends, even if the
+    process is killed. Files under working names of a locked name are therefore from dead processes.
 
     Attributes:
-        on_abandon: see ``abandon`` of `syncline.interrupts.Deferral`; a claim is a deferral until its release.
+        on_abandon: function that a signal calls before it ends the process, see `syncline.interrupts.Deferral`.
     """
 
     def __init__(self, path: Path, lock: int | None) -> None:
@@ -43,14 +43,15 @@ class PathLock:
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(lock), os.stat(_lock_of(path))):
                         return cls(path, lock)
-                os.close(lock)  # its last owner removed the file between the two calls: our lock has no name any more
+                os.close(lock)  # the last owner removed the file between the two calls, so this lock has no name
 
     @property
     def is_sure(self) -> bool:
-        """Return whether the system holds a lock; without one, another process may have the name too."""
+        """Return whether the file system has locks; on one without locks another process may write the same name."""
         return self._lock is not None
 
     def _abandon(self) -> str | None:
+        """Call ``on_abandon``, and remove the lock's file."""
         try:
             return self.on_abandon() if self.on_abandon is not None else None
         finally:
@@ -65,22 +66,20 @@ class PathLock:
         self._deferral.end()
 
     def working(self) -> Path:
-        """Return the name under which results are written until they are complete."""
+        """Return the path under which this process writes results until they are complete."""
         return self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
 
     def remains(self) -> list[Path]:
-        """Return the files that dead processes left under working names of this name."""
+        """Return the paths that dead processes left under working names of this name."""
         prefix = f".{self.path.name}.partial-"
         leftovers = (path for path in self.path.parent.iterdir() if path.name.removeprefix(prefix).isdecimal())
         return sorted(path for path in leftovers if path.name.startswith(prefix))
 
 
 def is_locked(path: Path, pid: int | None = None) -> bool:
-    """Return whether another process holds the lock of a path; a test takes the lock for an instant.
+    """Return whether another process holds the lock of a path.
 
-    Args:
-        path: the path.
-        pid: id of a process; it is checked if the file system has no locks.
+    On a file system without locks the result is whether the process with the id ``pid`` exists.
     """
     try:
         with _lock_of(path).open("r+b") as lock:
@@ -104,25 +103,25 @@ def is_alive(pid: int) -> bool:
 
 
 def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLock:
-    """Return the lock on a name that does not exist: the path itself, or with a number; results are never overwritten.
+    """Return the lock on a path that does not exist yet: the requested path, or the path with a number in its name.
 
     Args:
-        path: the requested name.
-        exact: refuse the name if it exists or another process writes it, instead of adding a number.
-        kind: a file or a folder, for the error message.
-        suffix: end of the name that stays behind the number.
+        path: the requested path.
+        exact: refuse the path if it exists or another process writes it, instead of adding a number.
+        kind: ``file`` or ``folder``, for the error message.
+        suffix: end of the name, which stays behind the number.
 
     Raises:
-        SpecError: the name is refused, or cannot be written.
+        SpecError: the path is refused, or cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for name in numbered(path, suffix):
-            claim = None if os.path.lexists(name) else PathLock.acquire(name)
-            if claim is not None and not os.path.lexists(name):  # no other process made it in the meantime
-                return claim
-            if claim is not None:
-                claim.release()
+            lock = None if os.path.lexists(name) else PathLock.acquire(name)
+            if lock is not None and not os.path.lexists(name):  # no other process made it in the meantime
+                return lock
+            if lock is not None:
+                lock.release()
             if exact:
                 busy = "" if os.path.lexists(name) else ", and nobody writes"
                 raise SpecError("--out", str(path), f"a {kind} that does not exist yet{busy}")
@@ -144,4 +143,5 @@ def free_path(path: Path) -> Path:
 
 
 def _lock_of(path: Path) -> Path:
+    """Return the path of the file whose lock protects a name."""
     return path.with_name(f".{path.name}.lock")

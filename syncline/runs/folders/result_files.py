@@ -21,10 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.errors import SpecError, error_text
-from syncline.files import (
-    read_json,
-    refuse_changed_files,
-)
+from syncline.files import parse_yaml, read_json, refuse_changed_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The type of a column in JSON rows and in Parquet.
+    """The type that a column must have in JSON rows and in Parquet.
 
     Attributes:
-        name: name in an error line.
-        python: types of a value in JSON.
-        arrow: predicates of ``pyarrow.types``, one of which is true of the column in Parquet.
+        name: name of the type in an error line.
+        python: Python types of a value that was read from JSON.
+        arrow: names of functions of ``pyarrow.types``; one of them must be true of the column in Parquet.
         optional: whether a value can be missing.
         finite: whether a number must be finite.
     """
@@ -47,6 +44,13 @@ class ColumnType:
     arrow: tuple[str, ...]
     optional: bool = False
     finite: bool = False
+
+    @property
+    def stored(self) -> pa.DataType:
+        """Return the type of the column in Parquet: text, 64-bit integers or 64-bit floats."""
+        import pyarrow as pa
+
+        return pa.string() if str in self.python else pa.float64() if float in self.python else pa.int64()
 
     def accepts(self, value: Any) -> bool:
         """Return whether a value in JSON is of this type."""
@@ -82,62 +86,70 @@ LIST = ColumnType("lists", (list,), ())
 
 ColumnTypes = dict[str, ColumnType]
 
-CURVES: ColumnTypes = {
-    "method": TEXT, "network": TEXT, "seed": WHOLE, "step": WHOLE, "seconds": FINITE, "bytes": FINITE,
-    "loss": NUMBER_OR_NONE, "train_loss": NUMBER_OR_NONE,
+COLUMNS: ColumnTypes = {
+    **dict.fromkeys(
+        ("method", "network", "stream", "what", "label", "collective", "algorithm", "protocol", "schedule", "hardware",
+         "setting", "run", "training"), TEXT,
+    ),
+    **dict.fromkeys(("basis", "stuck"), TEXT_OR_NONE),
+    **dict.fromkeys(("workers", "steps", "seed", "step", "worker", "configuration"), WHOLE),
+    "diverged_at": WHOLE_OR_NONE,
+    **dict.fromkeys(
+        ("seconds", "bytes", "start_s", "end_s", "payload_bytes", "nbytes", "bubble", "utilisation",
+         "microbatches_per_s"), FINITE,
+    ),
+    **dict.fromkeys(
+        ("loss", "train_loss", "eval_loss", "trigger", "speedup", "step_time_s", "compute_s", "communication_s",
+         "communication_share", "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "makespan_s",
+         "closed_form_s"), NUMBER_OR_NONE,
+    ),
+    **dict.fromkeys(("averaged", "contention", "fastest"), BOOLEAN),
+    **dict.fromkeys(("chosen_by", "per_stage"), LIST), "values": OBJECT,
 }  # fmt: skip
-TIMELINE: ColumnTypes = {
-    "method": TEXT, "network": TEXT, "worker": WHOLE, "stream": TEXT, "what": TEXT, "label": TEXT, "start_s": FINITE,
-    "end_s": FINITE, "nbytes": NUMBER_OR_NONE, "step": WHOLE,
-}  # fmt: skip
-LEDGER: ColumnTypes = {"method": TEXT, "step": WHOLE, "label": TEXT, "collective": TEXT, "payload_bytes": FINITE}
-SWEEP_METRICS: ColumnTypes = {"step": WHOLE, "eval_loss": NUMBER_OR_NONE}
-FINALS: ColumnTypes = {
-    "method": TEXT, "seed": WHOLE, "step": WHOLE, "loss": NUMBER_OR_NONE, "step_time_s": NUMBER_OR_NONE,
-    "bytes_per_worker": NUMBER_OR_NONE,
-}  # fmt: skip
-AVERAGES: ColumnTypes = {"method": TEXT, "seed": WHOLE, "step": WHOLE, "averaged": BOOLEAN, "trigger": NUMBER_OR_NONE}
-NETWORKS: ColumnTypes = {"method": TEXT, "setting": TEXT, "network": TEXT, "step_time_s": NUMBER_OR_NONE}
+"""The type of each column that a reader checks; `syncline.units.unit_of_column` has the units."""
 
-SWEEP_RUNS: ColumnTypes = {
-    "run": TEXT, "configuration": WHOLE, "training": TEXT, "method": TEXT, "values": OBJECT,
-}  # fmt: skip
-"""Columns of the runs that a ``sweep.json`` lists."""
 
-CLOCK: ColumnTypes = dict.fromkeys(
-    ("step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s",
-     "bytes_per_worker", "wall_clock_s"), NUMBER_OR_NONE,
-)  # fmt: skip
-TRAINING: ColumnTypes = {"method": TEXT, "network": TEXT, "workers": WHOLE, "steps": WHOLE}
+def _columns(names: str) -> ColumnTypes:
+    """Return the types of some columns, whose names are separated by spaces."""
+    return {name: COLUMNS[name] for name in names.split()}
+
+
+CURVES = _columns("method network seed step seconds bytes loss train_loss")
+TIMELINE = _columns("method network worker stream what label start_s end_s nbytes step") | {"nbytes": NUMBER_OR_NONE}
+LEDGER = _columns("method step label collective payload_bytes")
+SWEEP_METRICS = _columns("step eval_loss")
+FINALS = _columns("method seed step loss step_time_s bytes_per_worker")
+AVERAGES = _columns("method seed step averaged trigger")
+NETWORKS = _columns("method setting network step_time_s")
+SWEEP_RUNS = _columns("run configuration training method values")
+"""Columns of the list ``runs`` in a ``sweep.json``."""
+
+CLOCK = _columns(
+    "step_time_s compute_s communication_s communication_share exposed_communication_s bytes_per_worker wall_clock_s"
+)
+TRAINING = _columns("method network workers steps")
 
 ROWS: dict[str, ColumnTypes] = {
-    "run": TRAINING | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
-    "compare": TRAINING | CLOCK | {"speedup": NUMBER_OR_NONE, "loss": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE},
-    "collectives": {
-        "collective": TEXT, "algorithm": TEXT, "network": TEXT, "workers": WHOLE, "nbytes": FINITE, "protocol": TEXT,
-        "chosen_by": LIST, "contention": BOOLEAN, "fastest": BOOLEAN,
-    },
-    "launch": TRAINING | CLOCK | {"seed": WHOLE, "diverged_at": WHOLE_OR_NONE},
-    "pipeline": {
-        "schedule": TEXT, "network": TEXT, "makespan_s": NUMBER_OR_NONE, "closed_form_s": NUMBER_OR_NONE,
-        "bubble": FINITE, "utilisation": FINITE, "microbatches_per_s": FINITE, "per_stage": LIST,
-    },
-    "project": {"workers": WHOLE, "network": TEXT},
-    "trace": TRAINING | CLOCK | {"hardware": TEXT, "speedup": NUMBER_OR_NONE},
-    "sweep": {"method": TEXT, "network": TEXT, "workers": WHOLE, "seed": WHOLE},
-}  # fmt: skip
-"""The columns that a command's rows have in ``run.json``, as far as its tables need them."""
+    "run": TRAINING | _columns("seed diverged_at"),
+    "compare": TRAINING | CLOCK | _columns("speedup loss diverged_at"),
+    "collectives": _columns("collective algorithm network workers nbytes protocol chosen_by contention fastest"),
+    "launch": TRAINING | CLOCK | _columns("seed diverged_at"),
+    "pipeline": _columns("schedule network makespan_s closed_form_s bubble utilisation microbatches_per_s per_stage"),
+    "project": _columns("workers network"),
+    "trace": TRAINING | CLOCK | _columns("hardware speedup"),
+    "sweep": _columns("method network workers seed"),
+}
+"""By command, the columns of its rows in ``run.json`` that the command's tables need."""
 
 EVERY_ROW: ColumnTypes = {
-    "method": TEXT_OR_NONE, "network": TEXT_OR_NONE, "schedule": TEXT_OR_NONE, "basis": TEXT_OR_NONE,
-    "stuck": TEXT_OR_NONE, "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, "diverged_at": WHOLE_OR_NONE,
-    "loss": NUMBER_OR_NONE, "speedup": NUMBER_OR_NONE,
+    **dict.fromkeys(("method", "network", "schedule", "basis", "stuck"), TEXT_OR_NONE),
+    "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, **_columns("diverged_at loss speedup"),
 }  # fmt: skip
-"""The types of columns that have one meaning in the rows of all commands of `ROWS`, if a row has them."""
+"""The types of columns that mean the same in the rows of all commands; a row may lack them."""
 
 
 def plain(value: Any) -> Any:
-    """Return nested results with NumPy numbers as Python's, and with None for numbers that are not finite."""
+    """Return nested values as JSON can store them: NumPy's numbers as Python's, infinite numbers and NaN as None."""
     if hasattr(value, "as_plain"):  # rows that are stored as columns
         return value.as_plain()
     if isinstance(value, Mapping):
@@ -150,15 +162,24 @@ def plain(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Return the text of a JSON file with a result; numbers that JSON does not have become null."""
+    """Return a result as the text of a JSON file; infinite numbers and NaN become null."""
     return json.dumps(plain(value), indent=1) + "\n"
 
 
+def object_or_none(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON or YAML file; None if the file cannot be read or contains no object."""
+    try:
+        content = read_json(path) if path.suffix == ".json" else parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object that a JSON file of a folder holds.
+    """Return the JSON object in a file of a result folder.
 
     Raises:
-        SpecError: the file cannot be read, or holds something else.
+        SpecError: the file cannot be read, or contains no JSON object.
     """
     try:
         value = read_json(path)
@@ -172,10 +193,10 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_noted(path: Path) -> dict[str, Any]:
-    """Return the content of a ``run.json`` or ``sweep.json``, whose ``rows`` are objects.
+    """Return the JSON object of a ``run.json`` or ``sweep.json``, which has a list of objects in ``rows``.
 
     Raises:
-        SpecError: the file cannot be read, or has no such rows.
+        SpecError: the file cannot be read, or has no such list.
     """
     noted = read_object(path)
     if not isinstance(noted.get("rows"), list):
@@ -185,16 +206,12 @@ def read_noted(path: Path) -> dict[str, Any]:
 
 
 def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str = "rows") -> None:
-    """Refuse rows that no command has written.
+    """Check the rows of a JSON file.
 
     Args:
-        rows: rows from a JSON file.
-        path: the file.
-        columns: columns that each row must have; none if rows may hold anything, as a study's or those of a user's CSV.
+        path: the file, for the error.
+        columns: columns that each row must have. Without columns the rows may have any, as those of a study.
         name: name of the list in the file.
-
-    Raises:
-        SpecError: a row that is no object, has no such column, or has a value of another type.
     """
     for number, row in enumerate(rows):
         where = f"folder.{path}.{name}.{number}"
@@ -211,7 +228,7 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
 
 
 def is_row(row: Any, columns: ColumnTypes) -> bool:
-    """Return whether a row is one that a command has written."""
+    """Return whether a row has these columns, with values of their types."""
     try:
         check_rows([row], Path(), columns)
     except SpecError:
@@ -220,20 +237,20 @@ def is_row(row: Any, columns: ColumnTypes) -> bool:
 
 
 def _is_quantity(value: Any) -> bool:
-    """Return whether a value can be a quantity with a unit: a number, a missing one, or several of them."""
+    """Return whether a value is a number, None, or a list of such values."""
     return all(map(_is_quantity, value)) if isinstance(value, list) else NUMBER_OR_NONE.accepts(value)
 
 
 def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = None) -> pa.Table:
-    """Return a table of Parquet, whose columns are checked.
+    """Return the table in a Parquet file after a check of its columns.
 
     Args:
         path: the file.
         columns: columns that the table must have, with their types.
-        only: the columns to read; all of the file by default.
+        only: names of the columns to read; all by default.
 
     Raises:
-        SpecError: the file cannot be read, has no such column, or one of another type.
+        SpecError: the file cannot be read, lacks a column, or has a column of another type.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -258,7 +275,7 @@ MANIFEST = "manifest.json"
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the hashes of all files in a folder, as the last file of it."""
+    """Write the hashes of all files in a folder into its manifest, which must be the last file that is written."""
     working = folder / f".{MANIFEST}.partial"  # a fixed name: one process writes a folder, a kill leaves one file
     working.unlink(missing_ok=True)
     files = {name: _entry(folder / name) for name in _names(folder)}
@@ -267,12 +284,12 @@ def write_manifest(folder: Path) -> None:
 
 
 def remove_manifest(folder: Path) -> None:
-    """Remove the manifest, because files of the folder will change; `write_manifest` follows."""
+    """Remove the manifest of a folder before its files change; `write_manifest` makes a new one."""
     (folder / MANIFEST).unlink(missing_ok=True)
 
 
 def verify(folder: Path) -> list[dict[str, str]]:
-    """Compare a folder with its manifest, and the folders inside with theirs.
+    """Compare a folder with its manifest, and the folders inside that have a manifest with theirs.
 
     Returns:
         A row for each file that differs: its ``state``, which is ``missing``, ``changed`` or ``added``, and ``file``.
@@ -300,13 +317,16 @@ def verify(folder: Path) -> list[dict[str, str]]:
 
 
 def num_files(folder: Path) -> int:
-    """Return the number of files that the manifest of a folder and those of the folders inside list."""
+    """Return the number of files that the manifests of a folder and of the folders inside list."""
     inside = [folder / name.removesuffix(MANIFEST) for name in _names(folder) if name.endswith(f"/{MANIFEST}")]
     return len(read_json(folder / MANIFEST)["files"]) + sum(map(num_files, inside))
 
 
 def _names(folder: Path, inside: str = "") -> Iterator[str]:
-    """Yield the files of a folder by their paths in it; of a folder inside with a manifest, the manifest alone."""
+    """Yield the relative paths of the files that a folder's manifest lists.
+
+    Of a folder inside that has its own manifest, only that manifest is listed.
+    """
     for path in sorted((folder / inside).iterdir()):
         name = f"{inside}{path.name}"
         if not path.is_dir() or path.is_symlink():
@@ -319,5 +339,6 @@ def _names(folder: Path, inside: str = "") -> Iterator[str]:
 
 
 def _entry(path: Path) -> dict[str, Any]:
+    """Return the entry of a file in the manifest: its size in bytes and its hash."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

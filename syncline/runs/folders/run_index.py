@@ -1,4 +1,4 @@
-"""The folders of runs: their kind and state, the table of ``syncline runs``, and their removal."""
+"""The index of run folders: the kind and state of each, the table of ``syncline runs``, and the removal of folders."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from typing import Any, Literal
 from rich.console import Group
 
 from syncline.errors import SpecError, one_of
-from syncline.files import parse_yaml, read_json
 from syncline.planner.tables.columns import Column, table
 from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
-from syncline.runs.folders.result_files import read_noted
+from syncline.runs.folders.result_files import object_or_none, read_noted
 from syncline.runs.processes.progress import rough
 from syncline.units import format_bytes
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
-"""States of a folder.
+"""States of a run folder.
 
-``partial``: under the working name of a dead process; ``killed``: the same, kept as ``NAME-killed``; ``running``: being
-written.
+``partial``: a dead process left it under a temporary name. ``killed``: such a folder that was renamed to
+``NAME-killed``. ``running``: a process is writing it.
 """
 
 LEFT = ("killed", "partial")
-"""States of folders that no process finished."""
+"""States of folders that no process will finish."""
 
 REPLICATION_FILES = ("README.md", "search.parquet")
 """Files of a replication's folder once its search is complete; the first one names the command that made it."""
@@ -43,16 +42,16 @@ Noted = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A folder of a run.
+    """The description of a run folder.
 
     Attributes:
         path: path of the folder.
-        kind: kind of its spec, or the command that wrote it: ``compare``, ``launch``, ``sweep``.
+        kind: kind of the spec, or the command that wrote the folder: ``compare``, ``launch``, ``sweep``.
         state: see `State`.
-        written_s: time at which it was finished or last changed; seconds since 1970.
-        methods: methods of its rows, or of its spec without rows; schedules of a pipeline.
-        networks: networks of its spec, or of its rows if the spec names none.
-        workers: M; None for several numbers or none.
+        written_s: time at which the folder was finished or last changed; seconds since 1970.
+        methods: methods of the rows, or of the spec if there are no rows; schedules of a pipeline.
+        networks: networks of the spec, or of the rows if the spec names none.
+        workers: number of workers; None if it differs between rows or is unknown.
         rows: number of rows.
         files: number of files.
         nbytes: size of all files in bytes.
@@ -72,43 +71,32 @@ class RunEntry:
     def record(self) -> dict[str, Any]:
         """Return a row of ``syncline runs --json``."""
         return {
-            "name": self.path.name,
-            "kind": self.kind,
-            "state": self.state,
+            "name": self.path.name, "kind": self.kind, "state": self.state,
             "written": datetime.fromtimestamp(self.written_s).astimezone().isoformat(timespec="seconds"),
-            "methods": list(self.methods),
-            "networks": list(self.networks),
-            "workers": self.workers,
-            "rows": self.rows,
-            "files": self.files,
-            "size_bytes": self.nbytes,
-            "folder": str(self.path),
-        }
+            "methods": list(self.methods), "networks": list(self.networks), "workers": self.workers, "rows": self.rows,
+            "files": self.files, "size_bytes": self.nbytes, "folder": str(self.path),
+        }  # fmt: skip
 
 
 def run_entries(folder: Path) -> list[RunEntry]:
-    """Return the run folders in a folder, the latest first.
-
-    Raises:
-        SpecError: there is no such folder.
-    """
+    """Return the run folders in a folder, the latest first."""
     try:
-        inside = list(folder.iterdir())
+        paths = list(folder.iterdir())
     except OSError as error:  # no folder, or one that must not be read
         raise SpecError("folder", str(folder), f"a folder that has run folders ({error.strerror})") from None
-    entries = [entry for entry in map(run_entry, inside) if entry is not None]
+    entries = [entry for entry in map(run_entry, paths) if entry is not None]
     return sorted(entries, key=lambda entry: (-entry.written_s, entry.path.name))
 
 
 def run_entry(path: Path) -> RunEntry | None:
-    """Return the entry of a folder; None if it is not a run's."""
+    """Return the description of a run folder; None if the path is not that of a run folder."""
     if os.path.islink(path) or not os.path.isdir(path):  # Path's methods raise if a name is too long
         return None
-    noted, swept = _object_in(path / "run.json"), _object_in(path / "sweep.json")
+    noted, swept = object_or_none(path / "run.json"), object_or_none(path / "sweep.json")
     state = _state(path, noted, swept)
     if state is None:
         return None
-    spec = _object_in(path / "spec.yaml") or {}
+    spec = object_or_none(path / "spec.yaml") or {}
     rows = [row for row in _rows(noted or swept) if isinstance(row, dict)]
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     sizes = [file.stat() for file in files]
@@ -146,9 +134,10 @@ NOTE = (
 
 
 def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
-    """Return a row per folder, the latest first."""
+    """Return the table of run folders."""
 
     def few(names: list[str]) -> str:
+        """Return the first names, and the number of further ones."""
         more = f", {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return ", ".join(names[:MOST_NAMES]) + more
 
@@ -169,11 +158,7 @@ def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
 
 
 def find_run(name: str, folder: Path) -> RunEntry:
-    """Return the run that a user names: a path, or a name in a folder.
-
-    Raises:
-        SpecError: there is no such run.
-    """
+    """Return the run that a user names by a path, or by a name in the folder of run folders."""
     for path in (Path(name), folder / name):
         entry = run_entry(Path(os.path.normpath(path)))
         if entry is not None:
@@ -189,10 +174,10 @@ def find_run(name: str, folder: Path) -> RunEntry:
 
 
 def finished_run(run: str, folder: Path) -> RunEntry:
-    """Return the run that a user names, which is finished, or is a sweep.
+    """Return the run that a user names, as `find_run` does, if it can be shown; a sweep can be shown at any time.
 
     Raises:
-        SpecError: there is no such run, or a process is writing it, or it was killed.
+        SpecError: there is no such run, a process is writing it, or it was killed.
     """
     entry = find_run(run, folder)
     if entry.kind != "sweep" and entry.state == "running":
@@ -204,7 +189,7 @@ def finished_run(run: str, folder: Path) -> RunEntry:
 
 
 def finished_folder(run: str, folder: Path) -> Path:
-    """Return the folder of a finished run, of a sweep, or of a replication; raises as `finished_run`."""
+    """Return the folder of a finished run, a sweep or a replication that a user names; see `finished_run`."""
     return Path(run) if is_replication(Path(run)) else finished_run(run, folder).path
 
 
@@ -214,10 +199,10 @@ def is_replication(folder: Path) -> bool:
 
 
 def remove_run(entry: RunEntry) -> None:
-    """Remove a run's folder atomically: a folder that is half removed no longer has its name.
+    """Remove a run folder; it is renamed first, so that no half-removed folder keeps the run's name.
 
     Raises:
-        SpecError: a process is writing it, the current folder is inside, or it cannot be removed.
+        SpecError: a process is writing the folder, the current folder is inside, or the folder cannot be removed.
     """
     path = entry.path
     current = Path.cwd()
@@ -225,21 +210,21 @@ def remove_run(entry: RunEntry) -> None:
         raise SpecError("run", str(path), "a folder that you are not in")
     partial = PARTIAL.fullmatch(path.name)
     try:
-        claim = PathLock.acquire(path.with_name(partial[1]) if partial else path)
-        if claim is None:
+        lock = PathLock.acquire(path.with_name(partial[1]) if partial else path)
+        if lock is None:
             raise SpecError("run", str(path), "a folder that no process is writing")
         try:
-            if partial and not claim.is_sure and is_alive(int(partial[2])):
+            if partial and not lock.is_sure and is_alive(int(partial[2])):
                 raise SpecError("run", str(path), "a folder that no process is writing")
-            shutil.rmtree(path if partial else path.rename(claim.working()))
+            shutil.rmtree(path if partial else path.rename(lock.working()))
         finally:
-            claim.release()
+            lock.release()
     except OSError as error:
         raise SpecError("run", str(path), f"a folder that can be removed ({error.strerror})") from None
 
 
 def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None:
-    """Return the state of a folder; None if it is not a run's."""
+    """Return the state of a folder, from its path and its ``run.json`` or ``sweep.json``; None if it is no run's."""
     partial = PARTIAL.fullmatch(path.name)
     if partial:
         alive = is_locked(path.with_name(partial[1]), int(partial[2]))
@@ -253,21 +238,12 @@ def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None
 
 
 def _has_beginnings(path: Path) -> bool:
-    """Return whether a folder has the form of a new `RunFolder`: empty, or with a folder for figures."""
+    """Return whether a folder is empty or has a folder for figures, as a new `RunFolder`."""
     return (path / "figures").is_dir() or not any(path.iterdir())
 
 
-def _object_in(path: Path) -> Noted | None:
-    """Return the object in a JSON or YAML file; None if the file has none that can be read."""
-    try:
-        content = read_json(path) if path.suffix == ".json" else parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def _rows(noted: Noted | None) -> Sequence[Any]:
-    """Return the rows of a ``run.json`` or ``sweep.json``; a run of a sweep has one row."""
+    """Return the rows of the object in a ``run.json`` or ``sweep.json``; a run of a sweep has a single ``row``."""
     if noted is None:
         return ()
     rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
@@ -280,11 +256,11 @@ def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
 
 
 def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
-    """Return the names of a spec's methods or networks."""
+    """Return the names in fields of a spec, such as ``method`` or its plural ``methods``."""
     names: list[str] = []
     for field in fields:
-        several = spec.get(f"{field}s")
-        for value in several if isinstance(several, list) else [spec[field]] if field in spec else []:
+        plural = spec.get(f"{field}s")
+        for value in plural if isinstance(plural, list) else [spec[field]] if field in spec else []:
             if isinstance(value, str):
                 names.append(value)
             elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Two folders of results, compared cell by cell: bit-equal, equal within a tolerance, or different, and where first."""
+"""The comparison of two result folders, cell by cell: bit-equal, equal within a tolerance, or different."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NOT_COMPARED = {
     "processor": "the environment",
     "packages": "the environment",
 }
-"""Names in JSON files that differ between equal results, each with its meaning."""
+"""Names in JSON files whose values differ between runs with equal results, each with the reason."""
 
 UNREAD = ("trace.json", "manifest.json")
-"""Files that are made from other files of a folder."""
+"""Files that are not compared, because they are made from other files of the folder."""
 
 SPEC = "spec.yaml"
 
@@ -41,19 +41,19 @@ MOST_ROWS = 30
 
 @dataclass(frozen=True)
 class Difference:
-    """A column in which two folders differ.
+    """A column in which two folders, a and b, differ.
 
     Attributes:
-        file: its path in the folders.
-        column: its name.
+        file: path of the column's file in the folders.
+        column: name of the column.
         cells: number of compared cells.
-        different: number of cells that differ; nan equals nan.
-        absolute: the largest ``|a - b|``; infinity if one of the two is nan or infinite, None for text.
-        relative: the largest ``|a - b| / max(|a|, |b|)``, likewise.
-        row: the first row that differs, from 0.
+        different: number of cells that differ; NaN equals NaN.
+        absolute: the largest ``|a - b|``; infinite if one of the two is NaN or infinite, None for text.
+        relative: the largest ``|a - b| / max(|a|, |b|)``; infinite or None as ``absolute``.
+        row: the first row that differs, counted from 0.
         step: step of that row; None if the file has no steps.
-        a: value of the first folder there.
-        b: value of the second folder there.
+        a: value of the first folder in that row.
+        b: value of the second folder in that row.
     """
 
     file: str
@@ -68,7 +68,7 @@ class Difference:
     b: Any
 
     def within(self, tolerance: float) -> bool:
-        """Return whether numbers differ by at most the tolerance, relative to the larger of two."""
+        """Return whether the relative difference is at most the tolerance; False for text."""
         return self.relative is not None and self.relative <= tolerance
 
 
@@ -77,10 +77,10 @@ class FolderComparison:
     """The differences between two folders.
 
     Attributes:
-        differences: one per column that differs, losses first.
-        unmatched: lines on parts that only one folder has.
-        specs: lines on fields in which the specs differ, which is no difference between results.
-        skipped: names that are not compared, by file.
+        differences: the columns that differ, losses first.
+        unmatched: lines about files, columns and rows that only one folder has.
+        specs: lines about fields in which the specs differ, which is no difference between results.
+        skipped: names that are not compared, each with its file.
         files: number of compared files.
         cells: number of compared cells.
     """
@@ -96,16 +96,12 @@ class FolderComparison:
         """Return ``bit-equal``, ``within tolerance`` or ``different``."""
         if not self.differences and not self.unmatched:
             return "bit-equal"
-        alike = not self.unmatched and all(difference.within(tolerance) for difference in self.differences)
-        return "within tolerance" if alike else "different"
+        is_within = not self.unmatched and all(difference.within(tolerance) for difference in self.differences)
+        return "within tolerance" if is_within else "different"
 
 
 def compare_folders(a: Path, b: Path) -> FolderComparison:
-    """Compare all tables and JSON files of two folders; nothing that they name is imported or run.
-
-    Raises:
-        SynclineError: a file that cannot be read.
-    """
+    """Compare all tables, JSON files and specs of two folders; no code that they name is imported or run."""
     files_a, files_b = _files(a), _files(b)
     unmatched = [f"{name} is in {a} alone" for name in sorted(files_a - files_b)]
     unmatched += [f"{name} is in {b} alone" for name in sorted(files_b - files_a)]
@@ -158,7 +154,7 @@ def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance:
 
 
 def comparison_table(comparison: FolderComparison) -> Group:
-    """Return the columns that differ as a table, losses first."""
+    """Return a table of the columns that differ, losses first."""
     shown = [vars(difference) for difference in comparison.differences[:MOST_ROWS]]
     columns: list[Column] = [
         ("file", lambda row: row["file"]),
@@ -177,7 +173,7 @@ def comparison_table(comparison: FolderComparison) -> Group:
 
 @dataclass(frozen=True)
 class _Opened:
-    """A file's columns, a function that reads one, the stored types, and the names that are skipped."""
+    """A file: its columns, a function that reads a column, the stored types, and the names that are not compared."""
 
     columns: Sequence[str]
     read: Callable[[str], np.ndarray]
@@ -192,11 +188,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def _opened(path: Path) -> _Opened:
-    """Open a table, or make columns of the values of a JSON or YAML file.
-
-    Raises:
-        SynclineError: a file that cannot be read.
-    """
+    """Open a Parquet file, or make columns of the values in a JSON or YAML file, one for each path of keys."""
     try:
         if path.suffix == ".parquet":
             schema = pq.read_schema(path)
@@ -213,7 +205,7 @@ def _opened(path: Path) -> _Opened:
 
 
 def _read(path: Path, column: str) -> np.ndarray:
-    """Return a column of a Parquet file: numbers as numbers, with nan for missing ones; everything else as objects."""
+    """Return a column of a Parquet file: an array of numbers with NaN for missing ones, or else of Python objects."""
     try:
         values = pq.read_table(path, columns=[column]).column(0)
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -224,12 +216,16 @@ def _read(path: Path, column: str) -> np.ndarray:
 
 
 def _unreadable(path: Path, error: Exception) -> SpecError:
+    """Return the error for a file that cannot be read."""
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return SpecError("run", str(path), f"a file that can be read ({reason[:120]})")
 
 
 def _leaves(value: Any, name: str, skipped: set[str]) -> Iterator[tuple[str, Any]]:
-    """Return the values in nested objects, each with its path; those of a list have one path."""
+    """Yield the path of keys and the value of each leaf of nested objects; all items of a list have one path.
+
+    Keys that are not compared are left out and added to ``skipped``.
+    """
     if isinstance(value, Mapping):
         for key, part in value.items():
             if key in NOT_COMPARED:
@@ -244,17 +240,17 @@ def _leaves(value: Any, name: str, skipped: set[str]) -> Iterator[tuple[str, Any
 
 
 def _array(values: list[Any]) -> np.ndarray:
-    """Return numbers as numbers, with nan for none; everything else as objects."""
-    numbers = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
-    if numbers and not all(value is None for value in values):
+    """Return an array of numbers with NaN for None, or else of Python objects."""
+    present = [value for value in values if value is not None]
+    if present and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
         return np.array([math.nan if value is None else value for value in values], dtype=float)
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return objects
 
 
 def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
-    """Return the difference of two columns of one length; None if they are equal to the bit."""
+    """Return the difference between two columns of equal length; None if all bits are equal, also the sign of zeros."""
     absolute = largest = None
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
@@ -274,7 +270,7 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Return whether two values of one type are equal; nan equals nan."""
+    """Return whether two values have the same type and are equal; NaN equals NaN."""
     both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     return both_nan or (type(a) is type(b) and bool(a == b))
 

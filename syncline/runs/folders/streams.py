@@ -1,4 +1,4 @@
-"""Metrics and ledger of running trainings: written to disk during the training, so that they survive a crash."""
+"""Metrics and calls of running trainings, which are written to disk at intervals so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
     from syncline.training import History, Recorder
 
 FOLDER = "streams"
-"""Their folder in a working folder: ``0-metrics.arrows``, ``0-ledger.arrows`` of the first method, and so on."""
+"""The folder of the streams in an unfinished run folder; ``0-metrics.arrows`` is of the first method, and so on."""
 
 SECONDS_BETWEEN_WRITES = 1.0
-"""Seconds of results that a killed process can lose, besides its current step."""
+"""Seconds between two writes: the results that a killed process can lose, besides its current step."""
 
 SHARE_OF_TIME = 0.02
 """Largest part of a training's time for writing: slow writes happen less often."""
 
 
 class TrainingStream:
-    """The files to which one method's training writes its results. It can be sent to another process.
+    """The paths of the files to which one method's training writes its results; another process can receive them.
 
     Args:
         folder: the working folder of the run.
         number: number of the method, from 0.
-        method: name of the method.
     """
 
     def __init__(self, folder: Path, number: int, method: str) -> None:
@@ -46,13 +45,12 @@ class TrainingStream:
 
 
 class SeedStream:
-    """The new results of seeds that train side by side, written at intervals.
+    """The writer of new results of seeds that train side by side.
 
     Args:
         stream: the files of the training.
-        seeds: seeds that train side by side.
         recorder: the seeds' losses and metrics so far.
-        ledger: their calls; None for all but the first seeds of a training, because all send the same.
+        ledger: the seeds' calls; None for all but the first seeds of a training, because all send the same.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class SeedStream:
         self._due_s = 0.0
 
     def note(self, done: int) -> None:
-        """Write the complete rows if it is time, all but the last, which may still get an evaluation."""
+        """Write the new rows after ``done`` steps if it is time; the last row waits, as it may get an evaluation."""
         begun_s = time.monotonic()
         if done > 1 and begun_s >= self._due_s:  # the row before the first step has no traces, which give the columns
             self._write(done)
@@ -76,7 +74,7 @@ class SeedStream:
             self._write(len(self._recorder.losses) + 1)
 
     def _write(self, rows: int) -> None:
-        """Write the rows before ``rows`` that are not written yet, and the calls since the last time."""
+        """Write the rows before number ``rows`` that are not written yet, and the calls since the last write."""
         first, method = self._rows, self._stream.method
         history = self._recorder.part(self._seeds, first, rows)
         schema, end = metrics_schema([history]), first + history.steps + (first == 0)
@@ -89,7 +87,7 @@ class SeedStream:
 
 
 def metrics_schema(histories: Iterable[History]) -> pa.Schema:
-    """Return the schema: names, seeds and steps, then all quantities that any of the histories has measured."""
+    """Return the schema of ``metrics.parquet``: method, seed, step, then the quantities of any of the histories."""
     kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
 
     def add(column: str, values: np.ndarray) -> None:
@@ -107,16 +105,21 @@ def metrics_schema(histories: Iterable[History]) -> pa.Schema:
 
 
 def trace_columns(name: str, values: np.ndarray) -> list[str]:
-    """Return the column names of a trace ``(T, S, ...)``: one for each number of a step and seed."""
+    """Return the column names of a trace ``(T, S, ...)``: one for each component of a step's and seed's value."""
     return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
 
 
 def metrics_table(
     method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
 ) -> pa.Table:
-    """Return the rows of completed steps ``begin`` to ``end - 1`` of seed number ``s``.
+    """Return rows ``begin`` to ``end - 1`` of the metrics of one seed; row t is after t steps.
 
-    The history begins at step ``first``; row 0 is the one before the first step.
+    Args:
+        history: the training's losses, evaluations and traces.
+        s: index of the seed.
+        schema: schema of the table, see `metrics_schema`.
+        end: row after the last one.
+        first: number of steps before the history's first one, if the history is a part of a training.
     """
     count, before = end - begin, int(begin == 0)
     after = slice(begin + before - max(first, 1), end - max(first, 1))
@@ -149,7 +152,7 @@ def metrics_table(
 
 
 def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
-    """Append rows to a file as a separate Arrow stream after the existing ones, which stay readable."""
+    """Append rows to a file as a separate Arrow stream; the streams before it stay readable."""
     table = rows if isinstance(rows, pa.Table) else pa.table(dict(rows))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -159,7 +162,7 @@ def append(path: Path, rows: pa.Table | Mapping[str, Sequence[Any]]) -> None:
 
 
 def read(path: Path) -> pa.Table | None:
-    """Return the rows of a file; None if there are none. A stream that was cut off during a write is left out."""
+    """Return all rows of a file of streams, without a stream that was cut off during its write; None without rows."""
     parts = []
     with pa.OSFile(str(path)) as file:
         while file.tell() < file.size():
@@ -171,9 +174,9 @@ def read(path: Path) -> pa.Table | None:
 
 
 def merge(folder: Path) -> None:
-    """Make ``metrics.parquet`` and ``ledger.parquet`` from the streams in a working folder, and remove the streams.
+    """Make ``metrics.parquet`` and ``ledger.parquet`` from the streams in an unfinished folder, and remove the streams.
 
-    Rows are in the order of a complete run's folder: by method, by seed, by step.
+    Rows are in the order of a complete run's folder: by method, then seed, then step.
     """
     for kind in ("metrics", "ledger"):
         paths = sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=lambda path: int(path.name.split("-")[0]))

@@ -1,1 +1,1 @@
-"""Trainings in several processes: forking, sharing progress, ending when the parent ends."""
+"""Trainings in several processes: their start, their progress, and their end."""

@@ -1,9 +1,9 @@
-"""Calls in other processes: forked, with everything imported, from a server that does nothing else.
+"""Function calls in other processes, which are forked from a server that has imported torch.
 
-Importing torch takes seconds of a core for every process that starts by itself. A server imports it once, while the
-calling process does its own imports, and each training's process is a copy of the server. The server has no threads
-when it is copied; the calling process, with its libraries, watchers and notebooks, may have threads. Objects that
-several calls have in common are written to a file once, and read once by each process.
+A process that imports torch by itself needs seconds for it. A server imports torch once, while the calling process does
+its own imports, and each training's process is a copy of the server. The server has no threads when it is copied; the
+calling process may have some. Objects that several calls have in common are written to a file once, and read once by
+each process.
 
 Source: multiprocessing's start method forkserver; on systems other than Linux each process starts by itself (spawn).
 """
@@ -34,16 +34,19 @@ from syncline.interrupts import children_without_signals, end_with_parent, fork_
 T = TypeVar("T")
 
 PRELOADED = ("cloudpickle", "syncline.runs.training.train_and_time", "syncline.comm.devices", "syncline.training")
-
+"""Modules that the server imports."""
 
 IS_FORKED = sys.platform == "linux"
 
 LARGE_BYTES = 100_000
-"""Size in bytes below which a shared object is sent with each call."""
+"""Size in bytes from which a shared object is written to a file instead of being sent with each call."""
 
 
 def start_server() -> None:
-    """Start the imports of the server, if it has not started: call this as soon as processes will be needed."""
+    """Start the process from which other processes are forked, if it is not running; call this early.
+
+    It imports torch while the calling process does its own imports.
+    """
     if IS_FORKED:
         fork_server(PRELOADED)
         with children_without_signals():
@@ -53,13 +56,13 @@ def start_server() -> None:
 def call_results(
     calls: Sequence[Callable[[], T]], jobs: int, folder: Path | None = None, shared: Iterable[Any] = ()
 ) -> Iterator[T]:
-    """Return the results of the calls from this number of processes, as they finish; the first calls begin first.
+    """Call functions in other processes, and yield the results as they finish; the first functions begin first.
 
     Args:
-        calls: functions that cloudpickle can send, as well as their results.
+        calls: functions without arguments; cloudpickle must be able to send them and their results.
         jobs: number of processes at once.
         folder: a temporary folder for large shared objects, which the processes remove if this process is killed.
-        shared: objects that several of the calls hold, such as a problem with its data.
+        shared: objects that several of the functions hold, such as a problem with its data.
 
     Raises:
         BrokenProcessPool: a process was killed from outside; the others end with it.
@@ -74,20 +77,25 @@ def call_results(
     try:
         with children_without_signals(), _without_main():
             futures = [pool.submit(_answer, call) for call in sent]
-            # Each call wakes the pool, which only then starts a process for it: the end of the last process would stay
-            # unnoticed until the next call.
+            # The pool only notices new processes when a call is submitted: without this one it would not notice the end
+            # of the last process.
             pool.submit(int)
     finally:
         all_are_sent.set()
     return _finished(pool, futures, set(active_children()) - others)
 
 
-_left: list[ProcessPoolExecutor] = []
-"""Pools that are no longer waited for, whose processes may still work or start."""
+_abandoned: list[ProcessPoolExecutor] = []
+"""Pools after an error; references keep them alive, because their processes may still work or start."""
 
 
 def _finished(pool: ProcessPoolExecutor, futures: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
-    """Yield the results as they finish; after an error end the processes without waiting for them."""
+    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes.
+
+    Args:
+        futures: one future per call.
+        workers: the processes of the pool.
+    """
     import cloudpickle
 
     try:
@@ -101,14 +109,14 @@ def _finished(pool: ProcessPoolExecutor, futures: list[Any], workers: set[BasePr
             for worker in workers:  # the pool sends SIGTERM, which the workers ignore, and waits for them
                 worker.kill()
         pool.shutdown(wait=False, cancel_futures=True)
-        _left.append(pool)
+        _abandoned.append(pool)
         raise
     pool.shutdown()  # a process that is still starting needs the pool's locks until here
 
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Keep processes that start in the block from running the main script again: its objects are sent by value."""
+    """Prevent processes that start in the block from running the main script again; its objects are sent by value."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -120,9 +128,16 @@ def _without_main() -> Iterator[None]:
 def _settle(
     environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path | None
 ) -> None:
-    """Set the environment, folder and number of threads of a new process to those of the calling process.
+    """Set up a new process as the calling one: environment, current folder, number of threads.
 
     The process then waits until all calls are sent, because a pool loses calls if a process ends while they are sent.
+
+    Args:
+        environment: environment variables.
+        folder: current folder.
+        threads: number of torch's threads, unless the environment sets it.
+        all_are_sent: event that is set when all calls are sent.
+        temporary: folder to remove if the calling process is killed.
     """
     end_with_parent(
         before_exit=partial(shutil.rmtree, temporary, ignore_errors=True) if temporary is not None else None
@@ -138,7 +153,10 @@ def _settle(
 
 
 def _answer(call: bytes) -> bytes:
-    """Return the result or exception of a call as bytes, because the calling process may lack classes of its script."""
+    """Return the pickle of (result, None, "") of a call, or of (None, exception, traceback).
+
+    The result is pickled here, because the pool's own pickle cannot send classes of the main script.
+    """
     import cloudpickle
 
     try:
@@ -149,7 +167,7 @@ def _answer(call: bytes) -> bytes:
 
 
 def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], folder: Path | None) -> list[bytes]:
-    """Return each call as bytes, in which files in ``folder`` stand for the large shared objects."""
+    """Return the pickle of each call; large shared objects are written into ``folder``, and pickled as their paths."""
     import cloudpickle
 
     file_of: dict[int, str] = {}
@@ -171,7 +189,7 @@ def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], fold
 
 
 def unpickle_call(call: bytes) -> Callable[[], Any]:
-    """Return the call that `pickle_calls` made bytes of."""
+    """Return the function of a pickle of `pickle_calls`."""
     return _Unpickler(BytesIO(call)).load()
 
 
@@ -182,5 +200,5 @@ class _Unpickler(pickle.Unpickler):
 
 @lru_cache(maxsize=1)
 def _read(file: str) -> Any:
-    """Return a shared object; the last one stays in memory for the next call."""
+    """Return the shared object in a file; the last one stays in memory for the next call."""
     return pickle.loads(Path(file).read_bytes())

@@ -1,18 +1,10 @@
-"""The progress of trainings: bars in a terminal, lines in a log.
-
-Listeners that report the progress of a sweep: silent, as a bar in a terminal, or as lines of a log.
-"""
+"""The progress of trainings, and of the runs of a sweep: bars in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,24 +29,32 @@ LINES = 30
 """Approximate number of lines of a long training."""
 
 Update = Callable[[list[int]], None]
-"""A function that gets the completed steps of each training, or another count."""
+"""A function of the completed steps of each training, or of other counts."""
 
 
 @contextmanager
 def progress(console: Console, names: Sequence[str], steps: int, unit_name: str = "steps") -> Iterator[Update]:
-    """Show a bar per training, or lines at intervals, and yield the function that receives the counts."""
+    """Show the progress of trainings, and yield the function that receives their completed steps.
+
+    A terminal shows a bar per training. Elsewhere a line is printed now and then.
+
+    Args:
+        names: names of the trainings.
+        steps: number of steps of each training.
+        unit_name: unit of the steps.
+    """
     with (_bars if has_bars(console) else _lines)(console, names, steps, unit_name) as update:
         yield update
 
 
 def has_bars(console: Console) -> bool:
-    """Return whether a console can redraw a bar: a terminal that takes escape sequences, so has colours."""
+    """Return whether a console can redraw a bar: a terminal that takes escape sequences, so that it has colours."""
     return console.is_terminal and console.color_system is not None
 
 
 @contextmanager
 def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
-    """Show a bar per training."""
+    """Show the progress of each training as a bar; see `progress`."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TextColumn(unit_name), TimeElapsedColumn(), console=console, transient=True) as bars:
         tasks = [bars.add_task(name, total=steps) for name in names]
@@ -68,7 +68,7 @@ def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) ->
 
 @contextmanager
 def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
-    """Write lines such as "12% after 20 s: ddp-adam 120, diloco 96 of 500 steps" from a thread, also during a step."""
+    """Print lines such as "12% after 20 s: ddp-adam 120, diloco 96 of 500 steps" from a thread; see `progress`."""
     latest, is_over, pace = [0] * len(names), threading.Event(), Pace()
 
     def update(done: list[int]) -> None:
@@ -90,7 +90,9 @@ def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -
 
 
 class Pace:
-    """The times of a log's lines: after 10 s, then after twice the time each, until about 30 lines cover the whole.
+    """The times at which a log prints its progress: after 10 s, then each time after twice as long.
+
+    The intervals grow until about 30 lines cover the whole time.
 
     Args:
         now: function that gives the seconds of a monotonic clock.
@@ -110,10 +112,10 @@ class Pace:
         return max(self._due_s - self._now(), 0.0)
 
     def progress_text(self, share: float) -> str:
-        """Return a text about the progress, the time passed and the remaining time, and set the time of the next line.
+        """Return the progress as text with the passed and the remaining time, and set the time of the next line.
 
         Args:
-            share: the part that is done, from 0 to 1.
+            share: the completed part of the work, from 0 to 1.
         """
         now = self._now()
         passed_s = now - self._begun_s
@@ -126,7 +128,7 @@ class Pace:
 
 
 def rough(seconds: float) -> str:
-    """Return a time with the precision of a guess: two digits, at least one second.
+    """Return a duration as text with two digits, at least one second, because it is an estimate.
 
     >>> rough(0.2), rough(34.4), rough(1234)
     ('1 s', '34 s', '21 min')
@@ -140,30 +142,30 @@ _Row = Mapping[str, Any]
 
 
 class Listener:
-    """A listener that receives all reports and prints nothing."""
+    """A listener to the progress of a sweep, which does nothing; its subclasses print the progress."""
 
     def warns(self, lines: Sequence[str]) -> None:
-        """Receive warnings about settings that are allowed but surely not intended."""
+        """Receive warnings about settings that are allowed but probably mistakes."""
 
     def begins(self, runs: int, finished: int) -> None:
-        """Receive the number of runs and of finished runs; called again for each batch of a search."""
+        """Receive the number of all runs and of finished runs; a search calls this again for each batch."""
 
     def reached(self, runs: float) -> None:
-        """Receive the number of finished runs, with fractions of running ones, at intervals from another thread."""
+        """Receive the number of finished runs, with fractions for running ones; another thread calls this often."""
 
     def finished(self, label: str, row: _Row) -> None:
-        """Receive the row of a run that is finished or has failed."""
+        """Receive the label and the row of a run that has finished or failed."""
 
 
 MOST_WARNINGS = 10
-"""Largest number of printed warnings; with many configurations further ones repeat the same."""
+"""Largest number of printed warnings; with many configurations further warnings repeat the same."""
 
 
 class CountingListener(Listener):
-    """A listener that counts the runs, and prints the warnings.
+    """A listener that counts the runs of a sweep, and prints the warnings.
 
     Args:
-        say: function that writes a line.
+        say: function that prints a line.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -188,7 +190,7 @@ class CountingListener(Listener):
 
 
 class BarOfRuns(CountingListener):
-    """A progress bar with the remaining time."""
+    """A listener that shows the runs of a sweep as a bar with the remaining time."""
 
     def __init__(self, bars: Progress, say: Callable[[str], None]) -> None:
         super().__init__(say)
@@ -202,20 +204,21 @@ class BarOfRuns(CountingListener):
             self._task = self._bars.add_task(self._summary(), total=runs, completed=finished)
 
     def reached(self, runs: float) -> None:
-        """Move the bar with the steps; its number counts the runs."""
+        """Move the bar to a number of finished runs with fractions."""
         if self._task is not None:
             self._bars.update(self._task, completed=runs, description=self._summary())
 
     def _summary(self) -> str:
+        """Return the text beside the bar, with the numbers of finished and failed runs."""
         failed = f", {self.num_failed:,} failed" if self.num_failed else ""
         return f"{self.num_finished:,} of {self.num_runs:,} runs{failed}"
 
 
 class LogOfRuns(CountingListener):
-    """A log with a line per finished run, and with lines at intervals while runs take long.
+    """A listener that prints a line per finished run of a sweep, and lines at intervals while runs take long.
 
     Args:
-        say: function that writes a line.
+        say: function that prints a line.
         now: function that gives the seconds of a monotonic clock.
     """
 
@@ -225,7 +228,7 @@ class LogOfRuns(CountingListener):
         self._pace: Pace | None = None
 
     def begins(self, runs: int, finished: int) -> None:
-        """Print the number of runs that were finished before."""
+        """Print the number of runs that an earlier sweep finished."""
         super().begins(runs, finished)
         if self._pace is None:
             self._begun_s, self._before, self._pace = self._now(), finished, Pace(self._now)
@@ -233,7 +236,7 @@ class LogOfRuns(CountingListener):
                 self.say(f"{finished:,} of {runs:,} runs were finished before")
 
     def reached(self, runs: float) -> None:
-        """Print the progress if no line was printed for long."""
+        """Print the progress if the time of the next line has come."""
         if self._pace is not None and not self._pace.wait_s():
             progress_text = self._pace.progress_text((runs - self._before) / max(self.num_runs - self._before, 1))
             self.say(f"{progress_text}: {self.num_finished:,} of {self.num_runs:,} runs are finished")
@@ -257,7 +260,7 @@ class LogOfRuns(CountingListener):
 
 @contextmanager
 def listening(console: Console, say: Callable[[str], None]) -> Iterator[Listener]:
-    """Yield a bar in a terminal, a log elsewhere."""
+    """Yield the listener of a sweep: a bar in a terminal, a log of lines elsewhere."""
     if not has_bars(console):
         yield LogOfRuns(say)
         return

@@ -1,4 +1,4 @@
-"""The progress of trainings in other processes, and the flag that asks them to stop."""
+"""Trainings in several processes: their progress, and the flag that asks all of them to stop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ T = TypeVar("T")
 
 
 class SharedProgress:
-    """One counter per training and one flag for all, in a file that several processes map.
+    """The completed steps of each training, and one flag that stops all, in a file that several processes map.
 
-    A file outlives a crash and needs no server; a counter is one aligned word, so a reader never sees half of it.
+    A file outlives a crash and needs no server. A counter is one aligned word, so that a reader never sees half of it.
+
+    Args:
+        path: path of the file, which is made if it does not exist.
+        trainings: number of trainings.
 
     Attributes:
         heard: whether a training in this process has seen the flag; it changes under the lock ``hearing``.
@@ -73,9 +77,9 @@ class SharedProgress:
 
 @contextmanager
 def shared_progress(trainings: int) -> Iterator[SharedProgress]:
-    """Yield progress in a temporary file; a first signal asks all trainings to stop, a second one ends this process.
+    """Yield the progress of some trainings, and ask them to stop at the first Ctrl-C or signal to end.
 
-    Without signal handlers, the second Ctrl-C is a ``KeyboardInterrupt``.
+    A second signal ends this process. Without signal handlers, the second Ctrl-C is a ``KeyboardInterrupt``.
     """
     with temporary_folder() as folder:
         shared = SharedProgress(folder / "progress", trainings)
@@ -86,9 +90,7 @@ def shared_progress(trainings: int) -> Iterator[SharedProgress]:
 def side_by_side(
     calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
 ) -> Iterator[T]:
-    """Yield the results of the calls, as they finish, from this number of processes; one per core if None.
-
-    See `stoppable_results`.
+    """Yield results as `stoppable_results` does; ``jobs`` is one per core if None.
 
     Raises:
         SynclineError: a process was killed from outside.
@@ -106,11 +108,17 @@ def side_by_side(
 def stoppable_results(
     calls: Sequence[Callable[[], T | None]], jobs: int, progress: SharedProgress, shared: Sequence[Any] = ()
 ) -> Iterator[T]:
-    """Yield the results of the calls, as they finish: in this process if ``jobs`` is 1, else in so many others.
+    """Call the functions of several trainings, and yield their results as they finish.
 
-    For other processes cloudpickle must be able to send calls and results; objects in ``shared``, which the calls have
-    in common, are sent once to each process. Calls that were stopped before they had a result are left out. If a call
-    raises, the others are asked to stop.
+    Trainings that were stopped before they had a result yield nothing. If a function raises an error, the other
+    trainings are asked to stop.
+
+    Args:
+        calls: functions without arguments.
+        jobs: number of processes; with 1 the functions run in this process, otherwise cloudpickle must be able to send
+            them and their results.
+        progress: the progress of the trainings, with the flag that stops them.
+        shared: objects that several functions hold, which are sent once to each process.
 
     Raises:
         BrokenProcessPool: a process was killed from outside.
@@ -132,7 +140,7 @@ def stoppable_results(
 
 @contextmanager
 def watched(progress: SharedProgress, call: Callable[[list[int]], None] | None) -> Iterator[None]:
-    """Call a function with the completed steps about ten times a second from a thread, and at the end of the block."""
+    """Call a function with each training's completed steps, ten times a second and at the end of the block."""
     if call is None:
         yield
         return
@@ -153,14 +161,14 @@ def watched(progress: SharedProgress, call: Callable[[list[int]], None] | None) 
 
 
 POLL_S = 0.1
-"""Seconds between two looks at the counts, or at the flag."""
+"""Seconds between two reads of the counters, or of the flag."""
 
 PATIENCE_S = 1.0
-"""Seconds that a training may take to its next report after a stop; in a longer step it is interrupted."""
+"""Seconds after a stop in which a training must report its next step; otherwise it is interrupted within a step."""
 
 
 def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T | None:
-    """Return the result of a training; None if it was stopped before it had any."""
+    """Return the result of a training's function; None if the training was stopped before it had a result."""
     if progress.stopped:
         return None
     if threading.current_thread() is not threading.main_thread():  # only the main thread can be interrupted
@@ -180,7 +188,10 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
 
 
 def _interrupt(progress: SharedProgress, is_over: threading.Event) -> None:
-    """Interrupt a training that does not report; repeatedly, because a callback from C can lose an exception."""
+    """Raise ``KeyboardInterrupt`` in the main thread, if its training does not report in time after a stop.
+
+    This is repeated until the training ends, because a callback from C can lose an exception.
+    """
     while not progress.stopped:
         if is_over.wait(POLL_S):
             return

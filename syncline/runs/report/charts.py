@@ -1,16 +1,8 @@
-"""Losses of a folder as lines: against steps, against bytes, and against the clock of each network.
-
-Charts of a folder's timelines (a round of each method, or schedules of a pipeline) and of its ledger.
-"""
+"""The charts on the page of a result: losses, timelines of trainings or pipelines, and collectives by step."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +13,7 @@ from numpy.typing import NDArray
 from syncline.analysis.axes import thinned
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
 from syncline.analysis.loss import LOG_TIME_RATIO, loss_limits, spans_differ
-from syncline.runs.folders.result_files import (
-    FINALS,
-    LEDGER,
-    NETWORKS,
-    SWEEP_METRICS,
-    TEXT,
-    TIMELINE,
-    read_parquet,
-)
+from syncline.runs.folders.result_files import FINALS, LEDGER, NETWORKS, SWEEP_METRICS, TEXT, TIMELINE, read_parquet
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
 from syncline.runs.training.figures import STRIP_WORKERS, strip_of
@@ -52,10 +36,10 @@ DIGITS = 5
 
 
 def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
-    """Return the medians over the seeds and their range, at the evaluations.
+    """Return the chart of losses: the medians over the seeds and their range, at the evaluations.
 
     Args:
-        read: a folder's curves.
+        read: the curves in a result's folder.
         styles: the page's methods, in the order of their colours.
 
     Returns:
@@ -83,7 +67,9 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
                 **{f"on {name}": columns.place(clock[points]) for name, clock in curve.clock_s.items()},
             },
         })  # fmt: skip
-    far = any(spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks)
+    is_log_time = any(
+        spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks
+    )
     panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
     totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
     if totals:
@@ -91,8 +77,8 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
     for name in networks:
         description = "" if read.networks[name] == name else read.networks[name]
-        panel = {"x": f"on {name}", "title": f"Time on {name}", "told": description, "kind": "seconds", "log": far}
-        panels.append(panel)
+        panel = {"x": f"on {name}", "title": f"Time on {name}", "told": description, "kind": "seconds"}
+        panels.append(panel | {"log": is_log_time})
     limits = loss_limits(read.curves)
     return {
         "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
@@ -101,7 +87,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
 
 
 def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
-    """Return the losses of a result as lines, and a note about which they are; None if it has no losses."""
+    """Return the chart of a result's losses, and a note about their origin; None if the result has no losses."""
     curves = result.file("curves.parquet")
     if curves is not None and (read := read_curves(curves)).curves:
         return lines_chart(read, styles), ""
@@ -116,7 +102,12 @@ def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] 
 
 
 def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
-    """Return the losses of a replication's finals; ``elsewhere`` has the step time of each method on other networks."""
+    """Return the losses of a replication's final trainings.
+
+    Args:
+        path: the ``finals.parquet``.
+        elsewhere: the ``networks.parquet`` with the step time of each method on other networks; or None.
+    """
     frame = read_parquet(path, FINALS).to_pandas()
     step_time_s: dict[str, dict[str, float]] = {}
     if elsewhere is not None:
@@ -135,12 +126,12 @@ def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
 
 
 def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
-    """Return the seconds at the steps by network, from the mean step time if it is known."""
+    """Return by network the seconds at some steps, from the mean step times that are known."""
     return {name: step * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
 
 
 def named_lines(result: Reported) -> list[str]:
-    """Return all names that have a colour on the page."""
+    """Return the names of a result's lines and bars, which have a colour on the page."""
     if result.command == "sweep":
         return [name for name, _ in best_configurations(result)]
     names = result.methods
@@ -152,7 +143,7 @@ def named_lines(result: Reported) -> list[str]:
 
 
 def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the drawn configurations of a sweep, best first as in their ranking: a name, and their rows."""
+    """Return the best configurations of a sweep, as pairs of a name and the rows of the seeds."""
     finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
     if not finished:
         return []
@@ -164,12 +155,13 @@ def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]
 
 
 def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
+    """Return the name of a configuration: its number, and its values of the swept fields or its method."""
     values = ", ".join(f"{path.removeprefix('method.')} {record[path]}" for path in paths if path in record)
     return f"{record['configuration']}: {values or record['method']}"
 
 
 def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
-    """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note."""
+    """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note about them."""
     assert result.folder is not None
     curves, sent, label = [], {}, "evaluation loss"
     chosen = best_configurations(result)
@@ -192,7 +184,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
 
 
 def _median(values: Iterable[Any]) -> float | None:
-    """Return the median over the seeds that have a value; None without any."""
+    """Return the median of the values that are not None; None without any."""
     present = [value for value in values if value is not None]
     return float(np.median(present)) if present else None
 
@@ -203,13 +195,14 @@ def shortened(value: float) -> float:
 
 
 class _Columns:
-    """Lists of numbers; equal lists are stored once."""
+    """Lists of numbers for a page, of which equal lists are stored once."""
 
     def __init__(self) -> None:
         self.kept: list[list[float | int]] = []
         self._places: dict[bytes, int] = {}
 
     def place(self, values: FloatArray) -> int:
+        """Store a list of numbers, and return its index."""
         key = np.asarray(values, dtype=float).tobytes()
         if key not in self._places:
             self._places[key] = len(self.kept)
@@ -222,16 +215,16 @@ MOST_SPANS = 1500
 """Largest number of spans of one timeline: further workers are left out first, then the latest spans."""
 
 MOST_OF_A_PAGE = 9000
-"""Number of spans of all timelines of a result after which further timelines are left out."""
+"""Number of spans of a result's timelines after which further timelines are left out."""
 
 MOST_STACKED = 8
-"""Largest number of a pipeline's schedules that are drawn one below the other; of more the reader chooses one."""
+"""Largest number of schedules that are drawn one below the other; of more schedules the reader chooses one."""
 
 TICKS = 1_000_000
 """Length of a timeline in ticks: a tick is less than a pixel at any zoom."""
 
-OF_A_STAGE = ("forward", "backward", "weight")
-
+STAGE_TASKS = ("forward", "backward", "weight")
+"""Kinds of tasks of a pipeline's stage."""
 
 LEAST_STEPS, MOST_STEPS = 32, 256
 """Limits of the number of steps shown, which are otherwise two rounds of the method that sends least often."""
@@ -241,14 +234,15 @@ MOST_NAMED = 4
 
 
 def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
-    """Return the timelines of a folder.
+    """Return the chart of a folder's timelines.
 
     Args:
         path: a ``timeline.parquet``.
-        key: name of a lane: ``worker``, or ``stage``.
+        key: noun for a row of a timeline: ``worker`` or ``stage``.
 
     Returns:
-        ``choices``: each with its ``lanes``, ``kinds``, and columns of ``spans``; None if there is nothing to draw.
+        ``choices`` with the columns of `_columns` for each timeline, ``left`` (number of timelines that are left out),
+        ``first`` (index of the timeline that is shown first), ``stacked``; None if there is nothing to draw.
     """
     choices, drawn, num_skipped = [], 0, 0
     for method, network, timeline in _timelines(path):
@@ -262,13 +256,14 @@ def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
             drawn += len(shown)
     if not choices:
         return None
-    longest = max(range(len(choices)), key=lambda n: (choices[n].pop("steps"), n))  # a round of many steps shows most
+    # The timeline with most steps shows most, so it is shown first.
+    longest = max(range(len(choices)), key=lambda index: (choices[index].pop("steps"), index))
     stacked = key == "stage" and len(choices) <= MOST_STACKED
     return {"kind": "spans", "choices": choices, "left": num_skipped, "first": longest, "stacked": stacked}
 
 
 def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
-    """Yield the method, the network and the timeline of each training or schedule."""
+    """Yield the method (or schedule), the network and the timeline of each part of a ``timeline.parquet``."""
     table = read_parquet(path, TIMELINE)
     named = table.select(["method", "network"]).group_by(["method", "network"], use_threads=False).aggregate([])
     names = ("worker", "stream", "what", "label", "start_s", "end_s", "nbytes", "step")
@@ -279,26 +274,27 @@ def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
 
 
 def _of_a_training(timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the spans of the first collectives, of as many workers as can be drawn, and a title."""
+    """Return the spans around the first collectives, of as many workers as can be drawn, and a title."""
     strip = strip_of(timeline)
     if strip is None:
         return None
-    few, title = strip
+    spans, title = strip
+    shown = spans
     for workers in range(STRIP_WORKERS, 0, -1):
-        few = strip[0][strip[0].worker < workers]
-        if len(few) <= MOST_SPANS:
+        shown = spans[spans.worker < workers]
+        if len(shown) <= MOST_SPANS:
             break
-    return _first(few, title)
+    return _first(shown, title)
 
 
 def _of_a_pipeline(timeline: Timeline) -> tuple[Timeline, str]:
     """Return the first tasks of a pipeline's stages, and a title."""
-    tasks = timeline[np.array([kind.split(".")[0] in OF_A_STAGE for kind in timeline.what.tolist()], dtype=bool)]
+    tasks = timeline[np.array([kind.split(".")[0] in STAGE_TASKS for kind in timeline.what.tolist()], dtype=bool)]
     return _first(tasks, f"{timeline.workers} stages")
 
 
 def _first(shown: Timeline, title: str) -> tuple[Timeline, str]:
-    """Return the first spans, up to the number that is drawn, and the title."""
+    """Return the first `MOST_SPANS` spans, and the title, which says whether spans are left out."""
     if len(shown) <= MOST_SPANS:
         return shown, title
     until_s = np.partition(shown.start_s, MOST_SPANS)[MOST_SPANS]
@@ -306,7 +302,7 @@ def _first(shown: Timeline, title: str) -> tuple[Timeline, str]:
 
 
 def _columns(shown: Timeline, key: str) -> dict[str, Any]:
-    """Return the spans as columns, with times in ticks and each distinct text once."""
+    """Return the spans of a timeline as columns for the page, with times in ticks, and each distinct text once."""
     start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
     tick_s = (end_s - start_s) / TICKS or 1.0
     kind_names, streams, labels = shown.what.tolist(), shown.stream.tolist(), shown.label.tolist()
@@ -337,19 +333,19 @@ def _columns(shown: Timeline, key: str) -> dict[str, Any]:
 
 
 def _kind(stream: str, activity: str) -> str:
-    """Return the kind of a span, which decides its colour."""
+    """Return the kind of a span, which decides its colour, from its stream and its activity."""
     if not is_computing(stream):
         return "network"
     if activity in WAITING:
         return "wait"
     first, _, chunk = activity.partition(".")
-    if first in OF_A_STAGE:
+    if first in STAGE_TASKS:
         return f"{first} later" if chunk and int(chunk) % 2 else first
     return activity if activity in ("encode", "trigger", "optimizer") else "compute"
 
 
 def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
-    """Return for each method the collectives of its first steps, with the bytes that a worker sends in each.
+    """Return the chart of the collectives in the first steps of each method, with the bytes that a worker sends.
 
     Args:
         path: a ``ledger.parquet``.
@@ -384,7 +380,7 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _calls_text(calls: dict[str, list[float]]) -> str:
-    """Return the collectives of a step as text, with the number of each."""
+    """Return the collectives of a step as text, with the number of each; ``calls`` has their sizes by name."""
     named = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
     more = len(named) - MOST_NAMED
     return "; ".join([*named[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])

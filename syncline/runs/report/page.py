@@ -1,7 +1,4 @@
-"""One page of results: a file that loads nothing else.
-
-The page's colours, light and dark; and the figures' colours of methods, with enough contrast to the background.
-"""
+"""The HTML page of results, a single file that works offline, and its colours on light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ MIN_CONTRAST = 3.0
 
 
 def contrast(color: str, other: str) -> float:
-    """Return the contrast of two colours, ``(L1 + 0.05) / (L2 + 0.05)`` of their relative luminances (WCAG 2.2).
+    """Return the contrast of two colours, (L1 + 0.05) / (L2 + 0.05), of their relative luminances L1 >= L2 (WCAG 2.2).
 
     >>> contrast("#000000", "#ffffff")
     21.0
@@ -58,24 +55,24 @@ def contrast(color: str, other: str) -> float:
 
 
 def legible(color: str, ground: str) -> str:
-    """Return the colour, or one of its hue that is just as much lighter or darker as the background needs.
+    """Return a colour of the same hue that is light or dark enough for the background ``ground``.
 
     On a dark background light and dark are swapped first, so that shades of a hue differ as much as they do on white.
 
     >>> legible("#0072B2", "#ffffff"), legible("#000000", "#14181c")
     ('#0072b2', '#ffffff')
     """
-    hue, light, strength = colorsys.rgb_to_hls(*_parts(color))
-    dark = _luminance(ground) < 0.2
-    light = 1 - light if dark else light
-    step = 0.01 if dark else -0.01
-    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, light, strength)), ground) < MIN_CONTRAST:
-        light += step
+    hue, lightness, saturation = colorsys.rgb_to_hls(*_parts(color))
+    is_dark = _luminance(ground) < 0.2
+    lightness = 1 - lightness if is_dark else lightness
+    step = 0.01 if is_dark else -0.01
+    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, lightness, saturation)), ground) < MIN_CONTRAST:
+        lightness += step
     return candidate
 
 
 def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the style of each method, the same on the page as in figures: two colours, and the dashes in pixels."""
+    """Return by method the colours ``light`` and ``dark`` and the ``dash`` in pixels of its line, as in figures."""
     return {
         label: {
             "light": legible(style.color, LIGHT["ground"]),
@@ -104,15 +101,18 @@ def sheet(styles: Iterable[dict[str, Any]]) -> str:
 
 
 def _parts(color: str) -> tuple[float, float, float]:
+    """Return red, green and blue, from 0 to 1, of a colour such as ``#0072b2``."""
     red, green, blue = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     return red, green, blue
 
 
 def _hex(parts: Iterable[float]) -> str:
+    """Return red, green and blue, clipped to 0 to 1, as a colour such as ``#0072b2``."""
     return "#" + "".join(f"{round(255 * min(max(part, 0.0), 1.0)):02x}" for part in parts)
 
 
 def _luminance(color: str) -> float:
+    """Return the relative luminance of a colour in sRGB, as WCAG 2.2 defines it."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _parts(color)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -130,14 +130,14 @@ TEXT_WIDTH = 120
 
 
 def report_page(results: Sequence[Reported], title: str = "") -> str:
-    """Return the page of one result or several, as HTML.
+    """Return an HTML page of one result or several; it loads no other file.
 
     Args:
         results: at least one result.
         title: title of the page; by default made of the results' titles.
 
     Raises:
-        SynclineError: a folder was changed after it was written.
+        SynclineError: the files of a result do not fit it, because they were changed.
     """
     results = titled(results)
     lines: dict[str, None] = {}
@@ -151,27 +151,21 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     for number, result in enumerate(results, start=1):
         with refuse_changed_files(_where(result)):
             sections.append(_section(number, result, names, charts))
-    return (
-        templates("syncline.runs.report")
-        .get_template("report.html")
-        .render(
-            title=title or (titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"),
-            generator=f"{GENERATOR} {__version__}",
-            style=Markup(sheet(styles) + _read("report.css")),
-            script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
-            data=in_a_script(
-                {"styles": [{key: style[key] for key in ("name", "dash")} for style in styles], "charts": charts}
-            ),
-            sections=sections,
-        )
-    )
+    line_styles = [{key: style[key] for key in ("name", "dash")} for style in styles]
+    return templates("syncline.runs.report").get_template("report.html").render(
+        title=title or (titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"),
+        generator=f"{GENERATOR} {__version__}",
+        style=Markup(sheet(styles) + _read("report.css")),
+        script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
+        data=in_a_script({"styles": line_styles, "charts": charts}), sections=sections,
+    )  # fmt: skip
 
 
 def write_report(html: str, path: Path) -> Path:
-    """Write a page; an existing page is replaced, any other file is not.
+    """Write a page to a file; a page that exists there is replaced.
 
     Raises:
-        SpecError: the path has another file, or it cannot be written.
+        SpecError: another file exists there, or the path cannot be written.
     """
     try:
         if path.is_file() and path.stat().st_size:
@@ -186,7 +180,7 @@ def write_report(html: str, path: Path) -> Path:
 
 
 def in_a_script(value: Any) -> Markup:
-    """Return a value as JSON for a script element: nothing in it ends the element or begins a comment.
+    """Return a value as JSON for an HTML script element; no text in it can end the element or begin a comment.
 
     >>> print(in_a_script({"name": "</script>"}))
     {"name":"\\u003c/script\\u003e"}
@@ -198,12 +192,18 @@ def in_a_script(value: Any) -> Markup:
 
 
 def _where(result: Reported) -> Path:
-    """Return the folder that an error about changed files names."""
+    """Return the path that an error about a result's files names: its folder, or its title without a folder."""
     return result.folder if result.folder is not None else Path(result.title)
 
 
 def _section(number: int, result: Reported, names: Sequence[str], charts: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a result's section in the template, and add its charts to ``charts``."""
+    """Return the variables of the template for a result's section, and add the result's charts to ``charts``.
+
+    Args:
+        number: number of the section, from 1.
+        names: methods of all results, in the order of their colours.
+        charts: charts of the page by their ids.
+    """
     section_id = f"r{number}"
 
     def placed(name: str, chart: dict[str, Any] | None) -> str:
@@ -250,11 +250,12 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
 
 
 def _read(name: str) -> str:
+    """Return the text of a file beside this module."""
     return (HERE / name).read_text(encoding="utf-8").strip()
 
 
 def drawn_table(table: Group) -> dict[str, Any]:
-    """Return the title, the headings, the rows and the notes; for an output that is not a table of rows its text."""
+    """Return a terminal table as title, headings, rows and notes; or the text of an output that is no table of rows."""
     if not isinstance(table, RowsTable):
         written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
         written.print(table)
@@ -269,7 +270,7 @@ def drawn_table(table: Group) -> dict[str, Any]:
             }
         elif isinstance(part, Constrain) and isinstance(part.renderable, Text):
             # A page has no options, so that notes about them are left out.
-            of_the_shell = ("More: --columns", "Everything about them: syncline")
+            about_options = ("More: --columns", "Everything about them: syncline")
             lines = part.renderable.plain.split("\n")
-            content["notes"] += [line for line in lines if line and not line.startswith(of_the_shell)]
+            content["notes"] += [line for line in lines if line and not line.startswith(about_options)]
     return content

@@ -1,4 +1,4 @@
-"""The content of a result for a page, and its origin: its spec, the versions, and the command that repeats it."""
+"""A result as the input of a page, and its origin: the spec, the versions, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ SHOWN = {
     "syncline": "Syncline", "git_commit": "commit", "python": "Python", "machine": "processor", "device": "device",
     "dtype": "numbers", "machines": "machines",
 }  # fmt: skip
-"""Facts of ``run.json`` that the page shows, with their names on it."""
+"""Facts of ``run.json`` that the page shows, with their labels."""
 
-DIGITS = 12
-"""Number of digits of a commit."""
+COMMIT_DIGITS = 12
+"""Number of digits of a commit's hash on the page."""
 
 
 @dataclass(frozen=True)
 class Reported:
-    """A result, as the commands print it and as its folder stores it.
+    """A result as a page shows it.
 
     Attributes:
         title: title on the page.
-        command: command that made it: ``compare``, ``sweep``, ...
+        command: command that made the result: ``compare``, ``sweep``, ...
         output: the object that ``--json`` prints.
         tables: tables that the command prints.
         spec: spec of the run; None if it is unknown.
-        folder: folder of its files; None if it has none.
-        findings: results about its methods from elsewhere: ``title``, and ``claims`` with their ``state``.
+        folder: folder with the files of the result; None without files.
+        findings: papers' claims about the methods: a ``title``, and ``claims`` with their ``state``.
     """
 
     title: str
@@ -51,12 +51,12 @@ class Reported:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the result; numbers that are not finite are None."""
+        """Return the rows of the result, with None for infinite numbers and NaN."""
         return plain(self.output["rows"])
 
     @cached_property
     def noted(self) -> dict[str, Any]:
-        """Return ``run.json`` or ``sweep.json`` of the folder, or facts of a replication's finals, or nothing."""
+        """Return the content of ``run.json`` or ``sweep.json``, or facts about a replication, or nothing."""
         for name in ("run.json", "sweep.json"):
             path = self.folder / name if self.folder is not None else None
             if path is not None and path.is_file():
@@ -83,14 +83,14 @@ class Reported:
 
 
 def reported(result: Any, folder_name: str = "") -> Reported:
-    """Return a `Result` as a page shows it; the title is its name, or else ``folder_name``, or else its command."""
+    """Return a `Result` as a page shows it; its title is the spec's name, or else ``folder_name``, or the command."""
     shown = Reported("", result.command, result.record, result.tables, result.spec, result.folder, _findings(result))
     name = getattr(result.spec, "name", None) or shown.noted.get("name")
     return replace(shown, title=str(name or folder_name or result.command))
 
 
 def _findings(result: Any) -> list[dict[str, Any]]:
-    """Return the registered claims of the papers of these methods, with a title per paper; nothing in a wheel."""
+    """Return the papers' claims about a result's methods, with a title per paper; none without a checkout."""
     if not has_replication():
         return []
     spec = result.spec
@@ -103,7 +103,7 @@ def _findings(result: Any) -> list[dict[str, Any]]:
 
 
 def titled(results: Sequence[Reported]) -> list[Reported]:
-    """Return the results with distinct titles: their folders, or numbers, tell equal titles apart."""
+    """Return the results with distinct titles; equal titles get the name of the folder, or a number."""
     titles = [result.title for result in results]
     return [
         replace(result, title=f"{result.title} ({number if result.folder is None else result.folder.name})")
@@ -113,17 +113,17 @@ def titled(results: Sequence[Reported]) -> list[Reported]:
 
 
 def provenance_of(result: Reported) -> dict[str, Any]:
-    """Return ``command``, ``versions`` (name and value) and ``spec`` (text); unknown parts are left out."""
+    """Return the origin of a result: ``command``, ``versions`` (pairs of label and text), and ``spec`` (text)."""
     return {"command": _command(result), "versions": list(_versions(result)), "spec": _spec(result)}
 
 
 def _versions(result: Reported) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each known fact about the origin."""
+    """Yield the label and the text of each known fact about the origin of a result."""
     noted = result.noted
     for name, label in SHOWN.items():
         text = str(noted.get(name) or "")
         if name == "git_commit" and text:  # a "+" says that files differ from the commit
-            text = text[:DIGITS] + ("+" if text.endswith("+") else "")
+            text = text[:COMMIT_DIGITS] + ("+" if text.endswith("+") else "")
         if text:
             yield label, text
     packages = noted.get("packages")
@@ -142,7 +142,7 @@ def _versions(result: Reported) -> Iterator[tuple[str, str]]:
 
 
 def _command(result: Reported) -> str:
-    """Return the command that repeats the result, if its folder has it, without the options of launches and traces."""
+    """Return the command that repeats a result, without further options of launches and traces; empty if unknown."""
     if result.output.get("command"):
         return str(result.output["command"])
     scripts = result.noted.get("scripts")
@@ -161,7 +161,7 @@ def _command(result: Reported) -> str:
 
 
 def _sweep_command(result: Reported) -> str:
-    """Return the command of a sweep over grids of numbers, which work with any run's spec; empty for other sweeps."""
+    """Return the command that repeats a sweep over grids of numbers; empty for other sweeps."""
     grids = result.noted.get("grids") or {}
     values = [value for several in grids.values() for value in several]
     if result.noted.get("tuned") or not result.rows or not all(isinstance(value, int | float) for value in values):
@@ -178,7 +178,7 @@ def _networks(result: Reported) -> list[str]:
 
 
 def _spec(result: Reported) -> str:
-    """Return the text of the result's spec; of a sweep that a command repeats, the spec of its first run."""
+    """Return a result's spec in YAML; of a sweep that `_sweep_command` repeats, the spec of its first run."""
     path = result.file("spec.yaml")
     if result.command == "sweep" and _sweep_command(result) and result.rows:
         path = result.file(f"runs/{result.rows[0]['run']}/spec.yaml")

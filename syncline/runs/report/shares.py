@@ -1,4 +1,4 @@
-"""Parts of a step's time, and ranges in which numbers are expected or were measured: bars and ranges of the rows."""
+"""Bars of the parts of a step's time, and ranges of times, speedups and losses, for the page of a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = {
     "inside": ("inside_s", "waiting inside a replica"),
     "exposed": ("exposed_communication_s", "exposed: waiting for the network"),
 }
-"""Parts of a step: colour, field of the rows, and name."""
+"""Parts of a step: by kind, which decides the colour, the column of the rows and the name."""
 
 HIDDEN = "hidden: on the network beside computing"
 REST = "the rest"
@@ -30,12 +30,11 @@ FAR = 5.0
 
 
 def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return for each network and method the parts of a step, and the communication that computing hides.
-
-    Rows of several seeds are merged, because all seeds have the same clock.
+    """Return bars with the parts of each method's step, grouped by network, and with the hidden communication.
 
     Returns:
-        ``kinds`` that are drawn, and ``groups``; None if no row has a time.
+        ``kinds`` of the parts that are drawn, and ``groups`` with a ``title`` and ``bars``; None if no row has a time.
+        Rows of several seeds are one bar, because all seeds have the same clock.
     """
     timed = [row for row in rows if row.get("step_time_s") and row.get("exposed_communication_s") is not None]
     if not timed:
@@ -52,7 +51,7 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a row's step in percent, and the communication that computing hides."""
+    """Return the bar of a row: the parts of its step in percent, and the communication that computing hides."""
     step_s = row["step_time_s"]
     seconds = {kind: row.get(field) or 0.0 for kind, (field, _) in PARTS.items()}
     rest = step_s - sum(seconds.values())
@@ -89,18 +88,18 @@ COLUMNS: tuple[tuple[str, tuple[str, str, str], Callable[[float], str], float | 
 
 
 def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each network and method the step time and speedup with bounds, loss and difference with their range.
+    """Return the ranges of `COLUMNS` for each method, grouped by network.
 
-    A column is present if any row has two different ends.
+    A group has its ``title``, the ``names`` of the methods, and the ``columns`` in which any row has a range.
     """
     groups = []
     for title, named in _grouped(rows):
-        columns = (
-            _column(name, [_range(row, fields) for _, row in named], show, mark) for name, fields, show, mark in COLUMNS
-        )
-        present = [column for column in columns if column is not None]
-        if present:
-            groups.append({"title": title, "names": [name for name, _ in named], "columns": present})
+        columns = []
+        for name, fields, show, mark in COLUMNS:
+            column = _column(name, [_range(row, fields) for _, row in named], show, mark)
+            columns += [] if column is None else [column]
+        if columns:
+            groups.append({"title": title, "names": [name for name, _ in named], "columns": columns})
     return groups
 
 
@@ -114,20 +113,26 @@ def _range(row: Mapping[str, Any], fields: Iterable[str]) -> ValueRange | None:
 def _column(
     title: str, cells: Sequence[ValueRange | None], show: Callable[[float], str], mark: float | None = None
 ) -> dict[str, Any] | None:
-    """Return one track per row: the positions of its value and its ends, in percent of the span of all of them."""
+    """Return a column of ranges with positions in percent of the span of all ranges; None without different ends.
+
+    Args:
+        cells: range of each row, or None.
+        show: function that returns a value as text.
+        mark: a value that is marked, such as a speedup of 1.
+    """
     present = [cell for cell in cells if cell is not None]
     if all(cell.low == cell.high for cell in present):
         return None
     ends = [value for cell in present for value in cell] + ([] if mark is None else [mark])
     first, last = min(ends), max(ends)
-    far = first > 0 and last > FAR * first
+    is_log = first > 0 and last > FAR * first
 
     def place(value: float) -> float:
-        span = math.log(last / first) if far else last - first
-        return round(100 * (math.log(value / first) if far else value - first) / span, 3)
+        span = math.log(last / first) if is_log else last - first
+        return round(100 * (math.log(value / first) if is_log else value - first) / span, 3)
 
     return {
-        "title": title + (" (logarithmic)" if far else ""),
+        "title": title + (" (logarithmic)" if is_log else ""),
         "mark": None if mark is None else place(mark),
         "cells": [
             cell
@@ -141,7 +146,11 @@ def _column(
 
 
 def _grouped(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
-    """Return the rows grouped by network, and by model and hardware; each with its name, once."""
+    """Return groups of neighbouring rows with the same model, hardware and network.
+
+    Returns:
+        For each group its title, and pairs of a method's name and its first row.
+    """
     groups = []
     for title, group in groupby(
         rows, key=lambda row: ", ".join(str(row[part]) for part in ("model", "hardware", "network") if row.get(part))

@@ -1,4 +1,4 @@
-"""The summary of a result, and warnings that a reader needs before trusting it, in sentences made of its rows."""
+"""Sentences on the page of a result, made of its rows: a summary, and warnings for readers who rely on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_NAMED = 6
 
 
 def summary_of_result(result: Reported) -> list[str]:
-    """Return the summary of a result, the most important sentence first."""
+    """Return the sentences of a result's summary, the most important first."""
     if not result.rows:
         return ["There are no rows: nothing was finished."]
     summarize = SUMMARIES.get(result.command, _counted)
@@ -27,24 +27,24 @@ def summary_of_result(result: Reported) -> list[str]:
 
 
 def _of_trainings(result: Reported) -> list[str]:
-    """Return sentences on methods and networks: the first at the target, the lowest loss, the waiting."""
+    """Return sentences that compare methods on networks: the fastest to the target, the lowest loss, the waiting."""
     rows = result.rows
     networks = list(dict.fromkeys(row["network"] for row in rows))
-    sentences = [_first_there(name, [row for row in rows if row["network"] == name]) for name in networks]
+    sentences = [_fastest_to_target(name, [row for row in rows if row["network"] == name]) for name in networks]
     on_first = [row for row in rows if row["network"] == networks[0] and row.get("loss") is not None]
     if len(on_first) > 1:
         best, *others = sorted(on_first, key=lambda row: row["loss"])
         highest = best["loss"] if best.get("loss_max") is None else best["loss_max"]
         lowest = {row["method"]: row["loss"] if row.get("loss_min") is None else row["loss_min"] for row in others}
-        reaching = [method for method, low in lowest.items() if low <= highest]
-        tie = f" Over the seeds it is not told apart from {in_a_sentence(reaching)}." if reaching else ""
+        tied = [method for method, low in lowest.items() if low <= highest]
+        tie = f" Over the seeds it is not told apart from {in_a_sentence(tied)}." if tied else ""
         sentences.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
     sentences += [_waits(name, [row for row in rows if row["network"] == name]) for name in networks[-1:]]
     return [line for line in [*sentences, _setting(result)] if line]
 
 
-def _first_there(network: str, rows: Sequence[ReportedRow]) -> str:
-    """Return a sentence on the method that reaches the target loss first; empty if none does."""
+def _fastest_to_target(network: str, rows: Sequence[ReportedRow]) -> str:
+    """Return a sentence on the method that reaches the target loss first on a network; empty if none does."""
     timed = [row for row in rows if row.get("time_to_target_s") is not None]
     reached = sorted(timed, key=lambda row: row["time_to_target_s"])
     if not reached or len(rows) < 2:
@@ -63,7 +63,7 @@ def _first_there(network: str, rows: Sequence[ReportedRow]) -> str:
 
 
 def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
-    """Return a sentence on the methods that wait most and least for the network; empty without times."""
+    """Return a sentence on the methods that wait longest and shortest for the network; empty without times."""
     timed = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
     if not timed:
         return ""
@@ -74,7 +74,7 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
 
 
 def _of_a_run(result: Reported) -> list[str]:
-    """Return sentences on the loss over the seeds, the times and the traffic of one method."""
+    """Return sentences on one method: its loss over the seeds, its times, and its traffic."""
     rows = result.rows
     if "step_time_s" not in rows[0]:
         return _counted(result)
@@ -113,14 +113,15 @@ def _of_a_sweep(result: Reported) -> list[str]:
     sentences = []
     if records and records[0].get("loss") is not None:
         best = records[0]
-        knobs = ", ".join(f"{name} {best[name]}" for name in result.paths if name in best)
-        sentences.append(f"The lowest median loss is {four_digits(best['loss'])}{', with ' + knobs if knobs else ''}.")
+        values = ", ".join(f"{name} {best[name]}" for name in result.paths if name in best)
+        values_text = f", with {values}" if values else ""
+        sentences.append(f"The lowest median loss is {four_digits(best['loss'])}{values_text}.")
     sentences.append(f"{len(records):,} configurations, {len(finished):,} runs.")
     return sentences
 
 
 def _of_claims(result: Reported) -> list[str]:
-    """Return a sentence on the number of comparisons that hold, fail or are unknown."""
+    """Return a sentence with the numbers of a replication's comparisons that hold, fail or are unknown."""
     states = [row["state"] for row in result.rows]
     parts = []
     for state in dict.fromkeys(states):
@@ -133,6 +134,7 @@ def _of_claims(result: Reported) -> list[str]:
 
 
 def _counted(result: Reported) -> list[str]:
+    """Return a sentence with the number of rows."""
     number = len(result.rows)
     return [f"{number:,} rows of {result.command}." if number > 1 else f"One row of {result.command}."]
 
@@ -141,10 +143,11 @@ SUMMARIES: dict[str, Callable[[Reported], list[str]]] = {
     "compare": _of_trainings, "trace": _of_trainings, "whatif": _of_trainings, "run": _of_a_run, "launch": _of_a_run,
     "pipeline": _of_schedules, "sweep": _of_a_sweep, "replicate": _of_claims,
 }  # fmt: skip
+"""The function that summarizes the result of each command; results of other commands are counted."""
 
 
 def _setting(result: Reported) -> str:
-    """Return a sentence with the workers, steps and seeds."""
+    """Return a sentence with the numbers of workers, steps and seeds."""
     first = result.rows[0]
     seeds = result.noted.get("seeds")
     parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in result.rows):,} steps"]
@@ -154,13 +157,14 @@ def _setting(result: Reported) -> str:
 
 
 def _loss(row: ReportedRow) -> str:
+    """Return the loss of a row as text, with its range over the seeds."""
     if row.get("loss_min") in (None, row.get("loss_max")):
         return four_digits(row["loss"])
     return f"{four_digits(row['loss'])} ({four_digits(row['loss_min'])} to {four_digits(row['loss_max'])})"
 
 
 def in_a_sentence(names: Iterable[str]) -> str:
-    """Return names joined as in a sentence.
+    """Return names joined by commas and a final "and".
 
     >>> in_a_sentence(["a", "b", "c"])
     'a, b and c'
@@ -170,19 +174,13 @@ def in_a_sentence(names: Iterable[str]) -> str:
 
 
 def warnings_of(result: Reported) -> list[str]:
-    """Return the warnings as one sentence each, the most serious first."""
-    return [
-        *_ended(result),
-        *_lost(result),
-        *_unknown(result),
-        *_too_few(result),
-        *_not_told_apart(result),
-        *_made_by(result),
-    ]
+    """Return the warnings about a result as sentences, the most serious first."""
+    checks = (_unfinished, _diverged, _unknown, _single_seed, _equal_speed, _other_code)
+    return [warning for check in checks for warning in check(result)]
 
 
 def caveats_of(result: Reported) -> list[str]:
-    """Return sentences that hold for every result of its kind."""
+    """Return the limitations that all results of this command have, as sentences."""
     bases = list(dict.fromkeys(str(row["basis"]) for row in result.rows if row.get("basis")))
     caveats = [f"Bounds of times are where nine of ten measurements are expected; from {basis}." for basis in bases]
     if result.command in ("compare", "run", "sweep", "replicate") and any(
@@ -199,8 +197,8 @@ def caveats_of(result: Reported) -> list[str]:
     return caveats
 
 
-def _ended(result: Reported) -> Iterator[str]:
-    """Yield warnings of a failed process, an early end, failed runs, and trainings that are still to be made."""
+def _unfinished(result: Reported) -> Iterator[str]:
+    """Yield warnings about a failed process, an interrupt, failed runs, and missing trainings of a replication."""
     if result.output.get("failed") or result.noted.get("failed"):
         yield f"A real process failed: {result.output.get('failed') or result.noted['failed']}"
     if result.output.get("interrupted") or result.noted.get("interrupted"):
@@ -212,7 +210,7 @@ def _ended(result: Reported) -> Iterator[str]:
         yield f"{result.output['left']:,} trainings of the replication are still to be made."
 
 
-def _lost(result: Reported) -> Iterator[str]:
+def _diverged(result: Reported) -> Iterator[str]:
     """Yield a warning for each method and seed that diverged."""
     seen = set()
     for row in result.rows:
@@ -220,52 +218,52 @@ def _lost(result: Reported) -> Iterator[str]:
             continue
         seen.add((row.get("method"), row.get("seed")))
         seed_text = f", seed {row['seed']}" if "seed" in row else ""
-        many = f" ({row['diverged_seeds']} seeds)" if row.get("diverged_seeds") else ""
-        yield f"{row.get('method')}{seed_text} diverged at step {row['diverged_at']}{many}."
+        count_text = f" ({row['diverged_seeds']} seeds)" if row.get("diverged_seeds") else ""
+        yield f"{row.get('method')}{seed_text} diverged at step {row['diverged_at']}{count_text}."
 
 
 def _unknown(result: Reported) -> Iterator[str]:
-    """Yield warnings of unknown times and losses, memory that does not suffice, and targets that are not reached."""
+    """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets."""
     for field, lacking in (("not_timed", "no time"), ("loss_unknown", "no loss")):
         reasons: dict[str, list[str]] = {}
         for row in result.rows:
             if row.get(field):
                 reasons.setdefault(str(row[field]), []).append(str(row.get("method")))
         for reason, methods in reasons.items():
-            yield f"{_some(methods)}: {lacking}, as {reason}."
-    large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]
-    if large:
-        yield f"{_some(large)}: more than a worker's memory holds."
-    beyond = [str(row.get("method")) for row in result.rows if row.get("extrapolation")]
-    if beyond:
-        yield f"{_some(beyond)}: the loss is extrapolated, as no fit has seen the like."
+            yield f"{_few_names(methods)}: {lacking}, as {reason}."
+    if too_large := [str(row.get("method")) for row in result.rows if row.get("fits") is False]:
+        yield f"{_few_names(too_large)}: more than a worker's memory holds."
+    if extrapolated := [str(row.get("method")) for row in result.rows if row.get("extrapolation")]:
+        yield f"{_few_names(extrapolated)}: the loss is extrapolated, as no fit has seen the like."
     missed: dict[str, list[str]] = {}
     for row in result.rows:
         if row.get("target_loss") is not None and row.get("time_to_target_s", 0) is None:
             missed.setdefault(f"{row['target_loss']:.4g}", []).append(str(row["method"]))
     for target, methods in missed.items():
-        yield f"{_some(methods)}: a loss of {target} is not reached."
+        yield f"{_few_names(methods)}: a loss of {target} is not reached."
 
 
-def _too_few(result: Reported) -> Iterator[str]:
+def _single_seed(result: Reported) -> Iterator[str]:
+    """Yield a warning if the losses are those of a single seed."""
     seeds = result.noted.get("seeds")
     if isinstance(seeds, list) and len(seeds) == 1 and any(row.get("loss") is not None for row in result.rows):
         yield "One seed: nothing says how far apart losses of equal methods would be."
 
 
-def _not_told_apart(result: Reported) -> Iterator[str]:
-    """Yield a warning for each network on which bounds of a speedup include 1."""
+def _equal_speed(result: Reported) -> Iterator[str]:
+    """Yield a warning for each network on which the bounds of a speedup include 1."""
     equal: dict[str, list[str]] = {}
     for row in result.rows:
         low, high = row.get("speedup_low"), row.get("speedup_high")
         if low is not None and high is not None and low != high and low <= 1 <= high:
             equal.setdefault(str(row.get("network")), []).append(str(row["method"]))
     for network, methods in equal.items():
-        yield f"{_some(methods)} on {network}: by its bounds a step may be longer or shorter than the first method's."
+        names = _few_names(methods)
+        yield f"{names} on {network}: by its bounds a step may be longer or shorter than the first method's."
 
 
-def _made_by(result: Reported) -> Iterator[str]:
-    """Yield warnings of code that differs from its commit, and of another version."""
+def _other_code(result: Reported) -> Iterator[str]:
+    """Yield warnings if the code differed from its commit, or if another version of Syncline made the result."""
     commit, version = result.noted.get("git_commit"), result.noted.get("syncline")
     if isinstance(commit, str) and commit.endswith("+"):
         yield "It was made by code that differs from its commit."
@@ -273,8 +271,8 @@ def _made_by(result: Reported) -> Iterator[str]:
         yield f"It was made by Syncline {version}, and this page by {__version__}."
 
 
-def _some(methods: list[str]) -> str:
-    """Return the first names as in a sentence, and the number of further ones."""
+def _few_names(methods: list[str]) -> str:
+    """Return distinct names as in a sentence: all, or the first ones and the number of further ones."""
     names = list(dict.fromkeys(methods))
     if len(names) <= MOST_NAMED:
         return in_a_sentence(names)

@@ -1,4 +1,4 @@
-"""The folder of a sweep: the folders of its runs, the list of requested runs, and their rows."""
+"""The folder of a sweep: a folder for each finished run, and a list of all requested runs with their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from syncline.errors import SpecError
-from syncline.files import read_json
 from syncline.runs.folders.path_lock import PathLock, lock_path
 from syncline.runs.folders.result_files import (
     ROWS,
@@ -19,6 +18,7 @@ from syncline.runs.folders.result_files import (
     check_rows,
     is_row,
     json_text,
+    object_or_none,
     read_noted,
     remove_manifest,
     write_manifest,
@@ -27,6 +27,7 @@ from syncline.runs.sweep.ranking import effort
 from syncline.specs import RunSpec
 
 NAME = "sweep.json"
+"""Name of the file that lists the runs of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,13 @@ class SweptRun:
     """A run that a sweep requests: one configuration and one seed.
 
     Args:
-        name: name of its folder, see `syncline.runs.sweep.identity`.
+        name: name of the run's folder, see `syncline.runs.sweep.identity`.
         configuration: number of the configuration, from 1.
-        values: values of the fields of the grids, as tables show them.
+        values: values of the swept fields by their paths, as tables show them.
         spec: the spec with its single seed.
         training: name of the training; configurations that differ only in the clock's fields share one.
         code: version of the code that trains.
-        measured: whether the seconds of its steps were measured.
+        measured: whether the seconds of a step were measured.
     """
 
     name: str
@@ -52,27 +53,25 @@ class SweptRun:
     measured: bool = False
 
     def request(self) -> dict[str, Any]:
-        """Return the entry of the run in ``sweep.json``."""
-        return {
-            "run": self.name, "configuration": self.configuration, "training": self.training,
-            "method": self.spec.method.name, "values": self.values,
-        }  # fmt: skip
+        """Return the run's entry in the list ``runs`` of ``sweep.json``."""
+        method = self.spec.method.name
+        names = {"run": self.name, "configuration": self.configuration, "training": self.training}
+        return names | {"method": method, "values": self.values}
 
     def row_without_result(self) -> dict[str, Any]:
-        """Return the row of the run if it failed."""
+        """Return the row of a failed run, which has no results."""
         spec = self.spec
-        return {
-            "method": spec.method.name, "network": spec.network.name, "workers": spec.workers, "seed": spec.seeds[0],
-        }  # fmt: skip
+        labels = {"method": spec.method.name, "network": spec.network.name}
+        return labels | {"workers": spec.workers, "seed": spec.seeds[0]}
 
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep: the runs that it requests, and the rows of those that are finished or have failed.
+    """The state of a sweep: the runs that it requests, and the rows of those that are finished or have failed.
 
     Attributes:
         name: name of the spec.
-        requests: the requested runs: ``run``, ``configuration``, ``training``, ``method``, ``values`` of each.
+        requests: the requested runs, see `SweptRun.request`.
         rows: one row per finished or failed run, in the order of the request.
         folder: folder of the sweep.
         repeated: number of requested runs that were finished before.
@@ -105,32 +104,32 @@ class Swept:
 
 
 class SweepFolder:
-    """A folder that one sweep at a time writes; the same sweep, or another, may continue in it later.
+    """The folder that a sweep writes; one sweep at a time can write it, and the same or another one can continue later.
 
-    ``runs/`` has a folder per finished run, ``sweep.json`` the runs requested last and their rows; ``sweep.parquet``
-    the same rows. Both files are rebuilt from the run folders. The manifest is written at the end, and removed while a
-    sweep writes.
+    ``runs/`` has a folder per finished run. ``sweep.json`` has the runs that were requested last and their rows, and
+    ``sweep.parquet`` has the same rows. Both files are made from the run folders. The manifest is written at the end,
+    and does not exist while a sweep writes.
 
     Args:
         path: the folder. An existing folder must be a sweep's, or empty.
         exact: whether the user named the folder; otherwise a number is appended if it exists.
 
     Raises:
-        SpecError: the folder has something else, another sweep is writing it, or it cannot be written.
+        SpecError: the folder is not a sweep's, another sweep is writing it, or it cannot be written.
     """
 
     def __init__(self, path: Path, exact: bool) -> None:
         is_there = exact and os.path.lexists(path)
-        self._claim = _lock_existing(path) if is_there else lock_path(path, exact=exact, kind="folder")
-        self.path = path if is_there else self._claim.path
+        self._lock = _lock_existing(path) if is_there else lock_path(path, exact=exact, kind="folder")
+        self.path = path if is_there else self._lock.path
         self.runs = self.path / "runs"
-        self._claim.on_abandon = self._remove_unfinished
+        self._lock.on_abandon = self._remove_unfinished
         try:
             self.runs.mkdir(parents=True, exist_ok=True)
             self._remove_unfinished()  # from processes that died: no other process writes here
             remove_manifest(self.path)
         except OSError as error:
-            self._claim.release()
+            self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
         self._errors: dict[str, str] = {}
         self._finished: dict[str, dict[str, Any]] = {}
@@ -143,9 +142,10 @@ class SweepFolder:
             if (self.path / NAME).is_file():
                 write_manifest(self.path)
         finally:
-            self._claim.release()
+            self._lock.release()
 
     def _remove_unfinished(self) -> str:
+        """Remove files of unfinished runs, and return a line about the finished ones."""
         for path in [*self.runs.glob(".*.partial-*"), self.path / f".{NAME}.partial"]:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -154,19 +154,15 @@ class SweepFolder:
         return f"what was finished until then is in {self.path}"
 
     def about(self) -> dict[str, Any]:
-        """Return the content of ``sweep.json`` from the previous sweep in this folder; empty if there was none."""
-        try:
-            content = read_json(self.path / NAME)
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
+        """Return the content of the ``sweep.json`` that the previous sweep in this folder wrote; empty without one."""
+        return object_or_none(self.path / NAME) or {}
 
     def failed(self, errors: Mapping[str, str]) -> None:
-        """Store the errors of runs that left no folder."""
+        """Store the errors, by name, of runs that failed without a folder."""
         self._errors |= errors
 
     def missing(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
-        """Return the requested runs that are not finished, each once."""
+        """Return the requested runs that are not finished, without repetitions."""
         by_name = {run.name: run for run in requests}
         return [run for run in by_name.values() if self._result(run.name) is None]
 
@@ -182,7 +178,7 @@ class SweepFolder:
         return result and _row(run.request(), result)
 
     def _result(self, name: str) -> dict[str, Any] | None:
-        """Return the result of a finished run, whose file is read once, because only this sweep writes here."""
+        """Return the row and the error of a finished run, or None; each file is read once, as no other sweep writes."""
         if name not in self._finished:
             content = read_run(self.runs, name)
             if content is None:
@@ -203,11 +199,7 @@ class SweepFolder:
 
 
 def read_sweep(path: Path) -> Swept:
-    """Return the content of a sweep's folder, also if the sweep is still running or was killed.
-
-    Raises:
-        SpecError: the folder is not a sweep's.
-    """
+    """Return the sweep in a folder, also if the sweep is still running or was killed."""
     if not os.path.lexists(path / NAME):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
     about = read_noted(path / NAME)
@@ -227,43 +219,39 @@ def read_sweep(path: Path) -> Swept:
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
-    """Return the content of ``run.json`` of a finished run; None if damaged or missing, or if ``name`` is a path."""
+    """Return the content of the ``run.json`` of the run ``name`` in ``runs``; None if it is damaged or missing."""
     if name == ".." or Path(name).name != name:
         return None
-    try:
-        content = read_json(runs / name / "run.json")
-    except (OSError, ValueError):
-        return None
-    is_whole = (
-        isinstance(content, dict)
-        and is_row(content.get("row"), ROWS["sweep"])
-        and TEXT_OR_NONE.accepts(content.get("error"))
-    )
-    return content if is_whole else None
+    content = object_or_none(runs / name / "run.json") or {}
+    is_valid = is_row(content.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(content.get("error"))
+    return content if is_valid else None
 
 
 def _row(request: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row; fields of the run's result replace the requested values (a network's name replaces its fields)."""
+    """Return the row of a run from its request and its result; a network's name replaces its swept fields."""
     ends = {"error": result.get("error"), "run": request["run"]}
     return {"configuration": request["configuration"], **request["values"], **result["row"], **ends}
 
 
 def _lock_existing(path: Path) -> PathLock:
-    """Return the lock on an existing sweep's folder, to continue in it; or on one without any finished run."""
+    """Return the lock on an existing folder in which a sweep can continue.
+
+    The folder must have a ``sweep.json``, or nothing but the files that a sweep writes before its first run.
+    """
     first_files = (path / "runs", path / f".{NAME}.partial")  # what a sweep writes before its first run
     if not path.is_dir() or not ((path / NAME).is_file() or all(inside in first_files for inside in path.rglob("*"))):
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
-        claim = PathLock.acquire(path.resolve())
+        lock = PathLock.acquire(path.resolve())
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
-    if claim is None:
+    if lock is None:
         raise SpecError("--out", str(path), "a folder in which no other sweep is at work")
-    return claim
+    return lock
 
 
 def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write a table whose columns have one type each: numbers if all values are numbers, otherwise text."""
+    """Write rows as Parquet; a column with several types becomes floats if all values are numbers, otherwise text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

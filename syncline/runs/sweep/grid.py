@@ -1,4 +1,4 @@
-"""Configurations of a spec with values for its fields; every configuration is checked before any training starts."""
+"""The configurations of a sweep: a spec with values for some fields, each checked before any training starts."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MOST_CONFIGURATIONS = 1_000_000
 
 @dataclass(frozen=True)
 class Configuration:
-    """Values for the fields of all grids.
+    """One combination of values for the fields of a sweep's grids.
 
     Args:
         number: number from 1, in the order of the sweep.
-        values: values by path, as tables show them.
-        spec: the spec with all the sweep's seeds.
+        values: values by path of the field, as tables show them.
+        spec: the spec with these values and all the sweep's seeds.
     """
 
     number: int
@@ -39,16 +39,15 @@ class Configuration:
 
 @dataclass(frozen=True)
 class SweptSpec:
-    """The part of a sweep that all its configurations share: a spec's fields, and the overrides of fields.
+    """The part of a sweep that all its configurations share: a spec's fields, and values that replace some of them.
 
     A grid is a field of the spec with the values that the sweep gives to it.
 
     Attributes:
         fields: fields of a spec of kind ``run``; a field may be missing if a grid gives its values.
         overrides: single values that replace fields, as ``--set`` gives them.
-        grids: for a spec of kind ``compare``, a grid of its methods and a grid of its networks; without the one whose
-            field another grid or an override sets.
-        name: name of the sweep.
+        grids: of a spec of kind ``compare`` the grids of its methods and of its networks, except for a field that
+            another grid or an override sets.
     """
 
     fields: dict[str, Any]
@@ -60,16 +59,16 @@ class SweptSpec:
     def from_spec(
         cls, spec: str | Path | Mapping[str, Any] | BaseModel, overrides: Sequence[Override], grids: Sequence[Grid]
     ) -> SweptSpec:
-        """Return the base of a sweep over ``grids``.
+        """Return the shared part of a sweep over ``grids`` with some ``overrides``.
 
-        A comparison is its methods on its networks: ``method`` and ``network`` are two more grids. Overrides below
+        A comparison becomes a run with two more grids, ``method`` and ``network``. Overrides of fields below
         ``methods`` and ``networks`` apply to the comparison.
 
         Raises:
             SpecError: the spec is neither a run nor a comparison, or something in it is wrong.
         """
         paths = [*(override.path for override in overrides), *(grid.path for grid in grids)]
-        if isinstance(spec, BaseModel):  # its problem stays an object unless a path sets something in it
+        if isinstance(spec, BaseModel):  # the problem stays an object unless a path sets one of its fields
             inside = any(path.startswith("problem.") for path in paths)
             problem = spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)
             fields = spec.model_dump(mode="json", exclude={"problem"}) | {"problem": problem}
@@ -94,34 +93,30 @@ class SweptSpec:
         return cls(fields | {"kind": "run"}, rest, default_grids, name)
 
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
-        """Return the spec with a value for each grid.
+        """Return the spec with a value for each grid, and with ``seeds`` unless that is None.
 
-        Later values replace earlier ones: overrides, values of the grids, overrides inside a grid's field, seeds.
+        Values are set in this order: overrides, values of the grids, overrides of fields inside a grid's value, seeds.
 
         Raises:
-            SpecError: names a grid's field if it causes the error, and otherwise the configuration.
+            SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
         chosen = [Override(grid.path, value, grid.origin, value) for grid, value in ordered]
         paths = [grid.path for grid, _ in settings]
         inside_grids = [change for change in self.overrides if any(is_below(change.path, path) for path in paths)]
         outside_grids = [override for override in self.overrides if override not in inside_grids]
-        of_seeds = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
+        seed_change = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
         try:
-            spec = load_spec(self.fields, [*outside_grids, *chosen, *inside_grids, *of_seeds], RunSpec)
+            spec = load_spec(self.fields, [*outside_grids, *chosen, *inside_grids, *seed_change], RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
-            # An override inside a grid's field is itself the cause.
-            to_blame = [] if any(is_in(error.path, override.path) for override in inside_grids) else settings
-            raise blamed(error, to_blame, settings) from None
+            # An override inside a grid's value is itself the cause.
+            causes = [] if any(is_in(error.path, override.path) for override in inside_grids) else settings
+            raise blamed(error, causes, settings) from None
         return spec
 
     def check_apart(self, grids: Sequence[Grid]) -> None:
-        """Refuse two values for one field.
-
-        Raises:
-            SpecError: two grids, or a grid and an override, set the same field.
-        """
+        """Refuse two grids, or a grid and an override, that set the same field."""
         seen: set[tuple[str, str]] = set()
         for grid in grids:
             if (grid.method, grid.path) in seen or ("", grid.path) in seen:
@@ -134,12 +129,12 @@ class SweptSpec:
 
 
 def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
-    """Yield each combination of the grids' values: every grid with the number of one of its values.
+    """Yield each combination of the grids' values as pairs of a grid and the index of one of its values.
 
-    The last grid changes fastest; grids for one method come after the others.
+    The value of the last grid changes fastest. Grids that are for a single method come after the others.
 
     Raises:
-        SpecError: there are too many combinations, or a grid is for a method that no grid over methods has.
+        SpecError: there are too many combinations, or a grid is for a method that the grid of methods lacks.
     """
     shared_grids = [grid for grid in grids if not grid.method]
     methods = next((grid for grid in shared_grids if grid.path == "method"), None)
@@ -150,17 +145,21 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
             raise SpecError(grid.origin, grid.method, named if names else "a grid over methods, too")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
-    for picked in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in shared_grids)):
-        name = next((str(grid.shown[i]) for grid, i in picked if grid is methods), "")
-        method_grids = [grid for grid in grids if grid.method and grid.method == name]
-        for more in itertools.product(*([(grid, i) for i in range(len(grid.values))] for grid in method_grids)):
-            yield [*picked, *more]
+    for picked in _index_product(shared_grids):
+        name = next((str(grid.shown[index]) for grid, index in picked if grid is methods), "")
+        for picked_of_method in _index_product([grid for grid in grids if grid.method and grid.method == name]):
+            yield [*picked, *picked_of_method]
+
+
+def _index_product(grids: Sequence[Grid]) -> Iterator[tuple[tuple[Grid, int], ...]]:
+    """Return all combinations of one pair (grid, index of a value) for each grid."""
+    return itertools.product(*([(grid, index) for index in range(len(grid.values))] for grid in grids))
 
 
 def configurations(
     base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None, first: int = 1
 ) -> list[Configuration]:
-    """Return all combinations of values, numbered from ``first`` on; without a grid the spec alone.
+    """Return all configurations of a sweep, numbered from ``first`` on; without a grid a single one.
 
     Raises:
         SpecError: a configuration cannot be trained; the error names the grid's field.
@@ -168,19 +167,15 @@ def configurations(
     base.check_apart(grids)
     configured = []
     for number, picked in enumerate(combinations(grids), first):
-        spec = base.spec([(grid, grid.values[i]) for grid, i in picked], seeds)
-        configured.append(Configuration(number, {grid.path: grid.shown[i] for grid, i in picked}, spec))
+        spec = base.spec([(grid, grid.values[index]) for grid, index in picked], seeds)
+        configured.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in picked}, spec))
     for grid in grids:
         check_names(grid, configured)
     return configured
 
 
 def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
-    """Refuse methods or networks with the same name in tables.
-
-    Raises:
-        SpecError: two values of a grid over methods or networks have one name.
-    """
+    """Refuse a grid of methods or networks, two of which would have the same name in tables."""
     if grid.path not in ("method", "network"):
         return
     names: dict[str, Any] = {}
@@ -192,10 +187,7 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
 
 
 def seeds_of(value: Any) -> tuple[int, ...] | None:
-    """Return the seeds of a list or of a number: 3 is 0, 1 and 2; None for None.
-
-    Raises:
-        SpecError: the value is neither.
+    """Return the seeds that a number or a list means: 3 means 0, 1 and 2. None stays None.
 
     >>> seeds_of(3), seeds_of([7, 9])
     ((0, 1, 2), (7, 9))

@@ -1,4 +1,4 @@
-"""The name of a run: a hash of everything that its results depend on, so that the same name means the same run."""
+"""Names of a sweep's runs: hashes of everything that a result depends on, so that equal names mean equal results."""
 
 from __future__ import annotations
 
@@ -27,23 +27,26 @@ DECIDING = ("torch", "numpy")
 """Packages whose version can change a bit of a result."""
 
 FOR_PEOPLE = ("name", "description", "source")
-"""Fields that change no number of a result."""
+"""Fields of a spec that change no number of a result."""
 
 OF_THE_CLOCK = (*ClockSpec.model_fields, "network", "compute", "speeds", "timeline_steps")
-"""Fields that do not affect a training: runs that differ only in them share one. They affect asynchronous trainings."""
+"""Fields that affect a run's clock and not its training, so that runs that differ only in them share one training.
+
+In asynchronous trainings they affect the training, too.
+"""
 
 DIGITS = 20
 """Number of hexadecimal digits of a name."""
 
 LONGEST_PATH = 4096
-"""Length in characters from which a text is not a file name."""
+"""Length in characters from which a text cannot be the path of a file."""
 
-MOST_KNOWN = 4
+MOST_CACHED = 4
 
 
 @cache
 def code_version() -> str:
-    """Return the version of the code: a digest of Syncline's files, and the versions of Python, torch and NumPy."""
+    """Return the version of the code as text: a hash of Syncline's files, and versions of Python, torch and NumPy."""
     package = Path(errors.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
@@ -54,34 +57,34 @@ def code_version() -> str:
 
 
 def canonical(value: Any) -> str:
-    """Return a value as JSON that is the same text for equal values."""
+    """Return a value as JSON text, which is the same for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
-    """Return the folder name of each seed's run: the same for specs with the same meaning, whatever their names are."""
+    """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people."""
     fields, file_digests = _dumped_fields(spec, FOR_PEOPLE), own_files(spec)
     return {seed: _hashed(fields | {"seeds": [seed]}, code, file_digests) for seed in spec.seeds}
 
 
 def training_name(spec: RunSpec) -> str:
-    """Return a name that configurations share if they differ only in the clock's fields and so share trainings."""
-    unseen = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
-    return _hashed(_dumped_fields(spec, (*FOR_PEOPLE, *unseen, "seeds")))
+    """Return a name that is the same for configurations that differ only on the clock, and so share their trainings."""
+    without_effect = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
+    return _hashed(_dumped_fields(spec, (*FOR_PEOPLE, *without_effect, "seeds")))
 
 
 def measured_name(spec: RunSpec) -> str:
-    """Return a name that specs share if their steps take equally long on a machine: problem, workers and threads."""
+    """Return a name that is the same for specs whose steps take equally long here: by problem, workers and threads."""
     fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
     return _hashed(fields, _pickled(spec.problem, "problem")[0])
 
 
 def own_files(spec: RunSpec) -> dict[str, str]:
-    """Return digests of the files that a run depends on, besides Syncline and the fields of the spec.
+    """Return hashes, by file name, of the user's files that a run depends on besides its spec.
 
-    These are the files that define its parts, the files that ``module:name`` refers to, and the files that the problem
-    names; files that these import are not included. A part without a file, because it was defined in Python, counts as
-    its pickle.
+    These are the files that define the problem, method or network, the files that ``module:name`` refers to, and the
+    files that the problem reads; modules that these files import are not included. A part that is defined in the main
+    script or a notebook counts with its pickle.
     """
     dumped = spec.model_dump(mode="json")
     files = {file.resolve(): None for file in _named_files(dumped)}
@@ -97,10 +100,12 @@ def own_files(spec: RunSpec) -> dict[str, str]:
 
 
 def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a spec as JSON has them, except for some."""
     return {name: value for name, value in spec.model_dump(mode="json").items() if name not in without}
 
 
 def _hashed(*parts: Any) -> str:
+    """Return a short hash of values that JSON can store."""
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:DIGITS]
 
 
@@ -117,17 +122,13 @@ def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
             yield Path(text)
 
 
-_KNOWN: list[tuple[Any, tuple[str, frozenset[str]]]] = []
-"""Cache of the parts pickled last, because configurations share problems, and data sets are large."""
+_PICKLED: list[tuple[Any, tuple[str, frozenset[str]]]] = []
+"""Cache of the parts that were pickled last, because configurations share problems, and data sets are large."""
 
 
 def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
-    """Return the digest of a part's pickle, and the modules that it names.
-
-    Raises:
-        SpecError: the part cannot be pickled, so that no other process can have it.
-    """
-    for cached, result in _KNOWN:
+    """Return the hash of the pickle of a spec's problem, method or network, and the modules that the pickle names."""
+    for cached, result in _PICKLED:
         if cached is part:
             return result
     written = BytesIO()
@@ -139,22 +140,24 @@ def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
     data = written.getvalue()
     texts = {arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str)}
     result = hashlib.sha256(data).hexdigest()[:DIGITS], frozenset(text for text in texts if text in sys.modules)
-    _KNOWN.insert(0, (part, result))
-    del _KNOWN[MOST_KNOWN:]
+    _PICKLED.insert(0, (part, result))
+    del _PICKLED[MOST_CACHED:]
     return result
 
 
 @cache
 def _pickler() -> Any:
-    """Return cloudpickle's class with a digest in place of a tensor, because torch writes the tensor's address.
+    """Return a pickler that writes the same bytes for equal objects in all processes.
 
-    The random number that cloudpickle gives a class of a script or a notebook is left out too.
+    It is cloudpickle's, except that it writes a hash of a tensor's numbers, because torch writes the tensor's address,
+    and leaves out the random number that cloudpickle gives to a class of a script or a notebook.
     """
     import cloudpickle
     import torch
 
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, obj: Any) -> Any:
+            """Return how an object is pickled, in the form of Python's ``__reduce__``."""
             if isinstance(obj, torch.Tensor) and obj.layout == torch.strided:
                 content: Any = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
                 facts = (str(obj.dtype), tuple(obj.shape), obj.requires_grad, hashlib.sha256(content).hexdigest())
@@ -179,7 +182,7 @@ def _pickler() -> Any:
 
 
 def _file_of_module(name: str) -> Path | None:
-    """Return the file of a user's module; None for a module of Syncline, of Python, or of torch and NumPy."""
+    """Return the file of a user's module; None for a module of Syncline, Python, torch or NumPy."""
     file = getattr(sys.modules.get(name), "__file__", None)
     if not file or name.partition(".")[0] in ("syncline", *DECIDING):
         return None
@@ -200,5 +203,5 @@ def _texts(value: Any) -> Iterator[str]:
 
 @cache
 def _digest(file: Path, changed_ns: int, size: int) -> str:
-    """Return a digest of a file's content; the time of the last change and the size are keys of the cache."""
+    """Return a hash of a file's content, from the cache unless the file's time of change or size differs."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS]

@@ -1,10 +1,7 @@
-"""Runs: trained, timed, and each written to a separate folder, which exists only when it is complete.
+"""The work of a sweep: jobs of runs that share a training, in processes of this machine or on a dask cluster.
 
-Trainings of a sweep in this process or in several of this machine, and the limit on how many start.
-
-Results are on disk before any listener receives them.
-
-Jobs on a cluster of dask.distributed: its workers train and return results, and this process writes the folders.
+Each run is trained, timed and written into a folder, which exists only when it is complete. Workers of a dask cluster
+return their results, and this process writes the folders.
 """
 
 from __future__ import annotations
@@ -15,11 +12,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import (
-    Callable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,18 +34,18 @@ from syncline.runs.training import train_and_time
 from syncline.runs.training.results import run_records
 from syncline.runs.training.tables import metrics_tables, watched_columns
 
-OF_TORCH = "can't allocate memory"
-"""Text of torch's error where NumPy raises a MemoryError; torch's error type has no special name."""
+TORCH_MEMORY_ERROR = "can't allocate memory"
+"""Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run.
+    """The files that a finished or failed run leaves.
 
     Args:
         name: name of the run's folder.
-        files: files of the folder; empty if a later sweep should repeat the run.
-        error: one line that says why there is no result.
+        files: content of each file; empty if a later sweep should repeat the run.
+        error: one line with the reason of a failure; None without a failure.
     """
 
     name: str
@@ -61,11 +54,11 @@ class Outcome:
 
 
 def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = None) -> list[Outcome] | None:
-    """Train once and time every run; return None if it was interrupted.
+    """Train once, time every run, and return the files of all runs; return None if the training was interrupted.
 
     Args:
         runs: runs that share one training.
-        on_step: function that is sometimes called with the number of completed steps; it may raise
+        on_step: function that is called now and then with the number of completed steps; it may raise
             ``KeyboardInterrupt``.
     """
     first = runs[0].spec
@@ -74,11 +67,11 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
     except Exception as error:
         if len(runs) > 1 and isinstance(error, SpecError) and error.path.startswith("compute"):
             results: list[Outcome] = []
-            for run in runs:  # fields of the clock are also checked before a training: each run trains by itself
-                alone = outcomes([run], on_step)
-                if alone is None:
+            for run in runs:  # the error is about fields of the clock, in which the runs differ: train each run alone
+                single = outcomes([run], on_step)
+                if single is None:
                     return None
-                results += alone
+                results += single
             return results
         return [_failure(run, error) for run in runs]
     if trained.history.interrupted:
@@ -108,11 +101,11 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
 
 
 def _failure(run: SweptRun, error: Exception) -> Outcome:
-    """Return a failed run as finished, unless the machine caused the failure: a later sweep repeats such a run."""
+    """Return the files of a failed run; without files if memory or disk caused the failure, so that it is repeated."""
     line = " ".join(str(error).split())
     if not isinstance(error, SynclineError):
         line = f"{type(error).__name__}: {line}".removesuffix(": ")
-    if isinstance(error, MemoryError | OSError) or OF_TORCH in line:
+    if isinstance(error, MemoryError | OSError) or TORCH_MEMORY_ERROR in line:
         return Outcome(run.name, error=line)
     content: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
     if not isinstance(error, SynclineError):
@@ -121,7 +114,7 @@ def _failure(run: SweptRun, error: Exception) -> Outcome:
 
 
 def _described(run: SweptRun, content: dict[str, Any]) -> dict[str, bytes]:
-    """Return ``spec.yaml`` and ``run.json``; PyYAML's C dumper is four times as fast as its Python dumper."""
+    """Return the files ``spec.yaml`` and ``run.json``; PyYAML's C dumper is four times as fast as its Python dumper."""
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     fields = run.spec.model_dump(mode="json")
     spec = str(yaml.dump(fields, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
@@ -129,14 +122,17 @@ def _described(run: SweptRun, content: dict[str, Any]) -> dict[str, bytes]:
 
 
 def begin_run(runs: Path, name: str) -> Path:
-    """Make a working folder for a run; its name has the id of the writing process."""
+    """Make an unfinished folder for a run, whose name has the id of this process, and return its path."""
     working = runs / f".{name}.partial-{os.getpid()}"
     working.mkdir(exist_ok=True)
     return working
 
 
 def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
-    """Write a run's folder, if the outcome has files."""
+    """Write the folder of a run into ``runs``, unless the outcome has no files.
+
+    ``working`` is an unfinished folder that `begin_run` has made; without one, a new one is made.
+    """
     if outcome.files:
         working = working or begin_run(runs, outcome.name)
         for name, content in outcome.files.items():
@@ -157,14 +153,18 @@ Job = tuple[SweptRun, ...]
 """Runs that share one training and differ only in fields of the clock."""
 
 Done = tuple[int, dict[str, str]]
-"""The number of a finished job, and by name the errors of its runs that a later sweep should repeat."""
+"""The index of a finished job, and the errors, by name, of its runs that left no folder."""
 
 
 def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
-    """Yield jobs as they finish, each written to ``folder``; jobs that were not started before a stop are left out.
+    """Run jobs in several processes of this machine, write their folders, and yield each job as it finishes.
 
-    If a process is killed from outside, all running jobs end with it. These jobs are then repeated one by one, each in
-    a separate process, so that a job that kills its process is identified and reported as failed.
+    Jobs that did not start before a stop yield nothing. If a process is killed from outside, all running jobs end with
+    it. These jobs are then repeated one by one, so that a job that kills its process is found, and counts as failed.
+
+    Args:
+        folder: folder of the runs' folders.
+        processes: number of processes; one per core if None.
     """
     remaining = dict(enumerate(jobs))
     while remaining and not progress.stopped:
@@ -190,7 +190,10 @@ def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress:
 
 
 def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) -> Done | None:
-    """Train, time and write a job. If this process dies, the first run's working folder shows that it ran."""
+    """Train, time and write the runs of a job; return None if it was interrupted.
+
+    If this process dies meanwhile, the unfinished folder of the first run shows that the job was running.
+    """
     working = begin_run(folder, job[0].name)
     try:
         results = outcomes(job, progress.reporter(number))
@@ -202,12 +205,12 @@ def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) ->
 
 
 def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
-    """Return the errors of the results without a folder."""
+    """Return the errors, by name, of runs that left no folder."""
     return {outcome.name: outcome.error for outcome in results if outcome.error and not outcome.files}
 
 
 def _was_begun(folder: Path, job: Job) -> bool:
-    """Return whether a dead process was running the job, and remove the files that it left."""
+    """Return whether another process began a job and did not finish it; remove the unfinished folders."""
     own_name = f".{job[0].name}.partial-{os.getpid()}"
     leftovers = [path for path in folder.glob(f".{job[0].name}.partial-*") if path.name != own_name]
     for path in leftovers:
@@ -216,21 +219,18 @@ def _was_begun(folder: Path, job: Job) -> bool:
 
 
 class Allowance:
-    """A limit on the trainings that may still start; without a limit all may.
+    """A limit on the trainings of a sweep that may still start, by their number or by time.
 
-    A training that has started is finished. Under a time limit no training starts that would end after the limit if it
-    took as long as the longest so far; the first one always starts.
+    Trainings that have started are finished. Under a time limit no training starts that would end too late if it took
+    as long as the longest so far; the first one always starts.
 
     Args:
-        max_trainings: number of trainings.
-        time_s: seconds of this process, from now on.
-        now: function that gives the seconds of a monotonic clock.
+        max_trainings: largest number of trainings; no limit if None.
+        time_s: seconds from now on in which trainings may run; no limit if None.
+        now: function that returns the seconds of a monotonic clock.
 
     Attributes:
         spent: whether a request was refused.
-
-    Raises:
-        SpecError: the limit allows no training.
     """
 
     def __init__(
@@ -246,7 +246,10 @@ class Allowance:
         self.spent = False
 
     def grant(self, requested: int, side_by_side: int) -> int:
-        """Return how many of the requested trainings may start now; call it again when they are done."""
+        """Return how many of the requested trainings may start now, with ``side_by_side`` of them at a time.
+
+        The next call must come when these trainings have ended.
+        """
         number = requested if self._left is None else min(requested, self._left)
         if self._end_s is not None:
             now_s = self._now()
@@ -291,7 +294,9 @@ def client_of(address: str) -> Any:
 
 
 def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[Done]:
-    """Yield jobs as they finish. If a job's worker dies, dask starts the job on another one.
+    """Run jobs on the workers of a dask cluster, write their folders here, and yield each job as it finishes.
+
+    If a worker dies, dask starts its job on another worker.
 
     Raises:
         SynclineError: a worker has another version of the code.
@@ -329,7 +334,7 @@ def _train(job: Job) -> list[Outcome]:
 
 
 def _written(future: Any, job: Job, folder: Path) -> dict[str, str]:
-    """Write the results of a job, and return the errors of runs without a result."""
+    """Write the folders of a job that has ended on dask, and return the errors of runs without a folder."""
     error = future.exception()
     if isinstance(error, SynclineError):
         raise error

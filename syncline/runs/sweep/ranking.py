@@ -1,4 +1,4 @@
-"""The ranking of configurations, its table, and the tuning effort of each method."""
+"""The ranking of a sweep's configurations, its table, and the number of configurations tried for each method."""
 
 from __future__ import annotations
 
@@ -16,21 +16,18 @@ from syncline.planner.tables.columns import Column, four_digits, seconds_of, tab
 from syncline.units import format_seconds
 
 NO_MEASURE = {"configuration", "seed", "workers", "steps", "diverged_at"}
-"""Numeric fields of a row that do not measure quality."""
+"""Numeric columns that do not measure the quality of a run."""
 
 
 def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dict[str, Any]]:
-    """Return one record per configuration, the best first: the median, lowest and highest of a number over the seeds.
+    """Return one row per configuration, the best first, with the median, lowest and highest value over its seeds.
 
     A seed that diverged or failed counts as infinite. Ties are ordered by ``wall_clock_s``, then by configuration
     number.
 
     Args:
-        rows: rows of runs, those of a configuration one after another.
-        measure: name of a numeric field; less is better.
-
-    Raises:
-        SpecError: no row has such a number.
+        rows: rows of runs; the rows of a configuration follow each other.
+        measure: column to rank by; smaller is better.
     """
     measures = _measures(rows)
     if rows and measure not in measures and any(not row["error"] for row in rows):
@@ -41,9 +38,9 @@ def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dic
 
 
 def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
-    """Return a configuration's record: the fields that its seeds share, counts, and the spread of the numbers."""
-    of_seeds = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
-    shared = {name: value for name, value in rows[0].items() if name not in of_seeds}
+    """Return the row of a configuration from the rows of its seeds: shared columns, counts, medians and ranges."""
+    seed_columns = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
+    shared = {name: value for name, value in rows[0].items() if name not in seed_columns}
     counts = {
         "seeds": len(rows),
         "failed": sum(row["error"] is not None for row in rows),
@@ -51,26 +48,23 @@ def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
     }
     spread: dict[str, Any] = {}
     for name in dict.fromkeys([field, "loss"]):
-        values = [_or_lost(row, name) for row in rows]
+        values = [value_or_infinite(row, name) for row in rows]
         spread |= {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
-    times = {name: median(_or_lost(row, name, True) for row in rows) for name in ("step_time_s", "wall_clock_s")}
+    times = {}
+    for name in ("step_time_s", "wall_clock_s"):
+        times[name] = median(value_or_infinite(row, name, even_if_diverged=True) for row in rows)
     return shared | counts | times | spread
 
 
-def loss_or_infinite(row: Mapping[str, Any]) -> float:
-    """Return the last loss of a run; infinite if it diverged or failed."""
-    return _or_lost(row, "loss")
-
-
-def _or_lost(row: Mapping[str, Any], name: str, even_if_diverged: bool = False) -> float:
-    """Return a number of a run; infinite if the run failed, or diverged and the number is not valid then."""
+def value_or_infinite(row: Mapping[str, Any], name: str = "loss", even_if_diverged: bool = False) -> float:
+    """Return a number in a run's row; infinite if the run failed, or if it diverged and that matters."""
     value = row.get(name)
     lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)
     return math.inf if lost or value is None else float(value)
 
 
 def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the fields that runs measured: the numeric fields behind the fields that every row has."""
+    """Return the names of numeric columns that runs have measured; they are behind the column ``seed``."""
     measures: dict[str, None] = {}
     for row in rows:
         names = list(row)
@@ -81,7 +75,7 @@ def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the number of configurations each method is tuned over; those that differ only on the clock count once.
+    """Return by method the number of configurations tried; those that differ only on the clock count once.
 
     Args:
         requests: ``method`` and ``training`` of each run.
@@ -95,7 +89,7 @@ def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def with_equal_effort(
     rows: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Return rows of equally many configurations of each method, as many as the least tuned one has, in sweep order."""
+    """Return the rows of the first n configurations of each method; n is the smallest number that any method has."""
     smallest_effort = min(effort(requests).values(), default=0)
     chosen: dict[str, list[str]] = {}
     for run in requests:
@@ -107,13 +101,20 @@ def with_equal_effort(
 
 
 SHOWN = 20
-"""Number of configurations in a table, unless the user asks for more."""
+"""Default number of configurations in a table."""
 
 
 def ranking_table(
     records: Sequence[dict[str, Any]], measure: str, paths: Sequence[str], limit: int = SHOWN, name: str = ""
 ) -> Group:
-    """Return the table of the best configurations: the swept fields with several values, and the spread over seeds."""
+    """Return the table of the best configurations: swept fields that have several values, and the spread over seeds.
+
+    Args:
+        records: rows of `ranked`.
+        measure: column by which they are ranked.
+        paths: paths of the swept fields.
+        limit: largest number of rows of the table.
+    """
     shown = list(records[:limit])
     distinct = [path for path in paths if len({str(record.get(path)) for record in records}) > 1] or list(paths[:1])
     columns: list[Column] = [
@@ -130,7 +131,7 @@ def ranking_table(
 
 
 def effort_line(effort: Mapping[str, int]) -> str:
-    """Return a line about the tuning effort of each method; empty for a single method."""
+    """Return a line about the numbers of configurations tried for each method; empty for a single method."""
     if len(effort) < 2:
         return ""
     if len(set(effort.values())) == 1:

@@ -1,4 +1,4 @@
-"""Configurations that a search proposes from the results of earlier ones."""
+"""The search of a sweep: optuna proposes configurations from the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -15,28 +15,34 @@ from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import parse_yaml
 from syncline.runs.sweep.grid import Configuration, SweptSpec, combinations, configurations
 from syncline.runs.sweep.identity import OF_THE_CLOCK, canonical
-from syncline.runs.sweep.ranking import loss_or_infinite
+from syncline.runs.sweep.ranking import value_or_infinite
 from syncline.seeds import seed64
 from syncline.specs.grid import Grid, of_method
 
 SEARCHES = ("optuna",)
 
 AT_A_TIME = 8
-"""Number of trials of a study that are proposed before the first result is reported: they can train side by side.
+"""Number of trials of a study that are proposed before the results of the first ones are known.
 
-This is a choice; because it is the same for any number of processes, so are the trials.
+They can train side by side. The number is a choice. It is the same for any number of processes, so that the trials are
+the same, too.
 """
 
 Batches = Generator[list[Configuration], list[dict[str, Any]], None]
-"""A generator of the configurations to run next; it receives their rows."""
+"""A generator that yields the next configurations to run, and receives the rows of their runs."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A field that is searched over, log-uniformly between two numbers; over integers if both numbers are.
+    """A field of the spec that a search varies, log-uniformly between two numbers; over integers if both are integers.
 
-    If ``below_one`` is set, as for a decay rate, the search draws the distance of the field to 1; ``low`` and ``high``
-    are the ends of this distance.
+    Args:
+        path: path of the field.
+        low: smallest value.
+        high: largest value.
+        origin: option or argument of the field, for errors.
+        method: the only method whose field it is; empty if it is a field of all methods.
+        below_one: as for a decay rate, the search draws the distance of the field to 1, between ``low`` and ``high``.
     """
 
     path: str
@@ -56,18 +62,15 @@ class Tuned:
 
     @classmethod
     def parse(cls, text: str) -> Tuned:
-        """Return the range of ``field.path=low..high``, in the form of ``--tune``.
+        """Return the field and its range from a text of ``--tune``, such as ``method.lr=1e-4..1e-1``.
 
-        ``mt-dao:field.path=...`` is for that method alone.
+        A name before a colon, as in ``mt-dao:method.lr=...``, means that the field is that of this method alone.
 
-        Raises:
-            SpecError: the text does not have this form.
-
-        >>> one = Tuned.parse("method.lr=1e-4..1e-1")
-        >>> one.path, one.low, one.high
+        >>> rate = Tuned.parse("method.lr=1e-4..1e-1")
+        >>> rate.path, rate.low, rate.high
         ('method.lr', 0.0001, 0.1)
 
-        With ``1-`` before both ends the distance of the field to 1 is drawn log-uniformly:
+        With ``1-`` before both ends the search draws the distance of the field to 1:
 
         >>> Tuned.parse("method.beta=1-0.1..1-0.001").shown
         [0.9, 0.999]
@@ -78,13 +81,13 @@ class Tuned:
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
         if low.startswith("1-") and high.startswith("1-"):
-            lacking = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, written)
-            return replace(lacking, below_one=True)
+            distance = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, written)
+            return replace(distance, below_one=True)
         return cls.from_ends(path, (_number(low), _number(high)), option, written)
 
     @property
     def shown(self) -> list[float]:
-        """Return both ends of the field's range."""
+        """Return the smallest and the largest value of the field."""
         return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
 
     def value(self, drawn: float) -> float:
@@ -93,7 +96,14 @@ class Tuned:
 
     @classmethod
     def from_ends(cls, path: str, ends: Any, option: str = "", written: Any = None) -> Tuned:
-        """Return the range of a field and its two ends from Python."""
+        """Return a field with the two ends of its range.
+
+        Args:
+            path: path of the field, with a method and a colon before it if it is the field of this method alone.
+            ends: two numbers.
+            option: option or argument of the field, for errors.
+            written: text of the ends, for errors.
+        """
         option = option or f"tune[{path!r}]"
         numbers = list(ends) if isinstance(ends, list | tuple) else []
         if len(numbers) != 2 or not all(type(number) in (int, float) for number in numbers):
@@ -103,7 +113,7 @@ class Tuned:
         return cls(field, low, high, option, method)
 
     def drawn(self, value: Any) -> float | None:
-        """Return the drawn number that gives ``value``; None if ``value`` is outside the range."""
+        """Return the number that the search draws for a value of the field; None if the value is outside the range."""
         if type(value) not in (int, float):
             return None
         number = 1 - value if self.below_one else value
@@ -119,7 +129,7 @@ class Tuned:
         return self.value(float(trial.suggest_float(self.path, self.low, self.high, log=True)))
 
     def as_grid(self, *values: float) -> Grid:
-        """Return the field as a grid of values of its range."""
+        """Return a grid of the field with some of its values."""
         return Grid(self.path, values, self.origin, method=self.method)
 
 
@@ -132,12 +142,21 @@ def searched(
     search: str,
     equal_effort: bool = False,
 ) -> tuple[Batches, int]:
-    """Return configurations in batches, and the number that there will be.
+    """Return the batches of configurations that a search proposes, and the number of all configurations.
 
-    Each combination of the grids that the loss depends on has a study of optuna's with the same number of trials. The
-    first trial of a study takes the spec's own values, if the ranges have them, so that a search never ends worse than
-    it began. A trial's result is the median of the last loss over the seeds. Trials depend on these results alone. A
-    search that was stopped therefore replays its finished runs, and then continues.
+    Each combination of the grids that the loss depends on has a study of optuna, with the same number of trials. The
+    first trial of a study takes the spec's values, if they are in the ranges, so that the best trial is never worse
+    than the spec. The result of a trial is the median of the last losses over the seeds. Trials depend on these results
+    alone. Therefore a search that was stopped replays its finished runs, and then continues.
+
+    Args:
+        base: the part that all configurations share.
+        grids: fields with lists of values.
+        tuned: fields with ranges.
+        trials: number of trials of each study.
+        seeds: the seeds; the spec's if None.
+        search: name of the search: ``optuna``.
+        equal_effort: refuse grids that give the methods different numbers of studies.
 
     Raises:
         SpecError: an end of a range cannot be trained; raised before any training.
@@ -168,7 +187,12 @@ def searched(
 
 
 class _Study:
-    """Trials of one combination of the grids."""
+    """A study of optuna for one combination of the grids' values.
+
+    Args:
+        fixed: the grids, each with a single value.
+        tuned: fields that the study varies.
+    """
 
     def __init__(self, fixed: list[Grid], tuned: list[Tuned]) -> None:
         try:
@@ -185,7 +209,7 @@ class _Study:
         self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
     def begin_with(self, base: SweptSpec, timed: Sequence[Grid]) -> None:
-        """Make the spec's own values the first trial."""
+        """Make the spec's values the first trial; ``timed`` are the grids of the clock, each with a single value."""
         try:
             (configured,) = configurations(base, [*self.fixed, *timed], None)
         except SpecError:  # the spec lacks a field that is searched over
@@ -195,14 +219,14 @@ class _Study:
             self._study.enqueue_trial(start)
 
     def ask(self) -> tuple[Any, list[Grid]]:
-        """Return a trial, and the grids with its values."""
+        """Return optuna's next trial, and the grids, each with the trial's value."""
         trial = self._study.ask()
         return trial, [*self.fixed, *(field.as_grid(field.suggested(trial)) for field in self.tuned)]
 
     def report(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Report the result of a trial: infinite if it diverged; a failure if no seed ran."""
+        """Report to optuna the median loss of a trial's rows: infinite if it diverged; a failure if all runs failed."""
         if any(row["error"] is None for row in rows):
-            self._study.tell(trial, median(loss_or_infinite(row) for row in rows))
+            self._study.tell(trial, median(value_or_infinite(row) for row in rows))
         else:
             self._study.tell(trial, state=self._failed)
 
@@ -225,7 +249,7 @@ def _batches(
                 number += len(configured)
         rows = yield [configuration for _, _, configured in proposed for configuration in configured]
         for study, trial, configured in proposed:
-            # Configurations that differ only on the clock have the same loss.
+            # The first configuration represents all, because those that differ only on the clock have the same loss.
             study.report(trial, [row for row in rows if configured and row["configuration"] == configured[0].number])
 
 
@@ -240,7 +264,7 @@ def value_at(spec: Any, path: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    """Return a number in a text; None, which no range accepts, for other texts."""
+    """Return the value of a text in YAML; None, which no range accepts, if it has none."""
     with suppress(ValueError):
         return parse_yaml(text)
     return None

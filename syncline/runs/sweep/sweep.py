@@ -1,4 +1,4 @@
-"""The command ``syncline sweep``: from a spec and grids to rows, by way of run folders that are never made twice."""
+"""The command ``syncline sweep``: trainings of all combinations of values, of which none is made twice."""
 
 from __future__ import annotations
 
@@ -50,19 +50,21 @@ def sweep(
     the same ``out`` therefore continues where the first one ended, and repeats no run.
 
     Args:
-        spec: a run, or a comparison, which is its methods on its networks: a file, a bundled name, fields or a spec.
-        grid: the values that a field takes, by its path: ``{"method.lr": [1e-3, 3e-3]}``; several fields are combined.
-        seeds: the number of seeds (3: 0, 1 and 2), or a list; the spec's by default.
+        spec: a run, or a comparison, whose methods and networks become two more grids: a file, a bundled name, fields
+            or a spec.
+        grid: values of fields by their paths, ``{"method.lr": [1e-3, 3e-3]}``; all combinations are trained.
+        seeds: number of seeds (3 means 0, 1 and 2), or a list; the spec's by default.
         overrides: values that replace those of the spec, by path.
         out: the folder; ``runs/NAME-sweep`` by default, with a number if that exists.
         jobs: number of processes side by side; one per core if None. It changes no number.
         dask: the address of a scheduler of dask.distributed, whose workers train instead.
-        search: the method that proposes values of tuned fields: ``optuna``.
-        tune: two ends of the values that a field takes, by its path: ``{"method.lr": (1e-4, 1e-1)}``.
+        search: the algorithm that proposes values of tuned fields: ``optuna``.
+        tune: ranges of fields by their paths, for a search: ``{"method.lr": (1e-4, 1e-1)}``.
         trials: number of trials of a search, for each combination of the grids.
-        equal_effort: reduce each method to as many configurations as the method with the fewest has, drawn at random.
-        allowance: limit of this call's trainings; a second call continues. It changes no number.
-        listener: listener that receives the progress.
+        equal_effort: train the same number of configurations of each method, drawn at random: the smallest that any
+            method has.
+        allowance: limit on this call's trainings; a second call continues. It changes no number.
+        listener: listener to the progress.
 
     Raises:
         SpecError: a configuration cannot be trained; raised before any training.
@@ -81,34 +83,40 @@ def sweep(
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if trials is None:
             raise SpecError("--trials", None, "how many trials of each combination of the grids")
-        batches, ahead = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
+        batches, num_configurations = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
         about["tuned"] = {_full_path(field): field.shown for field in tuned}
     else:
         configured = configurations(base, grids, chosen)
         configured = with_equal_numbers(configured) if equal_effort else configured
-        batches, ahead = single_batch(configured), len(configured)
+        batches, num_configurations = single_batch(configured), len(configured)
     client = client_of(dask) if dask else None
     try:
-        under_way = _Sweep(batches, ahead, about, jobs, client, allowance or Allowance(), listener or Listener())
+        running = _Sweep(
+            batches, num_configurations, about, jobs, client, allowance or Allowance(), listener or Listener()
+        )
         if not tuned:  # a search over integers may propose the same values twice
-            check_differ(under_way.first)
-        return under_way.run(base.name, out)
+            check_differ(running.first)
+        return running.run(base.name, out)
     finally:
         if client is not None:
             client.close()
 
 
 def _full_path(field: Grid | Tuned) -> str:
+    """Return the path of a swept field, with the name of its method before it if it is the field of one method."""
     return f"{field.method}:{field.path}" if field.method else field.path
 
 
 def single_batch(configured: list[Configuration]) -> Batches:
-    """Yield the configurations of a sweep without a search."""
+    """Yield all configurations of a sweep at once, as a sweep without a search needs no results for them."""
     yield configured
 
 
 def with_equal_numbers(configured: Sequence[Configuration]) -> list[Configuration]:
-    """Return for each method as many trainings as the method with the fewest has, drawn at random with a fixed seed."""
+    """Return configurations with the same number of trainings of each method, the smallest that any method has.
+
+    The trainings are drawn at random with a fixed seed.
+    """
     trainings: dict[str, dict[str, None]] = {}
     named = [(configuration, training_name(configuration.spec)) for configuration in configured]
     for configuration, training in named:
@@ -123,32 +131,36 @@ def with_equal_numbers(configured: Sequence[Configuration]) -> list[Configuratio
 
 
 class _Sweep:
-    """A running sweep: the runs requested so far, batch by batch.
+    """A sweep that is running, with the runs that its batches of configurations have requested so far.
 
     Args:
         batches: generator of the configurations to run; it receives their rows.
-        ahead: number of configurations that there will be.
+        num_configurations: number of configurations of all batches.
         about: facts for ``sweep.json``.
-        jobs: number of processes, or None.
-        client: client of a dask cluster, or None.
-        allowance: limit of the trainings.
-        listener: listener that receives the progress.
+        jobs: number of processes; one per core if None.
+        client: client of a dask cluster; None if the runs train on this machine.
+        allowance: limit on the trainings.
+        listener: listener to the progress.
     """
 
     def __init__(
-        self, batches: Batches, ahead: int, about: dict[str, Any], jobs: int | None, client: Any, allowance: Allowance,
-        listener: Listener,
+        self, batches: Batches, num_configurations: int, about: dict[str, Any], jobs: int | None, client: Any,
+        allowance: Allowance, listener: Listener,
     ) -> None:  # fmt: skip
         self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         first = next(batches)
         self.first = self._runs_of(first)
-        self._ahead = ahead * (len(self.first) // len(first) if first else 0)
+        self._num_runs = num_configurations * (len(self.first) // len(first) if first else 0)
         self._requests: list[SweptRun] = []
         self._repeated = 0
 
     def run(self, name: str, out: str | Path | None) -> Swept:
-        """Run all batches in the folder, and return the sweep."""
+        """Run all batches, write the sweep's folder, and return the sweep.
+
+        Args:
+            out: the folder; ``runs/NAME-sweep`` if None.
+        """
         self._about |= {"code": self._code} | environment()
         new: list[SweptRun] | None = self.first
         self._listener.warns(list(dict.fromkeys(line for run in self.first for line in run.spec.warnings())))
@@ -183,11 +195,11 @@ class _Sweep:
         return runs
 
     def _carry_out(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
-        """Run the missing runs, and return whether the sweep was stopped."""
+        """Make the requested runs that are not finished, and return whether the sweep was stopped."""
         missing = folder.missing(requests)
         self._repeated += len(requests) - len(missing)
         finished = len(self._requests) - len(missing)
-        self._listener.begins(max(self._ahead, len(self._requests)), finished)
+        self._listener.begins(max(self._num_runs, len(self._requests)), finished)
         by_training: dict[tuple[str, int], list[SweptRun]] = {}
         for run in missing:
             by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
@@ -201,12 +213,13 @@ class _Sweep:
         return False
 
     def _carry_out_jobs(self, jobs: list[Job], finished: int, folder: SweepFolder) -> bool:
-        """Run jobs, of which some end before their last step; return whether they were stopped."""
+        """Run jobs, and return whether they were stopped; ``finished`` is the number of finished runs before."""
         steps, runs = [job[0].spec.steps for job in jobs], sum(map(len, jobs))
         completed: set[int] = set()
 
         def on_progress(done: list[int]) -> None:
-            steps_done = sum(steps[i] if i in completed else steps_reached for i, steps_reached in enumerate(done))
+            # A job that diverged ends before its last step.
+            steps_done = sum(steps[job] if job in completed else reached for job, reached in enumerate(done))
             self._listener.reached(finished + runs * steps_done / sum(steps))
 
         with shared_progress(len(jobs)) as progress, watched(progress, on_progress):
@@ -224,7 +237,10 @@ class _Sweep:
             return progress.stopped
 
     def _with_measured_step(self, run: SweptRun) -> SweptRun:
-        """Return the run with measured seconds of a step, if its spec asks for them; measured once per folder."""
+        """Return the run with measured seconds of a step, if its spec asks for them.
+
+        Runs whose steps take equally long share one measurement, which ``sweep.json`` keeps.
+        """
         if not run.spec.compute.measure:
             return run
         name, measured_s = measured_name(run.spec), self._about["measured_step_s"]
@@ -234,19 +250,13 @@ class _Sweep:
 
 
 def _label(run: SweptRun) -> str:
-    """Return the name of a run for people."""
-    values = [
-        f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}" for path, value in run.values.items()
-    ]
-    return ", ".join([*values, f"seed {run.spec.seeds[0]}"])
+    """Return the values and the seed of a run as text, for a line of the log."""
+    values = {path: f"{value:g}" if isinstance(value, float) else value for path, value in run.values.items()}
+    return ", ".join([*(f"{path}={text}" for path, text in values.items()), f"seed {run.spec.seeds[0]}"])
 
 
 def check_differ(requests: Sequence[SweptRun]) -> None:
-    """Refuse configurations that are the same run.
-
-    Raises:
-        SpecError: two configurations are the same run.
-    """
+    """Refuse two configurations whose runs have the same name, because their values make no difference."""
     seen: dict[str, SweptRun] = {}
     for run in requests:
         other = seen.setdefault(run.name, run)

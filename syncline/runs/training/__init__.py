@@ -1,1 +1,1 @@
-"""Training and timing one method: `train_and_time.py` joins the losses of a training with its clock."""
+"""The training of one method and its time on a network: `train_and_time.py` is the entry."""

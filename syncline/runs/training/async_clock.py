@@ -1,4 +1,4 @@
-"""The clock of workers at their own pace: the durations of their steps, and the order in which updates arrive."""
+"""The clock of an asynchronous training: durations of the workers' steps, and the order in which updates arrive."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from syncline.specs import MethodBase, Training
 
 
 class SampledPace:
-    """Seconds of a worker's steps; the first T are drawn as for synchronous workers.
+    """Random durations of the workers' steps; the first T are those that synchronous workers would have.
 
     Args:
-        spec: specification of the training.
-        base_s: seconds of an undisturbed step.
+        spec: spec of the training; it has T, the number of steps, and the jitter.
+        base_s: seconds of a step without jitter.
         work: duration of each worker's step relative to ``base_s``; 1 by default.
     """
 
@@ -44,12 +44,13 @@ class SampledPace:
         self._sample(spec.steps)
 
     def _sample(self, steps: int) -> None:
+        """Draw the durations of the first ``steps`` steps of all workers."""
         times = self._spec.step_times(self._base_s, steps, self._work)
         self._steps, self._times = steps, times
         self._same: list[float] | None = times[0].tolist() if len(times) and not times.strides[0] else None
 
     def any_alike(self) -> bool:
-        """Return whether two workers take equally long for each of their first T steps."""
+        """Return whether any two workers have the same durations of their first T steps."""
         return len(np.unique(self._times[: self._spec.steps], axis=1).T) < self._spec.workers
 
     def __call__(self, worker: int, number: int) -> float:
@@ -63,13 +64,11 @@ class SampledPace:
 
 @dataclass(frozen=True)
 class AsyncPlan:
-    """A training of workers at their own pace, ready for its events to be simulated.
+    """An asynchronous training before the simulation of its events.
 
     Args:
-        spec: specification of the training.
-        served: protocol between workers and server.
-        base_s: seconds of an undisturbed step.
-        network: network that joins the workers.
+        served: settings of the server, and of the protocol between workers and server.
+        base_s: seconds of a step without jitter.
         work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
     """
 
@@ -80,7 +79,11 @@ class AsyncPlan:
     work: tuple[float, ...] | None = None
 
     def play(self, watching: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
-        """Simulate the training, with computing and communication times multiplied by factors."""
+        """Simulate the events of the training, with computing and communication times multiplied by factors.
+
+        Args:
+            watching: an object that is called at each event, for example to do the training's math.
+        """
         spec, failures, workers = self.spec, self.spec.failures, self.spec.workers
         network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
         served_network, place = with_server(network, workers)
@@ -89,18 +92,15 @@ class AsyncPlan:
         if failures is not None:  # as the first seed draws them
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
         return simulate_async_workers(
-            self.served,
-            self.pace(factors),
-            ServerTopology(links, workers, places_of_handlers(workers, place, self.served.groups)),
-            watching,
+            self.served, self.pace(factors),
+            ServerTopology(links, workers, places_of_handlers(workers, place, self.served.groups)), watching,
             starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
-            keep_steps=spec.timeline_steps,
-            absences=absences,
-        )
+            keep_steps=spec.timeline_steps, absences=absences,
+        )  # fmt: skip
 
     def pace(self, factors: Factors = AS_PREDICTED) -> SampledPace:
-        """Return the durations of each worker's steps, with computing multiplied by a factor."""
+        """Return the durations of the workers' steps, multiplied by the factor on computing."""
         return SampledPace(self.spec, self.base_s * float(factors.computing), self.work)
 
 
@@ -115,37 +115,27 @@ def async_plan(
     """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
 
     Args:
-        spec: specification of the training.
-        method: an asynchronous method.
-        tensors: parameter shapes of the model.
-        base_s: seconds of an undisturbed step.
-        network: network that joins the workers.
+        base_s: seconds of a step without jitter.
         work: duration of each worker's step relative to ``base_s``, if batches differ.
     """
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
-    period, above = getattr(method, "period", 1), asynchronous.hierarchy
+    period, hierarchy = getattr(method, "period", 1), asynchronous.hierarchy
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
     served = ServerSettings(
-        spec.workers,
-        spec.steps * spec.workers,
-        asynchronous.local_steps(period, speeds),
-        buffer_size=asynchronous.of_a_version,
-        synchronous=asynchronous.synchronous,
-        grace_period_s=asynchronous.grace_period,
-        participants=asynchronous.participants,
-        seed=spec.seeds[0],
-        hierarchy=UpperServer(above.groups_of(spec.workers), above.merge_period) if above else None,
-        update_bytes=update_bytes,
-        model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
-    )
+        spec.workers, spec.steps * spec.workers, asynchronous.local_steps(period, speeds),
+        buffer_size=asynchronous.of_a_version, synchronous=asynchronous.synchronous,
+        grace_period_s=asynchronous.grace_period, participants=asynchronous.participants, seed=spec.seeds[0],
+        hierarchy=UpperServer(hierarchy.groups_of(spec.workers), hierarchy.merge_period) if hierarchy else None,
+        update_bytes=update_bytes, model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
+    )  # fmt: skip
     return AsyncPlan(spec, served, base_s, network, work)
 
 
 @dataclass(frozen=True)
 class AsyncTrained:
-    """The simulated order of events in a training, in the order in which the math has seen them.
+    """The simulated events of an asynchronous training, whose math was done in their order.
 
     Args:
         plan: the plan that was simulated.
@@ -158,7 +148,10 @@ class AsyncTrained:
     steps: int
 
     def time(self, network: Network, factors: Factors) -> Clock | None:
-        """Return the clock on the training's network, None on another; other factors simulate a new order of events."""
+        """Return the clock on the training's network, and None on another, because events belong to one network.
+
+        Other factors than 1 on computing and communication need a new simulation.
+        """
         if network.name != self.plan.network.name:
             return None
         served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # completed steps
@@ -166,7 +159,7 @@ class AsyncTrained:
         return async_training_clock(result, served, self.steps)
 
     def record(self) -> dict[str, Any]:
-        """Return fields of a row: model versions, ages of updates, and the steps and waiting time of each worker."""
+        """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker."""
         columns, workers = self.result.columns(), self.plan.served.workers
         ages = columns["age"]
         return {
@@ -182,11 +175,14 @@ class AsyncTrained:
         }
 
     def waited_for_s(self) -> Floats:
-        """Return the seconds that each worker waited for each other, see `AsyncResult.waited_for_s`."""
+        """Return the seconds ``(P, P)`` that each worker waited for each other, see `AsyncResult.waited_for_s`."""
         return self.result.waited_for_s(self.plan.served.workers, self.plan.served.groups)
 
     def bytes_sent(self) -> Floats:
-        """Return the bytes of updates sent by the end of each step, local servers' included, divided by P: ``(T,)``."""
+        """Return the bytes that a worker has sent by the end of each step, ``(T,)``, in the mean over P workers.
+
+        The messages of local servers to a global one are included.
+        """
         served = self.plan.served
         clock = async_training_clock(self.result, served, self.steps)
         updates = np.sort(self.result.columns()["sent_s"])
@@ -199,10 +195,15 @@ class AsyncTrained:
 
 
 def async_training_clock(result: AsyncResult, served: ServerSettings, steps: int) -> Clock:
-    """Return the clock of a training, in which every P local steps end one step; means are per step and worker.
+    """Return the clock of an asynchronous training, in which any P local steps count as one step of the training.
 
-    The last step of a complete training ends when its last update has arrived. A worker waits for all of its
-    communication.
+    The last step of a complete training ends when its last update has arrived. All communication of a worker counts as
+    waiting.
+
+    Args:
+        result: the simulated events.
+        served: settings of the server.
+        steps: number of completed steps of the training.
     """
     workers = served.workers
     ends_s = result.step_end_s[workers - 1 :: workers][:steps].copy()
@@ -212,19 +213,10 @@ def async_training_clock(result: AsyncResult, served: ServerSettings, steps: int
     sent_bytes = len(result.contributions) * served.update_bytes + len(result.merges) * served.model_bytes
     last_s = np.zeros(workers)
     np.maximum.at(last_s, result.step_worker, result.step_end_s)
+    waited_s = float(result.wait_s.sum()) / worker_steps
     return Clock(
-        step_end_s=ends_s,
-        end_s=last_s,
-        step_time_s=wall_s / steps,
-        compute_s=float(result.compute_s.sum()) / worker_steps,
-        encode_s=0.0,
-        trigger_s=0.0,
-        optimizer_s=0.0,
-        communication_s=float(result.wait_s.sum()) / worker_steps,
-        exposed_communication_s=float(result.wait_s.sum()) / worker_steps,
-        bytes_per_worker=sent_bytes / worker_steps,
-        wall_s=wall_s,
-        evaluator="events",
-        timeline=result.timeline,
-        failed=result.failed,
-    )
+        step_end_s=ends_s, end_s=last_s, step_time_s=wall_s / steps,
+        compute_s=float(result.compute_s.sum()) / worker_steps, encode_s=0.0, trigger_s=0.0, optimizer_s=0.0,
+        communication_s=waited_s, exposed_communication_s=waited_s, bytes_per_worker=sent_bytes / worker_steps,
+        wall_s=wall_s, evaluator="events", timeline=result.timeline, failed=result.failed,
+    )  # fmt: skip

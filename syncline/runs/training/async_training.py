@@ -1,6 +1,6 @@
-"""Trainings of workers at their own pace, in the order of the simulated events.
+"""Asynchronous trainings: each worker steps at its own pace from a past version of the server's model.
 
-Each worker steps from a past version of the server's model, with its own data.
+A simulation of the clock decides the order of all events, and the math follows it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syncline.costmodel import Network
 from syncline.errors import SpecError
 from syncline.methods.local import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
-from syncline.optim.asynchronous import GradientServer, ServerRule
+from syncline.optim.asynchronous import ServerRule
 from syncline.problems import Problem, Rows, Task
 from syncline.problems.base import DrawnBlocks
 from syncline.runs.folders.streams import SeedStream, TrainingStream
@@ -30,10 +30,12 @@ from syncline.runs.training.async_workers import (
     Team,
     Teams,
     alone,
+    evaluate_model,
+    gradient_server,
     inner_of,
     lr_factors,
     outer_rules,
-    server_optimizer,
+    refuse_buffers,
     teams_of,
 )
 from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
@@ -53,13 +55,12 @@ def train_async(
 
     Args:
         spec: problem, workers, steps, seeds.
-        method: an asynchronous method.
         network: the network, which decides the order in which updates arrive.
         on_step: see `syncline.runs.training.train_and_time.train_method`.
         stream: see `syncline.runs.training.train_and_time.train_method`.
 
     Raises:
-        SpecError: no network, or one without a place for a server.
+        SpecError: there is no network, or no place for a server on it.
     """
     if network is None:
         raise SpecError("method.asynchronous", method.name, "a method without it, as no network says who comes when")
@@ -84,30 +85,24 @@ def train_async(
         math.evaluate(done)
     if seed_stream:
         seed_stream.finish()
+    wall_s = time.perf_counter() - start_s
     return Trained(
-        method.name,
-        recorder.history(spec.seeds, played.interrupted),
-        [],
-        task.describe(),
-        task.flops_per_step,
-        time.perf_counter() - start_s,
-        tuple(task_tensors(task)),
-        asynchronous=AsyncTrained(plan, played, done),
-    )
+        method.name, recorder.history(spec.seeds, played.interrupted), [], task.describe(), task.flops_per_step,
+        wall_s, tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, done),
+    )  # fmt: skip
 
 
 def batch_work(
     spec: Training, method: MethodBase, whole_s: float, build: Callable[[Rows, Problem], Task]
 ) -> tuple[float, ...] | None:
-    """Return the duration of each worker's step relative to the problem's own batch, or None if all are equal.
+    """Return the duration of each worker's step relative to a step of the problem's batch size.
 
-    If the spec gives seconds, the duration is proportional to the samples; else ``compute`` gives it for each batch.
+    The result is None unless the method adapts the batches to the workers' speeds. If the spec states the seconds of a
+    step, the duration is proportional to the samples; otherwise it follows from the FLOPs of each batch.
 
     Args:
-        spec: specification of the training.
-        method: an asynchronous method.
-        whole_s: seconds of a step of the problem's own batch.
-        build: builds the task of some rows of a problem.
+        whole_s: seconds of a step of the problem's batch size.
+        build: function that builds the task of some rows of a problem.
     """
     asynchronous = asynchronous_of(method)
     if asynchronous is None or asynchronous.dynamic_local_updates != "batch":
@@ -125,7 +120,7 @@ def batch_work(
 
 
 class ArrivedUpdate(NamedTuple):
-    """An update that has arrived at its server: its worker, the weight for its age, and its share."""
+    """An update at a server: its worker, its weight by age, and its weight by local steps or samples."""
 
     worker: int
     weight: float
@@ -133,17 +128,15 @@ class ArrivedUpdate(NamedTuple):
 
 
 class AsyncWorkers(EventObserver):
-    """The tasks and optimizers of workers and servers, on which `syncline.sim.online` performs its events.
+    """The math of an asynchronous training: the simulation of `syncline.sim.online` calls a method at each event.
 
     ``S`` seeds run side by side, because the order of events does not depend on a seed. Every ``P`` local steps of any
     workers count as one step of the training: its loss is their mean, and schedules and evaluations follow it.
 
     Args:
-        spec: specification of the training.
-        method: an asynchronous method.
-        build: builds the task of some rows of a problem, which may have a worker's own batch size.
-        recorder: collects losses and metrics.
-        on_step: called with the number of completed steps of the training.
+        build: function that builds the task of some rows of a problem, which may have a worker's own batch size.
+        recorder: object that collects losses and metrics.
+        on_step: function that is called with the number of completed steps of the training.
         teams: workers with equal batches whose simultaneous steps form one batch; single workers by default.
         server_task: task whose parameters are the server's model; built by default.
 
@@ -173,9 +166,7 @@ class AsyncWorkers(EventObserver):
         ]
         self.team = {worker: team for team in self.teams for worker in team.workers}
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
-        if getattr(self.server_task, "buffers", {}):
-            expected = "a module without buffers, of which a server would have to make one"
-            raise SpecError("problem", spec.problem.name, expected)
+        refuse_buffers(spec, self.server_task)
         self.params: list[Tensor] = list(self.server_task.params.values())
         self.wire = WIRE_FORMATS[method.travels_as]
         groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
@@ -189,8 +180,8 @@ class AsyncWorkers(EventObserver):
             self.servers = outer_rules(method, asynchronous, self.models)
             self.rates = [self._rates_of(team) for team in self.teams]
         else:
-            optimizer = server_optimizer(method, self.server_task, SimulatedCommunicator(1, len(spec.seeds)))
-            self.servers, self.rates = [GradientServer(optimizer)], [Rates(optimizer, self.factors, spec)]
+            server = gradient_server(method, self.server_task, len(spec.seeds))
+            self.servers, self.rates = [server], [Rates(server.optimizer, self.factors, spec)]
         if asynchronous.hierarchy is not None:
             self.above = GlobalServer(asynchronous.hierarchy, self.params, self.models)
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
@@ -207,7 +198,7 @@ class AsyncWorkers(EventObserver):
         self.step_as(worker, number, self.num_steps)
 
     def step_as(self, worker: int, number: int, count: int) -> None:
-        """Make a worker's local step as number ``count`` of all workers' steps, which schedules follow."""
+        """Make a worker's local step, with the learning rate of step ``count``, see `Rates.set`."""
         team = self.team[worker]
         if team.steps(worker, number) and self.local:
             rates = self.rates[self.teams.index(team)]
@@ -220,7 +211,10 @@ class AsyncWorkers(EventObserver):
             self._note()
 
     def arrive(self, worker: int, age: int) -> None:
-        """Queue a worker's update; it stays unchanged until the server's next version or the worker's next model."""
+        """Queue a worker's update at its server, with weights by its age and its number of local steps.
+
+        The update stays unchanged in the worker's rows until the server's next version or the worker's next model.
+        """
         share = self.asynchronous.share(self.num_since[worker], self.batches[worker])
         self.arrived[self.server_of[worker]].append(ArrivedUpdate(worker, self.asynchronous.weight(age), share))
         self.num_since[worker] = 0
@@ -244,7 +238,10 @@ class AsyncWorkers(EventObserver):
 
     @torch.no_grad()
     def _taken_together(self, server: int) -> bool:
-        """Pass a team's updates to the server as one mean, if nothing else has arrived and their weights are equal."""
+        """Pass a team's updates to the server as one mean, if they alone have arrived, and with equal weights.
+
+        Return whether this was done.
+        """
         arrived = self.arrived[server]
         team = self.team[arrived[0].worker] if arrived else None
         if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
@@ -287,14 +284,14 @@ class AsyncWorkers(EventObserver):
         return snapshot
 
     def fail(self, worker: int) -> None:
-        """Reset a worker's optimizer, which the machine loses when it fails; the next model replaces the parameters."""
+        """Reset a worker's optimizer, whose state a failing machine loses; the next model replaces the parameters."""
         if self.local:
             self.num_since[worker] = 0
             number = self.teams.index(self.team[worker])  # a team of one
             self.rates[number] = self._rates_of(self.teams[number])
 
     def _rates_of(self, team: Team) -> Rates:
-        """Return the optimizer of a team's workers, each in a group by itself, with its learning rates."""
+        """Return a new inner optimizer of a team's workers, which do not communicate, with its learning rates."""
         optimizer = self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
         return Rates(optimizer, self.factors, self.spec)
 
@@ -322,11 +319,9 @@ class AsyncWorkers(EventObserver):
 
     def evaluate(self, done: int) -> None:
         """Evaluate the server's model after ``done`` steps of the training."""
-        with torch.no_grad():
-            metrics = self.server_task.evaluate({name: p.detach() for name, p in self.server_task.params.items()})
         self.recorder.eval_step.append(done)
-        for name, value in metrics.items():
-            self.recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
+        for name, value in evaluate_model(self.server_task).items():
+            self.recorder.evaluation.setdefault(name, StepLog()).append(value)
 
     def _note(self) -> None:
         """Record a complete step of the training: P local steps of any workers."""
@@ -345,10 +340,10 @@ class AsyncWorkers(EventObserver):
 
 
 def batches_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...]:
-    """Return the samples of each worker's step; 1 if a problem has no batch.
+    """Return the number of samples in each worker's step; 1 if the problem has no batch size.
 
     Raises:
-        SpecError: the batches shall adapt, but the problem has none.
+        SpecError: the method adapts the batches to the workers' speeds, but the problem has no batch size.
     """
     batch = getattr(spec.problem, "batch_size", None)
     if batch is None:

@@ -1,8 +1,7 @@
-"""The math of one worker at its own pace: its learning rate, its local steps, and the update that they make.
+"""The math of the workers and servers of an asynchronous training.
 
-Workers that step at the same instants, so that their steps form one batch over the worker axis.
-
-The math of parameter servers for workers at their own pace: one server, several, and a global one above them.
+A worker makes local steps and an update of them; workers that step at the same instants form a team, whose steps are
+one batch. Servers apply the updates to their models: a single server, or several below a global one.
 """
 
 from __future__ import annotations
@@ -18,15 +17,8 @@ from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods.ddp import DDPSpec
 from syncline.methods.local import DiLoCoSpec
-from syncline.methods.parts.asynchronous import (
-    AsynchronousSpec,
-    HierarchySpec,
-    asynchronous_of,
-)
-from syncline.optim import (
-    Method,
-    Nesterov,
-)
+from syncline.methods.parts.asynchronous import AsynchronousSpec, HierarchySpec, asynchronous_of
+from syncline.optim import Method, Nesterov
 from syncline.optim.asynchronous import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Task
 from syncline.specs import MethodBase, Training
@@ -41,34 +33,36 @@ INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
 
 
 def inner_of(method: DiLoCoSpec) -> DDPSpec:
-    """Return a worker's inner optimizer, as a method that sends nothing."""
+    """Return the inner optimizer of a worker of DiLoCo, as a method that sends nothing."""
     knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
     return DDPSpec(**knobs)
 
 
 class Rates:
-    """The learning rates of an optimizer, following the schedule.
+    """The learning rates of an optimizer, which follow the schedule of the training.
 
     Args:
         optimizer: the optimizer, with its initial learning rates.
         factors: learning-rate factor of each step, see `lr_factors`.
-        spec: specification of the training.
     """
 
     def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
         self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
-        self.whole = [group["lr"] for group in optimizer.param_groups]
+        self.initial = [group["lr"] for group in optimizer.param_groups]
 
     def set(self, count: int) -> None:
-        """Set the rate of the training's step that contains number ``count`` of all workers' steps, counted from 0."""
+        """Set the learning rate for local step number ``count``, counted from 0 over all P workers.
+
+        P local steps count as one step of the schedule.
+        """
         if self.factors is not None:
             factor = self.factors[min(count // self.workers, self.steps - 1)]
-            for group, lr in zip(self.optimizer.param_groups, self.whole, strict=True):
+            for group, lr in zip(self.optimizer.param_groups, self.initial, strict=True):
                 group["lr"] = lr * factor
 
 
 def lr_factors(spec: Training) -> list[float] | None:
-    """Return the factor of the learning rate in each step, or None if it is 1 in all steps."""
+    """Return the factor of the learning rate in each step, from the spec's schedule; None without a schedule."""
     probe = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = spec.schedule.build(probe, spec.steps)
     if schedule is None:
@@ -82,11 +76,9 @@ def lr_factors(spec: Training) -> list[float] | None:
 
 
 class LocalWorker:
-    """A worker's task and, in local methods, its optimizer, which keeps its state across models.
+    """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer.
 
     Args:
-        spec: specification of the training.
-        method: an asynchronous method.
         task: task on this worker's rows.
         factors: learning-rate factor of each step of the training.
     """
@@ -98,7 +90,7 @@ class LocalWorker:
         self.wire = WIRE_FORMATS[method.travels_as]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
-        self.since = 0  # local steps since its last update
+        self.since = 0  # local steps since the last update
         self.inner: DDPSpec | None = None
         self.begin: list[Tensor] = []
         if isinstance(method, DiLoCoSpec):
@@ -107,17 +99,18 @@ class LocalWorker:
         self._new_optimizer()
 
     def _new_optimizer(self) -> None:
+        """Make an optimizer without state, in methods with local steps."""
         self.optimizer: Method | None = None
         if self.inner is not None:
             self.optimizer = self.inner.build(parameter_groups(self.task), self.comm)
             self.rates = Rates(self.optimizer, self.factors, self.spec)
 
     def gradients(self, number: int) -> Tensor:
-        """Compute the gradients of step ``number`` and return its loss, ``(S,)``."""
+        """Compute the gradients of the worker's step ``number``, and return its loss per seed, ``(S,)``."""
         return self.task.step_gradients(number)
 
     def step(self, count: int) -> None:
-        """Make an optimizer step in local methods, as number ``count`` of all workers' steps."""
+        """Make a step of the optimizer, in methods with local steps; see `Rates.set` for ``count``."""
         if self.optimizer is not None:
             self.rates.set(count)
             self.optimizer.step()
@@ -125,9 +118,10 @@ class LocalWorker:
 
     @torch.no_grad()
     def update(self) -> list[Tensor]:
-        """Return the update of the local steps: start minus end, or gradients.
+        """Return the worker's update: the model before its local steps minus the model after them, or the gradients.
 
-        With ``start="server"``, return only the end, because the server takes the difference from its current model.
+        If the method's ``reference`` is ``server``, return the model after the local steps, which the server subtracts
+        from its current model.
         """
         if self.optimizer is None:
             return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
@@ -137,24 +131,24 @@ class LocalWorker:
 
     @torch.no_grad()
     def take(self, model: Sequence[Tensor]) -> None:
-        """Start again from a server's model."""
+        """Replace the worker's model by the server's."""
         for p, x in zip(self.params, model, strict=True):
             p.copy_(x)
         for begin, x in zip(self.begin, model, strict=False):
             begin.copy_(x)
 
     def fail(self) -> None:
-        """Reset the optimizer, which the machine loses when it fails; the next model replaces the parameters."""
+        """Reset the optimizer, whose state a failing machine loses; the server's next model replaces the parameters."""
         self.since = 0
         self._new_optimizer()
 
 
 Teams = tuple[tuple[int, ...], ...]
-"""The workers of each team; every worker is in exactly one."""
+"""The workers of each team; every worker is in exactly one team."""
 
 
 class Team:
-    """Workers that share a task, whose rows are theirs, replica by replica.
+    """Workers whose steps are computed together, as rows of one task.
 
     Args:
         workers: indices of the W workers, in order.
@@ -176,14 +170,10 @@ class Team:
         return self.seeds * len(self.workers)
 
     def steps(self, worker: int, number: int) -> bool:
-        """Make one step of a worker; return True if this call computes the gradients of the whole team.
+        """Make step ``number`` of a worker; return True if this call computed the gradients of the whole team.
 
         The members of a team step at the same simulated times. The first member that steps at such a time computes the
         gradients of all members in one batch. The other members use the gradients of that batch.
-
-        Args:
-            worker: index of the worker.
-            number: number of the step.
         """
         first = worker not in self._pending
         if first:
@@ -197,16 +187,16 @@ class Team:
         return self.worker_rows(self._losses, worker)
 
     def worker_rows(self, x: Tensor, worker: int) -> Tensor:
-        """Return a worker's part of ``(R, *s)``, which is ``(S, *s)``."""
+        """Return one worker's rows, ``(S, *s)``, of a tensor with the rows of the whole team, ``(S W, *s)``."""
         if len(self.workers) == 1:
             return x
         return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._place[worker]]
 
     def mean(self, begins: list[Tensor] | None) -> list[Tensor]:
-        """Return the mean of the workers' updates, ``(S, *s)``, bit for bit as a collective among them would.
+        """Return the mean of the workers' updates, ``(S, *s)`` each, with the bits of an all-reduce among them.
 
         Args:
-            begins: the model that all workers began with; None: an update is a gradient.
+            begins: the model that all workers began with; None if an update is a gradient.
         """
         count = len(self.workers)
         if begins is None:
@@ -222,35 +212,50 @@ def alone(workers: int) -> Teams:
 
 
 def teams_of(plan: AsyncPlan) -> Teams:
-    """Return the teams of workers that always step at the same instant, to the bit; one batch has the same effect.
+    """Return the teams of workers that always step at exactly the same simulated times.
 
-    The order of events does not depend on the math, so a first simulation runs without it if workers of equal pace may
-    be in step. A team's steps belong to one instant, and nothing happens between them; its members have their models by
-    then.
+    One batch for a team gives the same results as separate steps, because nothing happens between them. The order of
+    events does not depend on the math. Therefore a simulation without math finds the teams, if two workers have equal
+    durations of steps.
     """
     spec, workers = plan.spec, plan.served.workers
     if spec.failures is not None or plan.work is not None or not plan.pace().any_alike():
-        return alone(workers)  # a failed worker falls out of step, and a team needs equal batches
+        return alone(workers)  # a failed worker steps at other times than its team, and a team needs equal batches
     played = plan.play()
-    server = [s for s, size in enumerate(plan.served.groups or (workers,)) for _ in range(size)]
+    server_of = [s for s, size in enumerate(plan.served.groups or (workers,)) for _ in range(size)]
     teams: dict[tuple[int, bytes], list[int]] = {}
     for worker in range(workers):
         ends_s = played.step_end_s[played.step_worker == worker]
         if len(ends_s) and not (np.diff(ends_s) > 0).all():
             return alone(workers)
-        teams.setdefault((server[worker], ends_s.tobytes()), []).append(worker)
+        teams.setdefault((server_of[worker], ends_s.tobytes()), []).append(worker)
     return tuple(tuple(members) for members in teams.values())
 
 
-def server_optimizer(method: MethodBase, task: Task, comm: SimulatedCommunicator) -> Method:
-    """Return the optimizer of a server that receives gradients, alone in its group."""
-    return method.model_copy(update={"asynchronous": None}).build(parameter_groups(task), comm)
+def gradient_server(method: MethodBase, task: Task, seeds: int) -> GradientServer:
+    """Return the rule of a server that receives gradients: the method's optimizer on the task's parameters."""
+    built = method.model_copy(update={"asynchronous": None})
+    return GradientServer(built.build(parameter_groups(task), SimulatedCommunicator(1, seeds)))
+
+
+def refuse_buffers(spec: Training, task: Task) -> None:
+    """Refuse a module with buffers, such as running means: each worker has its own, but the server needs one."""
+    if getattr(task, "buffers", {}):
+        expected = "a module without buffers, of which a server would have to make one"
+        raise SpecError("problem", spec.problem.name, expected)
+
+
+@torch.no_grad()
+def evaluate_model(task: Task) -> dict[str, Tensor]:
+    """Return the metrics of a task's model on the CPU, each ``(S,)``."""
+    metrics = task.evaluate({name: p.detach() for name, p in task.params.items()})
+    return {name: value.cpu() for name, value in metrics.items()}
 
 
 def outer_rules(
     method: DiLoCoSpec, async_spec: AsynchronousSpec, models: Sequence[Sequence[Tensor]]
 ) -> list[DelayedNesterov] | list[OuterServer]:
-    """Return the rule that updates each server's model by pseudo-gradients."""
+    """Return for each server the rule that applies pseudo-gradients, the updates of local steps, to its model."""
     lr, momentum = method.outer_lr, method.outer_momentum
     if async_spec.momentum == "delayed":
         return [
@@ -261,25 +266,19 @@ def outer_rules(
 
 
 class SingleServer:
-    """A single server's model and update rule, as a separate process holds them.
+    """The only server of an asynchronous training, in a process of its own: its model and its update rule.
 
     Args:
-        spec: specification of the training.
         method: an asynchronous method without a global server above the server.
         task: task whose parameters are the model.
         factors: learning-rate factor of each step of the training.
-
-    Raises:
-        SpecError: a module with buffers.
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.asynchronous, self.task = asynchronous, task
-        if getattr(task, "buffers", {}):
-            expected = "a module without buffers, of which a server would have to make one"
-            raise SpecError("problem", spec.problem.name, expected)
+        refuse_buffers(spec, task)
         self.wire = WIRE_FORMATS[method.travels_as]
         self.params: list[Tensor] = list(task.params.values())
         self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
@@ -289,17 +288,16 @@ class SingleServer:
         if isinstance(method, DiLoCoSpec):
             self.rule = outer_rules(method, asynchronous, [self.params])[0]
         else:
-            optimizer = server_optimizer(method, task, SimulatedCommunicator(1, len(spec.seeds)))
-            self.rates = Rates(optimizer, factors, spec)
-            self.rule = GradientServer(optimizer)
+            self.rule = server = gradient_server(method, task, len(spec.seeds))
+            self.rates = Rates(server.optimizer, factors, spec)
 
     @torch.no_grad()
     def take(self, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
-        """Pass a worker's update to the rule, as decoded from its wire format.
+        """Pass a worker's update to the rule.
 
         Args:
-            sent: the update, see `syncline.runs.training.async_workers.LocalWorker.update`.
-            age: number of model versions since the worker's model.
+            sent: the update, see `LocalWorker.update`, decoded from its wire format.
+            age: number of versions that the model is newer than the worker's.
             steps: number of local steps in the update.
             tokens: tokens or samples of each step.
         """
@@ -316,16 +314,14 @@ class SingleServer:
 
     def evaluate(self) -> dict[str, Tensor]:
         """Return the metrics of the model, each ``(S,)``."""
-        with torch.no_grad():
-            metrics = self.task.evaluate({name: p.detach() for name, p in self.task.params.items()})
-        return {name: value.cpu() for name, value in metrics.items()}
+        return evaluate_model(self.task)
 
 
 class GlobalServer:
-    """Updates from local models to the global model, and merges of the global model into the local ones.
+    """A global server above local servers: it applies their updates, and they merge its model into theirs.
 
-        up:    d = y - x, of the local model x and what it was after its last merge, y
-        above: z <- delayed Nesterov(z, d)
+        up:    d = y - x, of the local model x, which was y after its last merge
+        above: z <- delayed Nesterov(z, d), of the global model z
         merge: x <- (1 - alpha) x + alpha z;  y <- x
 
     Args:
@@ -334,7 +330,7 @@ class GlobalServer:
         models: x of each local server; at first equal to z.
 
     Source: HALoS (Kim et al., 2025), Algorithm 1. The progress that a local model makes between sending and merging
-    stays in that model alone, as in the public code of HALoS.
+    never reaches the global model, as in the public code of HALoS.
     """
 
     def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:

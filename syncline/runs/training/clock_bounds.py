@@ -1,4 +1,7 @@
-"""Bounds of simulated times: a training is timed again with computing and communication at a bound, one at a time."""
+"""Bounds of a training's simulated times, from the known errors of predicted computing and communication.
+
+The training is timed again with the seconds of computing, or of communication, at one of their bounds.
+"""
 
 from __future__ import annotations
 
@@ -17,42 +20,46 @@ from syncline.specs import Training
 def clock_bounds(
     spec: Training, network: Network, clock: Clock, retime: Callable[[Factors], Clock | None], measured: bool
 ) -> tuple[StepTimeVariants, str]:
-    """Return the mean step times at the bounds, and the bases of the bounds.
+    """Return the mean step times with computing and communication at their bounds, and the bases of the bounds.
 
     Args:
-        spec: spec of the training.
         network: network on which it is timed.
-        clock: the simulated clock.
-        retime: function that times the training with computing and communication varied by factors.
-        measured: whether the seconds of computing were measured.
+        retime: function that times the training with computing and communication multiplied by factors.
+        measured: whether the seconds of computing were measured on this machine.
     """
-    k = timed_computing_uncertainty() if measured else spec.compute.uncertainty()
-    c = communication_uncertainty(network, spec.algorithm_on(network))
+    computing = timed_computing_uncertainty() if measured else spec.compute.uncertainty()
+    communication = communication_uncertainty(network, spec.algorithm_on(network))
     step_times = []
-    for factors in at_bounds(k, c):
+    for factors in at_bounds(computing, communication):
         timed = clock if factors == AS_PREDICTED else retime(factors)
         step_times.append(np.array((timed or clock).step_time_s))
-    return StepTimeVariants(*step_times), basis_text(k.basis, c.basis)
+    return StepTimeVariants(*step_times), basis_text(computing.basis, communication.basis)
 
 
 def bounds_record(clock: Clock, varied: StepTimeVariants, basis: str) -> dict[str, Any]:
-    """Return the bounds within which nine of ten measured trainings are expected, for a mean step and for all steps."""
-    step_s = np.array(clock.step_time_s)
-    low_s, high_s = (float(side) for side in combined_bounds(step_s, varied))
+    """Return the columns with the bounds of the mean step's and all steps' seconds, and the bases of the bounds.
+
+    Nine of ten measured trainings are expected between the bounds.
+    """
+    low_s, high_s = (float(side) for side in combined_bounds(np.array(clock.step_time_s), varied))
     all_steps = clock.wall_s / clock.step_time_s if clock.step_time_s else 0.0
     return {
-        "step_time_low_s": low_s,
-        "step_time_high_s": high_s,
-        "wall_clock_low_s": low_s * all_steps,
-        "wall_clock_high_s": high_s * all_steps,
-        "basis": basis,
-    }
+        "step_time_low_s": low_s, "step_time_high_s": high_s, "wall_clock_low_s": low_s * all_steps,
+        "wall_clock_high_s": high_s * all_steps, "basis": basis,
+    }  # fmt: skip
 
 
 def speedup_bounds(
     clock: Clock, varied: StepTimeVariants, base: Clock, base_varied: StepTimeVariants
 ) -> dict[str, float]:
-    """Return bounds of the speedup of a step over the baseline's, on one machine and one network."""
+    """Return the bounds of a step's speedup over the baseline, if one machine and one network run both.
+
+    Args:
+        clock: clock of the method.
+        varied: the method's mean step times at the bounds.
+        base: clock of the baseline.
+        base_varied: the baseline's mean step times at the bounds.
+    """
     if not clock.step_time_s:
         return {"speedup_low": 1.0, "speedup_high": 1.0}
     ratios = [base_s / varied_s for base_s, varied_s in zip(base_varied, varied, strict=True)]

@@ -1,8 +1,7 @@
-"""Trainings with late gradients, and the delay line for stages that stash their weights: all seeds side by side.
+"""Trainings in the stages of a pipeline, whose gradients are late: their math, and the work of their stages.
 
-Trainings of a model that is cut into stages: their math in the order of the events, and the work of their stages.
-
-The events decide the math where backward passes do not use the forward's weights; otherwise a delay line does.
+If stages stash the weights of forward passes for the backward passes, a delay line gives the late gradients, and all
+seeds train side by side. Otherwise the stages train in the order of simulated events, one seed after another.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import (
-    Tensor,
-    nn,
-)
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from syncline.comm import Communicator, SimulatedCommunicator
@@ -29,16 +25,7 @@ from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import BackwardWeights, RemedySpec, remedy_of
 from syncline.optim import DelayCompensation, Method, discounted, look_ahead, wsd_factor
-from syncline.problems import (
-    DelayedTask,
-    Problem,
-    Rows,
-    Task,
-    TextGPT,
-    coordinate_delays,
-    cut,
-    parameter_stages,
-)
+from syncline.problems import DelayedTask, Problem, Rows, Task, TextGPT, coordinate_delays, cut, parameter_stages
 from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s, stage_work
 from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
 from syncline.seeds import seed64
@@ -53,7 +40,7 @@ from syncline.training import History, Recorder, StepLog
 
 @dataclass(frozen=True)
 class DelayedTraining:
-    """A training whose stage k of K gets gradients ``K - 1 - k`` updates late.
+    """The settings of a training in which stage k of K (from 0) gets each gradient ``K - 1 - k`` updates late.
 
     Args:
         problem: the problem to optimise.
@@ -80,7 +67,7 @@ class DelayedTraining:
     device: torch.device | str = "cpu"
 
     def rates(self, optimizer: Any) -> Any:
-        """Return torch's scheduler of the learning rate over the steps, discounted by delay if that is the remedy."""
+        """Return torch's scheduler of the learning rates; the remedy ``discount`` makes them smaller by the delay."""
         warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps
         anneal = self.remedy.anneal_steps if self.remedy and self.remedy.kind == "discount" else 0
         delays = [group["delay"] for group in optimizer.param_groups]
@@ -96,10 +83,14 @@ class DelayedParts(NamedTuple):
 
 
 def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
-    """Return the delay of each parameter's gradient, in updates; on a landscape, each coordinate's.
+    """Return by parameter the delay of its gradient in updates; of a landscape's point a tensor with each coordinate's.
+
+    Args:
+        task: the task with its parameters.
+        kind: ``per-stage``, or ``uniform`` for the first stage's delay everywhere.
 
     Raises:
-        SpecError: more stages than the model has blocks or coordinates.
+        SpecError: there are more stages than the model has blocks or coordinates.
     """
     names = list(task.params)
     if kind == "uniform" or stages == 1:
@@ -114,7 +105,7 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
 
 
 def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return torch's parameter groups: runs of parameters of one delay that are matrices, or are not."""
+    """Return torch's parameter groups: neighbouring parameters with the same delay, matrices and others apart."""
 
     def key(item: tuple[str, Any]) -> tuple[int, bool]:
         delay = delays[item[0]]
@@ -125,11 +116,7 @@ def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> DelayedParts:
-    """Return a task with late gradients, its optimizer and its scheduler.
-
-    Raises:
-        SpecError: more stages than the model has blocks or coordinates.
-    """
+    """Return a task with late gradients, its optimizer and its scheduler; see `delays_of` for errors."""
     delays = delays_of(task, training.stages, training.delay)
     optimizer = training.method.build(delay_groups(task, delays), comm)
     remedy, prediction = training.remedy, None
@@ -155,11 +142,7 @@ FP32_BYTES, OTHER_BYTES = 4, 2
 def train_by_events(
     training: DelayedTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None
 ) -> History:
-    """Train seed by seed, each stage with its own optimizer, and return the history.
-
-    Raises:
-        SpecError: the problem is not a model that can be cut into stages.
-    """
+    """Train a model in stages, each with its own optimizer, one seed after another, and return the history."""
     if not isinstance(training.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
         raise SpecError("problem.kind", training.problem.name, expected)
@@ -167,7 +150,7 @@ def train_by_events(
 
 
 def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], None] | None) -> History:
-    """Train one seed; a stage makes its updates at other times than its neighbours, in the order of the events."""
+    """Train one seed: a simulation of asynchronous 1F1B decides the order of all stages' passes and updates."""
     stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
     task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
@@ -180,11 +163,11 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     rates = [training.rates(optimizer) for optimizer in optimizers]
     pipeline_schedule = schedule("async-1f1b", stages, training.steps)
     targets: dict[int, Tensor] = {}
-    weights: dict[int, dict[str, Tensor]] = {}  # of the stages, by number of updates, until an evaluation
+    weights: dict[int, dict[str, Tensor]] = {}  # by number of updates: weights of the stages that made them
     recorder, num_updates = Recorder(), 0
 
     def evaluate_at(stage: int, done: int) -> None:
-        """Store a stage's weights if they are to be evaluated; stage 0 is the last to have ``done`` updates."""
+        """Store a stage's weights after ``done`` updates; stage 0 makes its updates last, and then evaluates all."""
         if done in (0, training.steps) or (training.eval_every and done % training.eval_every == 0):
             named = {name: p.detach().clone()[None] for name, p in parts[stage].named_parameters()}
             weights.setdefault(done, {}).update(named)
@@ -193,15 +176,16 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
                 for name, value in task.evaluate(weights.pop(done)).items():
                     recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
-    def inputs(i: int) -> Tensor:
-        x, y = task.batch(i)
-        targets[i] = y[0]
+    def inputs(batch: int) -> Tensor:
+        x, y = task.batch(batch)
+        targets[batch] = y[0]
         return x[0]
 
-    def loss(logits: Tensor, i: int) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, -2), targets.pop(i).flatten())
+    def loss(logits: Tensor, batch: int) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, -2), targets.pop(batch).flatten())
 
     def after_update(stage: int, done: int) -> None:
+        """Move a stage's learning rate on after its update ``done``, evaluate if it is time, and report progress."""
         nonlocal num_updates
         rates[stage].step()
         if stage == 0:
@@ -225,15 +209,22 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
             on_step(training.steps)
     except KeyboardInterrupt:
         interrupted = num_updates < training.steps
-    for i in range(num_updates):
-        recorder.losses.append(math.losses[i][None])
+    for update in range(num_updates):
+        recorder.losses.append(math.losses[update][None])
     return recorder.history((seed,), interrupted)
 
 
 def stage_optimizer(
     method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
 ) -> Method:
-    """Return the optimizer of a stage, with its matrices and its other parameters in separate groups."""
+    """Return the optimizer of a stage, with its matrices and its other parameters in separate groups.
+
+    Args:
+        task: the task of the whole model, which names the matrices.
+        named: names and parameters of the stage.
+        stage: number of the stage, from 0.
+        delays: delay of each stage's gradients in updates.
+    """
     groups = [
         {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
         | {"delay": delays[stage], "delays": tuple(delays)}
@@ -245,36 +236,26 @@ def stage_optimizer(
 
 
 def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
-    """Return the late-gradient configuration of a run; in a synchronous pipeline no gradient is late."""
+    """Return the settings of a run with late gradients; a synchronous pipeline counts as one stage, without delay."""
     assert spec.pipeline is not None
     return DelayedTraining(
-        spec.problem,
-        method,
-        spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1,
-        spec.steps,
-        remedy_of(method),
-        spec.pipeline.backward_weights,
-        schedule=spec.schedule,
-        eval_every=spec.eval_every,
+        spec.problem, method, spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1, spec.steps,
+        remedy_of(method), spec.pipeline.backward_weights, schedule=spec.schedule, eval_every=spec.eval_every,
         device=training_device(spec.device),
-    )
+    )  # fmt: skip
 
 
 def goes_by_events(spec: Training) -> bool:
-    """Return whether a training runs stage by stage, because the delay line only supports stashed weights."""
+    """Return whether a training follows simulated events, because the delay line only supports stashed weights."""
     return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
 
 
 def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None) -> Trained:
-    """Train stage by stage in the order of the events, seed by seed.
-
-    Raises:
-        SpecError: the problem is not a model that can be cut into stages.
-    """
+    """Train a run's method as `train_by_events` does, and return its results."""
     start_s = time.perf_counter()
     device = training_device(spec.device)
     task = build_task(spec.problem, Rows.whole_group(1, spec.seeds[:1]), device)
-    base_s(spec, task.flops_per_step)  # raises an error now rather than after the training
+    base_s(spec, task.flops_per_step)  # a wrong spec raises an error here rather than after the training
     report = throttled(spec.steps, on_step) if on_step else None
     history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)
     wall_s = time.perf_counter() - start_s
@@ -284,18 +265,20 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
 
 
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:
-    """Return the stages of a run, with a batch's seconds divided in proportion to FLOPs, a third of them forward.
+    """Return the work of a run's stages; each has a share of a batch's seconds in proportion to its FLOPs.
 
-    Raises:
-        SpecError: nothing gives the seconds of a batch.
+    A third of the seconds is the forward pass, because a backward pass has twice its FLOPs.
+
+    Args:
+        flops: FLOPs of a batch.
     """
     pipeline, problem = spec.pipeline, spec.problem
     assert pipeline is not None
     model, machine = gpt_shape(problem), spec.compute.machine
     if spec.compute.mfu is not None:
         machine = replace(machine, mfu=spec.compute.mfu)
-    of_stages = np.array(stage_flops(model, pipeline.stages))
-    forward_s = base_s(spec, flops) / 3 * of_stages / of_stages.sum()
+    flops_by_stage = np.array(stage_flops(model, pipeline.stages))
+    forward_s = base_s(spec, flops) / 3 * flops_by_stage / flops_by_stage.sum()
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
     activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
     update_s = added_s(method, model, machine, pipeline.stages)
@@ -303,7 +286,7 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
 
 
 def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
-    """Return the stages of a run in all of its steps, with the work of the timed model if there is one."""
+    """Return the work of a run's stages in all steps, for the model that the clock times if that is another one."""
     assert spec.pipeline is not None
     clock = timed or TimedModelSpec(hardware=spec.compute.machine)
     work = stage_work(method, *clock.model_and_tokens(spec.problem), clock.hardware, spec.pipeline.stages)
@@ -311,7 +294,7 @@ def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None
 
 
 def _in_steps(spec: Training, work: StageWork, steps: int) -> TrainedStages:
-    """Return the stages with the work of some steps, which a synchronous pipeline splits into micro-batches."""
+    """Return the stages of a run with their work and number of steps; a synchronous pipeline has micro-batches."""
     assert spec.pipeline is not None
     microbatches = None if spec.pipeline.has_delayed_gradients else spec.pipeline.microbatches
     return TrainedStages(work, steps, spec.timeline_steps, microbatches)

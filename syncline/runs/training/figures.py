@@ -1,4 +1,4 @@
-"""The figures of a run folder."""
+"""The figures of a run folder: loss, timeline, asynchronous workers, distance to the optimum of a landscape."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training
 
 STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
-"""Limits of a timeline strip: two collectives with the steps around them, and as many workers as a reader can read."""
+"""Limits of a timeline figure: two steps with collectives, three steps before them, and 16 workers."""
 
 
 def compare_figures(
@@ -37,15 +37,19 @@ def compare_figures(
     clocks: Mapping[tuple[str, str], Clock],
     target: float | None = None,
 ) -> None:
-    """Draw loss against simulated wall-clock (a panel per network) and against steps, and a landscape if there is one.
+    """Draw the figures of a comparison into its folder; an interrupted command draws nothing.
 
-    An interrupted command draws nothing, because its tables have all results.
+    Loss is drawn against the simulated seconds, with a panel per network, and against steps.
+
+    Args:
+        clocks: clocks by (method, network).
+        target: loss that is marked; None without one.
     """
     if is_interrupted():
         return
     networks = {link.name: link for link in spec.networks}
     curves = [
-        _curve(training, {name: clock for (m, name), clock in clocks.items() if m == training.method})
+        _curve(training, {name: clock for (method, name), clock in clocks.items() if method == training.method})
         for training in trained
     ]
     if all(len(curve.clock_s) == len(networks) for curve in curves):
@@ -53,9 +57,9 @@ def compare_figures(
     else:  # trainings that exist on one network only
         panels = {f"loss_against_clock_{name}": {name: network} for name, network in networks.items()}
     for figure_name, links in panels.items():
-        some = [curve for curve in curves if links.keys() <= curve.clock_s.keys()]
-        if some:
-            figure = loss_against_clock(some, links, loss_label=_loss_name(spec), target=target)
+        timed_curves = [curve for curve in curves if links.keys() <= curve.clock_s.keys()]
+        if timed_curves:
+            figure = loss_against_clock(timed_curves, links, loss_label=_loss_name(spec), target=target)
             save(figure, folder.figure(figure_name))
     save(loss_against_steps(curves, loss_label=_loss_name(spec), target=target), folder.figure("loss_against_steps"))
     _async_figures(folder, trained)
@@ -63,9 +67,9 @@ def compare_figures(
 
 
 def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock) -> None:
-    """Draw loss against the clock, the first collectives as a strip, and the landscape if there is one.
+    """Draw the figures of a run into its folder: loss against seconds, and a timeline of the first collectives.
 
-    An interrupted command draws nothing, because its tables have all results.
+    An interrupted command draws nothing.
     """
     if is_interrupted():
         return
@@ -82,14 +86,14 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
 
 
 def _curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
-    """Return the evaluation loss against steps and against each network's clock."""
+    """Return a method's curve of evaluation losses over steps and over the clocks of networks, by their names."""
     history = trained.history
     clock_s = {network: eval_clock_s(trained, clock) for network, clock in clocks.items()}
     return Curve(trained.method, history.eval_step, history.evaluation["loss"].T, clock_s)
 
 
 def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
-    """Draw, for workers at their own pace, the ages of updates, each worker's updates, and the waits for each."""
+    """Draw, for asynchronous methods, the ages of updates, the updates of each worker, and their waits for others."""
     ages: dict[str, list[int]] = {}
     counts: dict[str, list[int]] = {}
     waits: dict[str, np.ndarray] = {}
@@ -106,30 +110,33 @@ def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
 
 
 def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the spans that a strip shows, and their title; None for an empty timeline."""
+    """Return the part of a timeline around its first collectives, and a title; None for an empty timeline."""
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
     syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
     first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
     shown = timeline[(timeline.step >= first) & (timeline.step <= last)]
-    of_all = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
-    return shown, f"steps {first} to {int(shown.step.max())}{of_all}"
+    part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
+    return shown, f"steps {first} to {int(shown.step.max())}{part}"
 
 
 def _loss_name(spec: Training) -> str:
+    """Return the name and unit of the loss of a spec's problem."""
     return getattr(spec.problem, "loss_label", "loss of the workers' mean")
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
-    """Draw the distance to the optimum over the steps, next to the path on the surface if it can be drawn."""
+    """Draw the distance to the optimum over the steps, for problems that trace it.
+
+    If the problem is one surface for all workers, the paths on its contours are drawn beside the distance.
+    """
     if not all("distance" in training.history.trace for training in trained):
         return
     series = [
         SeedSeries(training.method, np.arange(1, training.history.steps + 1), training.history.trace["distance"].T)
         for training in trained
     ]
-    # One surface: a landscape that is the same for all workers.
     is_surface = hasattr(spec.problem, "oracle") and not getattr(spec.problem, "shift_std", 0.0)
     if is_surface and all("position" in training.history.trace for training in trained):
         paths = {training.method: training.history.trace["position"][:, 0] for training in trained}

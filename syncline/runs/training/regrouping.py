@@ -1,14 +1,14 @@
-"""Trainings whose group re-forms after machine failures; a simulation decides the participants before the math.
+"""Synchronous trainings whose workers form a new group when a machine fails or comes back.
 
-A closed form gives the calls of a method of means, and therefore the clock of any group. The simulation plays
-failures on these clocks. Then the workers that are present in each step do the math, as with planned absences.
+A closed form gives the collectives of a method for any number of workers, and therefore the clock of any group. A
+simulation plays the failures on these clocks, before the math. Then the workers that are present in each step do the
+math, as with planned absences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +34,13 @@ Present = NDArray[np.bool_]
 
 @dataclass
 class GroupHistory:
-    """The simulated history of a group.
+    """The simulated members and times of the steps of a group.
 
     Attributes:
-        present: mask of the workers that make each step for good, ``(T, P)``.
+        present: mask of the workers whose part in each step is not lost to a failure, ``(T, P)``.
         step_end_s: end of each step in seconds, ``(T,)``.
-        joined: workers that join at a step, with the others' state from before it, by step.
-        costs: cost of the failures.
+        joined: by step, the workers that join before it and copy the state of the others.
+        costs: costs of the failures.
     """
 
     present: Present
@@ -51,15 +51,12 @@ class GroupHistory:
 
 @dataclass(frozen=True)
 class ReformedGroup:
-    """A training whose group re-forms, ready to be simulated.
+    """A training whose group re-forms, before its simulation.
 
     Args:
-        spec: specification of the training.
-        method: synchronisation method of the group.
-        network: network that joins the workers.
-        tensors: parameter shapes of the model.
+        method: a synchronous method.
         state_bytes: bytes of a checkpoint.
-        clock_of: function from calls, factors and the workers present in each step, ``(T, P)``, to the clock.
+        clock_of: function from collectives, factors and the mask of present workers, ``(T, P)``, to the clock.
     """
 
     spec: Training
@@ -81,8 +78,9 @@ class ReformedGroup:
         saving: list[CheckpointTimes] = []
 
         def work_of(present: Present) -> SavedSteps:
+            """Return the times of the steps and checkpoints of a group with these members, ``(P,)``."""
             if present.tobytes() not in works:
-                ends_s = np.concatenate([[0.0], self._alike(present.copy(), factors).step_end_s])
+                ends_s = np.concatenate([[0.0], self._constant_group_clock(present.copy(), factors).step_end_s])
                 if not saving:  # the first call is for all workers, which begin the training
                     fetch_s = rejoin_s(self.network, spec.workers, spec.workers, self.state_bytes)
                     step_s = float(ends_s[-1]) / spec.steps
@@ -93,6 +91,7 @@ class ReformedGroup:
         history = GroupHistory(np.ones((spec.steps, spec.workers), dtype=bool), np.zeros(spec.steps))
 
         def record_steps(start_s: float, first: int, done: int, present: Present, joined: list[int]) -> None:
+            """Store steps ``first`` to ``done`` - 1 of a group that began at ``start_s``, in place of lost steps."""
             work = work_of(present)
             earlier = {step: workers for step, workers in history.joined.items() if step < first}
             history.joined = earlier | {first: joined}
@@ -111,8 +110,8 @@ class ReformedGroup:
             raise SynclineError(f"failures: {history.costs.stuck}")
         return history
 
-    def _alike(self, present: Present, factors: Factors) -> Clock:
-        """Return the clock of a training in which the same workers make all steps."""
+    def _constant_group_clock(self, present: Present, factors: Factors) -> Clock:
+        """Return the clock of a training in which the workers of a mask, ``(P,)``, make all steps."""
         spec, members = self.spec, tuple(np.flatnonzero(present).tolist())
         exchanges = self.method.exchanges(list(self.tensors), len(members)) if len(members) > 1 else []
         # Payloads without a compressing wire format travel in the training's dtype, as in its ledger.
@@ -126,12 +125,7 @@ class ReformedGroup:
 
 @dataclass(frozen=True)
 class TrainedGroup:
-    """A group that has trained in its simulated steps.
-
-    Args:
-        group: the group and its training.
-        history: the simulated history that the math has followed.
-    """
+    """A re-forming group with the simulated history that its math follows."""
 
     group: ReformedGroup
     history: GroupHistory
@@ -139,27 +133,21 @@ class TrainedGroup:
     def membership(self) -> Membership | None:
         """Return the absences and joins of workers by step, or None if all workers take part in all steps."""
         present = self.history.present
-        away = [
-            Absence(worker, int(start), int(stop))
-            for worker in range(present.shape[1])
-            for start, stop in _runs(~present[:, worker])
-        ]
+        away = []
+        for worker in range(present.shape[1]):
+            is_away = np.concatenate([[False], ~present[:, worker], [False]]).astype(np.int8)
+            edges = np.flatnonzero(np.diff(is_away)).tolist()  # first step of each absence, and first step after it
+            away += [Absence(worker, first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
         joined = {step: workers for step, workers in self.history.joined.items() if workers}
         return Membership(present.shape[1], away, joined) if away or joined else None
 
     def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
-        """Return the clock of the first steps on the training's network, None on another.
+        """Return the clock of the first ``steps`` steps on the training's network, and None on another.
 
-        With factors other than 1, the failures meet other steps, so that the group is simulated again.
+        Factors other than 1 on computing and communication need a new simulation, because failures meet other steps.
         """
         if network.name != self.group.network.name:
             return None
         history = self.history if factors == AS_PREDICTED else self.group.play(factors)
         base = self.group.clock_of(calls, factors, self.history.present[:steps])
         return delayed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)
-
-
-def _runs(away: NDArray[np.bool_]) -> list[tuple[Any, Any]]:
-    """Return the start and the end of each run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], away, [False]]).astype(np.int8)))
-    return list(zip(edges[::2], edges[1::2], strict=True))

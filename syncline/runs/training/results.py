@@ -1,9 +1,7 @@
-"""Results as flat records: the rows of ``--json``, whose names are kept stable.
+"""Results of trainings with their clocks: rows of ``--json``, and the files ``curves.parquet`` and ``summary.parquet``.
 
-Losses on the clock, as files (``curves.parquet`` over the steps, ``summary.parquet`` at the end), and drawn again.
-
-Both are long, one row per method, network, seed (and step), so that a figure is a selection and a plot. The metadata of
-each field has the unit of its column.
+``curves.parquet`` has a row per method, network, seed and step, ``summary.parquet`` a row per method, network and seed.
+The metadata of each field has the unit of its column.
 """
 
 from __future__ import annotations
@@ -13,27 +11,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.figure import Figure
 
-from syncline.analysis import (
-    Curve,
-    loss_against_clock,
-    median_and_range,
-    time_to_target_s,
-)
+from syncline.analysis import Curve, loss_against_clock, median_and_range, time_to_target_s
 from syncline.analysis.curves import FloatArray
 from syncline.costmodel import Network
 from syncline.runs.folders.folder import RunFolder
-from syncline.runs.folders.result_files import CURVES, read_parquet
+from syncline.runs.folders.result_files import COLUMNS, CURVES, NUMBER_OR_NONE, read_parquet
 from syncline.runs.folders.streams import trace_columns
 from syncline.sim import Clock
 from syncline.sim.failures.costs import FailureCosts
@@ -46,20 +35,19 @@ if TYPE_CHECKING:
 
 
 def clock_record(clock: Clock) -> dict[str, float]:
-    """Return the parts of the time of a mean step; seconds and bytes, means per worker and step.
+    """Return the columns with the parts of a mean step's time; seconds and bytes are means per worker and step.
 
-    ``bytes_per_worker`` is payload: the bytes that a worker sends to collectives, whatever algorithm carries them.
+    ``bytes_per_worker`` counts payload: the bytes that a worker passes to collectives, for any algorithm.
     """
     parts = ("step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "communication_s")
     record = {name: getattr(clock, name) for name in parts}
     record["communication_share"] = clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0
     record |= {name: getattr(clock, name) for name in ("exposed_communication_s", "bytes_per_worker")}
-    failures = {} if clock.failed is None else failure_record(clock.failed)
-    return record | {"wall_clock_s": clock.wall_s} | failures
+    return record | {"wall_clock_s": clock.wall_s} | (failure_record(clock.failed) if clock.failed is not None else {})
 
 
 def failure_record(failed: FailureCosts) -> dict[str, Any]:
-    """Return the costs of failures: shares of the time of all workers, which add up to 1 with the goodput."""
+    """Return the columns with the costs of failures; the shares of the workers' time add up to 1 with ``goodput``."""
     record = {name: getattr(failed, name) for name in ("goodput", "interruptions", "lost_steps")}
     record |= {f"{part}_share": failed.share(f"{part}_s") for part in ("lost", "checkpoint", "restart", "down")}
     return record | {"stuck": failed.stuck}
@@ -77,9 +65,9 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
 
 
 def reachable_target(trained: list[Trained]) -> float | None:
-    """Return the highest final loss of the methods that learned something: the lowest loss that each of them reached.
+    """Return the lowest loss that all methods reach: the highest of their final losses; None without any.
 
-    A method whose loss is not below its start, finite or not, sets no target for the others.
+    A method whose loss does not end below its start is not counted.
     """
     learned = []
     for training in trained:
@@ -90,7 +78,7 @@ def reachable_target(trained: list[Trained]) -> float | None:
 
 
 def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
-    """Return the seconds at which each evaluation's step was done, ``(E,)``."""
+    """Return the seconds at which the clock reaches the step of each evaluation, ``(E,)``."""
     return np.concatenate([[0.0], clock.step_end_s])[trained.history.eval_step]
 
 
@@ -103,7 +91,7 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 
 
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
-    """Return one record per seed: the final metrics, and the clock that all seeds share."""
+    """Return one row per seed: its final metrics, and the columns of the clock, which all seeds share."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
     timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
     if trained.asynchronous is not None:
@@ -115,16 +103,16 @@ Clocks = Mapping[tuple[str, str], Clock]
 """Clocks by (method, network)."""
 
 Bounds = Mapping[tuple[str, str], Mapping[str, Any]]
-"""Further fields of a row, by (method, network): the bounds of its times."""
+"""Columns with the bounds of a row's times, by (method, network)."""
 
 MOST_ROWS = 5_000_000
-"""Largest number of rows of ``curves.parquet``: longer trainings have every n-th step and every evaluation.
+"""Largest number of rows of ``curves.parquet``; longer trainings store every n-th step and every evaluation.
 
-The file of metrics has all steps.
+``metrics.parquet`` has all steps.
 """
 
 ROWS_AT_A_TIME = 1 << 20
-"""Rows that are in memory while the file is written."""
+"""Number of rows that are in memory while ``curves.parquet`` is written."""
 
 
 def write_curves(
@@ -136,12 +124,10 @@ def write_curves(
     target: float | None = None,
     bounds: Bounds | None = None,
 ) -> None:
-    """Write both files of the losses: curves and summary.
+    """Write ``curves.parquet`` and ``summary.parquet``.
 
     Args:
-        folder: the run folder.
-        spec: spec of the trainings.
-        trained: the methods; the first is the baseline of speedups.
+        trained: the trained methods; the first is the baseline of speedups.
         clocks: clock of each method on each network.
         networks: networks by name; or their labels in a figure.
         target: the loss whose time is reported.
@@ -160,14 +146,18 @@ def write_curves(
 
 
 def every_steps(trained: Iterable[Trained], networks: int) -> int:
-    """Return n, if the file has every n-th step."""
+    """Return n such that ``curves.parquet`` with every n-th step has at most `MOST_ROWS` rows."""
     steps = sum(training.history.steps * len(training.history.seeds) for training in trained)
     return max(1, math.ceil(steps * networks / MOST_ROWS))
 
 
 def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
-    """Yield parts of the table: networks before methods before seeds, as in the rows of a comparison."""
-    metrics = list(dict.fromkeys(name for training in trained for name in _metric_names(training.history)))
+    """Yield the parts of ``curves.parquet``, sorted by network, then method, then seed, with every n-th step."""
+    metrics: dict[str, None] = {}  # further numbers per step or evaluation: evaluations, then components of traces
+    for training in trained:
+        metrics |= dict.fromkeys(name for name in training.history.evaluation if name != "loss")
+        for name, values in training.history.trace.items():
+            metrics |= dict.fromkeys(trace_columns(name, values))
     for network, training in product(networks, trained):
         if (training.method, network) not in clocks:
             continue
@@ -192,9 +182,9 @@ def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], eve
 
 
 def kept_steps(history: History, every: int) -> np.ndarray:
-    """Return the completed steps that the file has: every n-th, the last, and those of evaluations."""
-    last = [history.steps]
-    return np.unique(np.concatenate([np.arange(0, history.steps, every), history.eval_step, last])).astype(np.int64)
+    """Return the numbers of completed steps that are stored: every n-th, those of evaluations, and the last."""
+    every_nth = np.arange(0, history.steps, every)
+    return np.unique(np.concatenate([every_nth, history.eval_step, [history.steps]])).astype(np.int64)
 
 
 def bytes_sent(trained: Trained) -> np.ndarray:
@@ -212,16 +202,16 @@ def bytes_sent(trained: Trained) -> np.ndarray:
     return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
 
 
-def _metric_names(history: History) -> list[str]:
-    """Return the names of further numbers per step or evaluation: evaluations, then the components of traces."""
-    names = [name for name in history.evaluation if name != "loss"]
-    for name, values in history.trace.items():
-        names += trace_columns(name, values)
-    return names
-
-
 def _metric(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
-    """Return a trace, with the evaluation before the first step if both measure the same; or an evaluation."""
+    """Return a column of ``curves.parquet``: a trace or one of its components, or else an evaluation.
+
+    A trace begins with the evaluation before the first step, if there is an evaluation of the same name.
+
+    Args:
+        name: name of the column; ``position_0`` is the first component of the trace ``position``.
+        steps: numbers of the stored steps.
+        seeds: indices of the stored seeds.
+    """
     base, _, number = name.rpartition("_")
     values = history.trace.get(name)
     if values is None and base in history.trace and number.isdecimal():
@@ -232,7 +222,10 @@ def _metric(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -
 
 
 def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None) -> pa.Array:
-    """Return a quantity of each step, ``(T, S)``; row 0, before the first step, has the evaluation's value, if any."""
+    """Return the stored steps and seeds of a quantity of each step, ``(T, S)``, as a column.
+
+    Step 0, before the first step, has the first value of ``evaluation``, ``(E, S)``, and is null without one.
+    """
     before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
     chosen = np.concatenate([before, values])[np.ix_(steps, seeds)].astype(np.float64)
     missing = np.zeros(chosen.shape, dtype=bool)
@@ -241,7 +234,7 @@ def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation
 
 
 def _evaluated(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
-    """Return the values of evaluations, ``(E, S)``, and null at other steps."""
+    """Return the evaluations of a quantity as a column, with null at stored steps without an evaluation."""
     shape = len(steps), len(seeds)
     out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
@@ -259,7 +252,7 @@ def summary_rows(
     target: float | None = None,
     bounds: Bounds | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row per network, method and seed: the final metrics, the clock, the seed's own time to the target."""
+    """Return a row per network, method and seed: final metrics, clock, and the seed's time to the target loss."""
     rows = []
     for network, training in product(networks, trained):
         clock, baseline = clocks.get((training.method, network)), clocks.get((trained[0].method, network))
@@ -275,27 +268,23 @@ def summary_rows(
     return rows
 
 
-NAMES = ("method", "network", "basis", "stuck")
-"""Columns that hold text."""
-
-WHOLE = ("seed", "workers", "steps", "diverged_at")
-"""Columns of integers; all others but names are floats, so that files of several runs have one schema."""
-
-
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows of a summary as a table whose columns have the same types in all folders."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {}
-    for name in names:
-        kind = pa.string() if name in NAMES else pa.int64() if name in WHOLE else pa.float64()
+    for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
-        finite = name == "time_to_target_s"  # an unreached target is null
-        columns[name] = pa.array([None if finite and not math.isfinite(v) else v for v in values], kind)  # type: ignore[arg-type]
+        if name == "time_to_target_s":  # a target that was not reached is null
+            values = [value if math.isfinite(value) else None for value in values]  # type: ignore[arg-type]
+        columns[name] = pa.array(values, COLUMNS.get(name, NUMBER_OR_NONE).stored)
     return pa.table(columns)
 
 
 def unit_of(column: str, loss_label: str) -> str:
-    """Return the unit of a column; an empty text for names and shares.
+    """Return the unit of a column of the two files; an empty text for names and shares.
+
+    Args:
+        column: name of the column.
+        loss_label: name and unit of the problem's loss.
 
     >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
     ('s', 'B', 'validation loss (nats)')
@@ -315,11 +304,11 @@ def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
 
 
 class FileCurves(NamedTuple):
-    """The evaluations in a folder's curves.
+    """The evaluations in a ``curves.parquet``.
 
     Attributes:
         curves: one curve per method.
-        sent: payload bytes that a worker has sent at the steps of each method's curve, on its first network.
+        sent: by method, the payload bytes that a worker has sent by each step of the curve, on its first network.
         networks: label of each network in a figure, by name; only networks on which something was evaluated.
         label: name of the loss, with its unit.
         target: a loss whose time is reported; None without one.
@@ -343,7 +332,7 @@ def read_curves(path: Path) -> FileCurves:
     for method in evaluated["method"].unique().to_pylist():
         rows = evaluated.filter(pc.equal(evaluated["method"], method))
         parts = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
-        parts = {name: part for name, part in parts.items() if len(part)}  # an asynchronous training has one of them
+        parts = {name: part for name, part in parts.items() if len(part)}  # asynchronous trainings have one network
         first = next(iter(parts.values()))
         shape = len(first["seed"].unique()), -1
         step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
@@ -354,6 +343,6 @@ def read_curves(path: Path) -> FileCurves:
 
 
 def figure_of_file(folder: Path) -> Figure:
-    """Return the figure of loss against the seconds of each network, a line per method, with the file's labels."""
+    """Return the figure of a run folder's ``curves.parquet``: loss against seconds, with a panel per network."""
     read = read_curves(folder / "curves.parquet")
     return loss_against_clock(read.curves, read.networks, loss_label=read.label, target=read.target)

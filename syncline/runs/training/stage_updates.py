@@ -1,4 +1,4 @@
-"""Times of a pipeline's updates, and the clock of a training by them: asynchronous and synchronous 1F1B, by events."""
+"""The clock of a training in pipeline stages: simulated update times of asynchronous and synchronous 1F1B."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, sch
 from syncline.specs import MethodBase
 
 LENGTH = 4
-"""Micro-batches per stage of the shorter of two simulations that give the steady state; the longer has twice that."""
+"""Micro-batches per stage of the shorter of two simulations, whose difference is the steady state."""
 
 
 @dataclass(frozen=True)
 class UpdateTimes:
-    """The times of a pipeline's updates: update t, from 1, ends after ``first_s + (t - 1) update_s``.
+    """The times of a pipeline's updates: update t = 1, 2, ... ends after ``first_s + (t - 1) update_s``.
 
     Args:
         update_s: seconds between two updates in steady state.
@@ -33,14 +33,14 @@ class UpdateTimes:
     first_s: float
 
     def seconds_until(self, done: ArrayLike) -> np.ndarray:
-        """Return the seconds until ``done`` updates are done; 0 for none."""
+        """Return the seconds after which ``done`` updates have ended; 0 for no update."""
         count = np.asarray(done, dtype=float)
         return np.where(count > 0, self.first_s + (count - 1) * self.update_s, 0.0)
 
 
 @dataclass(frozen=True)
 class StageWork:
-    """The work and traffic of a batch in a pipeline.
+    """The computing time and the traffic of a batch in a pipeline of K stages.
 
     Args:
         forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes twice that.
@@ -53,15 +53,15 @@ class StageWork:
     update_s: tuple[float, ...]
 
     def part(self, microbatches: int) -> StageWork:
-        """Return the work of one of a batch's micro-batches."""
+        """Return the work of one micro-batch, if the batch is cut into ``microbatches``."""
         forward_s = tuple(seconds / microbatches for seconds in self.forward_s)
         return StageWork(forward_s, self.activation_bytes / microbatches, self.update_s)
 
 
 def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hardware, stages: int) -> StageWork:
-    """Return the work of a batch of ``tokens`` tokens, from the model's FLOPs on hardware.
+    """Return the work of a batch of ``tokens`` tokens, from the model's FLOPs on a machine.
 
-    Activations have as many bytes as the hardware's precision: 4 for fp32, else 2.
+    An activation has 4 bytes if the machine's precision is fp32, else 2.
     """
     forward_s = tuple(float(compute_s(flops * tokens, machine)) for flops in stage_flops(model, stages))
     width_bytes = 4 if machine.precision == "fp32" else 2
@@ -69,7 +69,7 @@ def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hard
 
 
 def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
-    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only blocks count."""
+    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only layers count."""
     block = [tensor for tensor in model.tensors if tensor.name.partition(".")[0] == "0"]
     counts, delays = stage_blocks(model, stages), stage_delays(stages).tolist()
     of_block = [method.added_update_s(block, machine, delay, stages) for delay in delays]
@@ -78,46 +78,45 @@ def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: in
 
 @lru_cache(maxsize=1024)
 def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
-    """Return the update times of asynchronous 1F1B: each micro-batch is a batch, and each stage updates after each.
+    """Return the update times of asynchronous 1F1B, in which each stage updates after each batch.
 
-    The steady state is the difference of two lengths of the simulation.
+    The time between updates is the difference of two simulations, divided by the difference of their lengths.
     """
     stages = len(work.forward_s)
     short, long = LENGTH * stages, 2 * LENGTH * stages
-    ends_s = [max(_ends_s("async-1f1b", work, network, batches)) for batches in (short, long)]
-    update_s = (ends_s[1] - ends_s[0]) / (long - short)
-    return UpdateTimes(update_s, ends_s[1] - (long - 1) * update_s)
+    short_s, long_s = (max(_ends_s("async-1f1b", work, network, batches)) for batches in (short, long))
+    update_s = (long_s - short_s) / (long - short)
+    return UpdateTimes(update_s, long_s - (long - 1) * update_s)
 
 
 @lru_cache(maxsize=1024)
 def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
-    """Return the update times of synchronous 1F1B: all stages update after the last micro-batch of a batch."""
+    """Return the update times of synchronous 1F1B, in which all stages update after a batch's last micro-batch."""
     ends_s = _ends_s("1f1b", work.part(microbatches), network, microbatches)
     update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
     return UpdateTimes(update_s, update_s)
 
 
 def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
-    """Return the update times of a synchronous pipeline with ``microbatches``, or of an asynchronous one without."""
+    """Return the update times of a synchronous pipeline, or of an asynchronous one if ``microbatches`` is None."""
     return asynchronous(work, network) if microbatches is None else synchronous(work, network, microbatches)
 
 
-def timeline_of_stages(work: StageWork, network: Network, batches: int, microbatches: int | None = None) -> Timeline:
-    """Return the timeline of ``batches`` in an asynchronous pipeline, or of the first batch in a synchronous one."""
-    if microbatches is None:
-        return _simulated("async-1f1b", work, network, batches)
-    return _simulated("1f1b", work.part(microbatches), network, microbatches)
-
-
 def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
-    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``, without synchronous updates."""
+    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``; updates of 1f1b are not included.
+
+    Args:
+        name: name of the schedule: ``1f1b`` or ``async-1f1b``.
+        work: work of a micro-batch.
+        network: network that joins the stages.
+    """
     timeline = _simulated(name, work, network, microbatches)
     stages = range(len(work.forward_s))
     return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in stages]
 
 
 def _simulated(name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
-    """Return the timeline of a schedule of this many micro-batches, each with the same work."""
+    """Return the simulated timeline of a schedule; see `_ends_s` for the arguments."""
     stages = len(work.forward_s)
     forward = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
     backward = 2 * forward
@@ -133,13 +132,12 @@ def _simulated(name: str, work: StageWork, network: Network, microbatches: int) 
 
 @dataclass(frozen=True)
 class TrainedStages:
-    """The work of each stage of a training in each batch, from which its clock follows.
+    """The work of a training in pipeline stages, from which its clock follows.
 
     Args:
         work: work of a batch.
-        steps: number of completed steps.
         kept_steps: number of steps that the timeline keeps.
-        microbatches: micro-batches of a synchronous batch; None: the pipeline is asynchronous.
+        microbatches: number of micro-batches of a synchronous batch; None if the pipeline is asynchronous.
     """
 
     work: StageWork
@@ -150,34 +148,28 @@ class TrainedStages:
     def time(self, network: Network, factors: Factors = AS_PREDICTED) -> Clock:
         """Return the clock on a network, with computing and communication times multiplied by factors.
 
-        The time in which a stage does not compute counts as waiting, for the network or for a neighbour.
+        The time in which a stage does not compute counts as communication, also if it waits for another stage.
         """
-        work, slower = self.work, float(factors.computing)
+        work, slowdown = self.work, float(factors.computing)
         if factors != AS_PREDICTED:
             network = slow_down(network, float(factors.communication))
             work = replace(
                 work,
-                forward_s=tuple(slower * seconds for seconds in work.forward_s),
-                update_s=tuple(slower * seconds for seconds in work.update_s),
+                forward_s=tuple(slowdown * seconds for seconds in work.forward_s),
+                update_s=tuple(slowdown * seconds for seconds in work.update_s),
             )
         stages = len(work.forward_s)
         ends_s = updates_of(work, network, self.microbatches).seconds_until(np.arange(1, self.steps + 1))
         wall_s = float(ends_s[-1])
         compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
-        shown_steps = min(self.steps, max(self.kept_steps, 1))
+        if self.microbatches is None:
+            timeline = _simulated("async-1f1b", work, network, min(self.steps, max(self.kept_steps, 1)))
+        else:  # the first batch
+            timeline = _simulated("1f1b", work.part(self.microbatches), network, self.microbatches)
         return Clock(
-            step_end_s=ends_s,
-            end_s=np.full(stages, wall_s),
-            step_time_s=wall_s / self.steps,
-            compute_s=compute_s,
-            encode_s=0.0,
-            trigger_s=0.0,
-            optimizer_s=0.0,
-            communication_s=waited_s,
-            exposed_communication_s=waited_s,
-            bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages,
-            wall_s=wall_s,
-            evaluator="events",
-            timeline=timeline_of_stages(work, network, shown_steps, self.microbatches),
-        )
+            step_end_s=ends_s, end_s=np.full(stages, wall_s), step_time_s=wall_s / self.steps, compute_s=compute_s,
+            encode_s=0.0, trigger_s=0.0, optimizer_s=0.0, communication_s=waited_s, exposed_communication_s=waited_s,
+            bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages, wall_s=wall_s, evaluator="events",
+            timeline=timeline,
+        )  # fmt: skip

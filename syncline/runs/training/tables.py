@@ -1,4 +1,4 @@
-"""Trainings as columns for parquet files."""
+"""Tables of trainings for Parquet files (metrics, ledger, timeline, contributions), and traces of timelines."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ROWS_AT_A_TIME = 1 << 18
 
 
 def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
-    """Yield tables with one schema, one row per method, seed and step.
+    """Yield the parts of ``metrics.parquet``, with one schema and a row per method, seed and step.
 
-    ``step`` counts completed steps: row 0 is before the first. ``train_loss`` of row t is that of the batch of the t-th
-    step; ``eval_*`` are measured on the mean of the workers' parameters after t steps, null at steps without an
-    evaluation; traces (``distance``, ``position_0``, ...) are taken after the t-th step.
+    ``step`` counts completed steps, so that row 0 is before the first step. In row t, ``train_loss`` is the loss of the
+    batch of the t-th step. ``eval_*`` are measured on the mean of the workers' parameters after t steps, and null
+    without an evaluation. Traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
     schema, waiting, rows = metrics_schema([training.history for training in trained]), list[pa.Table](), 0
     for training in trained:
@@ -43,14 +43,14 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
 
 
 def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
-    """Write the metrics, the ledger and, if trainings were watched, their measurements along the way."""
+    """Write the files of metrics and calls, and ``watched.parquet`` if the spec's ``watch`` measured values."""
     folder.long_table("metrics", metrics_tables(trained))
     folder.table("ledger", ledger_columns(trained))
     write_watched(folder, trained)
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """Return the ledgers of several methods, one below the other; each is one replica's, because all send the same."""
+    """Return the calls of several methods as columns; those of one replica represent all, because all send the same."""
     columns: dict[str, list[Any]] = {"method": []}
     for training in trained:
         columns["method"] += [training.method] * len(training.ledger)
@@ -60,7 +60,11 @@ def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
 
 
 def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str, Any]:
-    """Return timelines of (method, network) as columns, one below the other."""
+    """Return several timelines as columns of one table.
+
+    Args:
+        timelines: method, network and timeline of each.
+    """
 
     def arrow(column: Words | NDArray[Any]) -> pa.Array:
         if isinstance(column, Words):
@@ -77,36 +81,39 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
 
 
 def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """Return the measurements along trainings as columns, one training below the other; empty without measurements."""
+    """Return what the specs' ``watch`` measured during trainings as columns; no columns without measurements."""
     rows = [{"method": training.method, **row._asdict()} for training in trained for row in training.history.watched]
     return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
 
 
 def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
-    """Write ``watched.parquet``, if trainings were measured along the way."""
-    columns = watched_columns(trained)
-    if columns:
+    """Write ``watched.parquet``, if the specs' ``watch`` measured anything during trainings."""
+    if columns := watched_columns(trained):
         folder.table("watched", columns)
 
 
 def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
-    """Write ``contributions.parquet`` for workers at their own pace: a row for each update, in the order of arrival."""
+    """Write ``contributions.parquet`` of asynchronous trainings: a row for each update, in the order of arrival."""
     columns: dict[str, list[Any]] = {}
-    for asynchronous, method in (
-        (training.asynchronous, training.method) for training in trained if training.asynchronous is not None
-    ):
-        count = len(asynchronous.result.contributions)
-        part = {"method": [method] * count, "network": [asynchronous.plan.network.name] * count}
-        for name, column in (
-            part | {name: column.tolist() for name, column in asynchronous.result.columns().items()}
-        ).items():
-            columns.setdefault(name, []).extend(column)
+    for training in trained:
+        if training.asynchronous is None:
+            continue
+        result = training.asynchronous.result
+        part = {name: column.tolist() for name, column in result.columns().items()}
+        labels = {"method": training.method, "network": training.asynchronous.plan.network.name}
+        repeated = {name: [label] * len(result.contributions) for name, label in labels.items()}
+        for name, values in (repeated | part).items():
+            columns.setdefault(name, []).extend(values)
     if columns:
         folder.table("contributions", columns)
 
 
 def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
-    """Return the names in a trace: workers, then local servers if there are any, then the server."""
+    """Return the name of each participant of a timeline: workers, then local servers if there are any, then the server.
+
+    Args:
+        workers: number of workers; None if all participants are workers.
+    """
     workers = timeline.workers if workers is None else workers
     local = max(0, timeline.workers - workers - 1)
     after = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
@@ -114,18 +121,20 @@ def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
 
 
 def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: int | None = None) -> dict[str, Any]:
-    """Return timelines of (method, network) as one Chrome trace, with a process for each worker of each.
+    """Return several timelines as one Chrome trace, with a process for each worker of each timeline.
 
-    If ``workers`` is set, further indices are servers.
+    Args:
+        timelines: method, network and timeline of each.
+        workers: number of workers of each timeline, behind which are servers; None if all participants are workers.
     """
     events: list[dict[str, Any]] = []
-    before = 0
+    num_before = 0
     for method, network, timeline in timelines:
         names = [f"{method} on {network}, {name}" for name in names_of_workers(timeline, workers)]
         for event in chrome_trace(timeline, names)["traceEvents"]:
-            event["pid"] += before
+            event["pid"] += num_before
             if event["name"] == "process_sort_index":
-                event["args"] = {"sort_index": event["args"]["sort_index"] + before}
+                event["args"] = {"sort_index": event["args"]["sort_index"] + num_before}
             events.append(event)
-        before += timeline.workers
+        num_before += timeline.workers
     return {"traceEvents": events, "displayTimeUnit": "ms"}

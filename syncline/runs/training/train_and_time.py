@@ -1,4 +1,4 @@
-"""Training of one method of a spec in the simulated world, and its timing on a network."""
+"""One method of a spec: its training with simulated workers, and its simulated time on a network."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def train_method(
     stream: TrainingStream | None = None,
     network: Network | None = None,
 ) -> Trained:
-    """Train ``method`` with the settings of ``spec``, all workers and all seeds in this process.
+    """Train a method with the settings of a spec, all workers and all seeds in this process.
 
     Args:
         spec: problem, workers, steps, seeds.
@@ -64,7 +64,7 @@ def train_method(
         on_step: called with the number of completed steps, at most every 50 ms and at the end; it may raise
             ``KeyboardInterrupt`` to stop the training, which then returns its results.
         stream: files for the results of the running training.
-        network: network of an asynchronous method; the spec's by default.
+        network: network that decides the order of events, if the training depends on it; the spec's by default.
 
     Raises:
         SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
@@ -73,19 +73,19 @@ def train_method(
     check_training(spec, method)
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     start_s = time.perf_counter()
+    network = network or getattr(spec, "network", None)
     if asynchronous_of(method) is not None:
         from syncline.runs.training.async_training import train_async  # only here: numba is slow to load
 
-        return train_async(spec, method, network or getattr(spec, "network", None), on_step, stream)
+        return train_async(spec, method, network, on_step, stream)
     if goes_by_events(spec):
         return train_stages(spec, method, on_step)
-    joined = network or getattr(spec, "network", None)
     if not method.one_seed_at_a_time:
-        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, joined)
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, network)
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(spec, method, (seed,), report, start_s, stream, joined)
+        return _train_seeds(spec, method, (seed,), report, start_s, stream, network)
 
     for part in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
@@ -106,18 +106,23 @@ def _train_seeds(
     stream: TrainingStream | None,
     network: Network | None,
 ) -> Trained:
-    """Train seeds side by side."""
+    """Train several seeds as rows of the same tensors; see `train_method` for the arguments.
+
+    Args:
+        start_s: time at which the training of the method began, of ``time.perf_counter``.
+    """
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
     shapes = tuple(task_tensors(task))
-    optimizer_s(spec, method, shapes, task.flops_per_step)  # fails now rather than after the training
-    kept_bytes, step, group = state_bytes(method, shapes, spec.workers), WorkerStep(shapes, task.flops_per_step), None
+    optimizer_s(spec, method, shapes, task.flops_per_step)  # a wrong spec fails here rather than after the training
+    checkpoint_bytes, group = state_bytes(method, shapes, spec.workers), None
     if reforms(spec, method) and network is not None:  # the group is simulated before its math
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
+            step = WorkerStep(shapes, task.flops_per_step)
             return _timed(spec, method, calls, step, network, factors, np.zeros(len(present)), present)
 
-        reformed = ReformedGroup(spec, method, network, shapes, kept_bytes, clock_of)
+        reformed = ReformedGroup(spec, method, network, shapes, checkpoint_bytes, clock_of)
         group = TrainedGroup(reformed, reformed.play())
         comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
@@ -143,39 +148,27 @@ def _train_seeds(
     wall_s = time.perf_counter() - start_s
     stages = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
     return Trained(
-        method.name,
-        history,
-        comm.ledger.records,
-        task.describe(),
-        task.flops_per_step,
-        wall_s,
-        shapes,
-        comm.ledger.readbacks,
-        kept_bytes,
-        stages=stages,
-        group=group,
-    )
+        method.name, history, comm.ledger.records, task.describe(), task.flops_per_step, wall_s, shapes,
+        comm.ledger.readbacks, checkpoint_bytes, stages=stages, group=group,
+    )  # fmt: skip
 
 
 def where_trained(spec: Training) -> dict[str, str]:
-    """Return the device and the type of numbers, for the record."""
+    """Return the facts ``device`` and ``dtype`` of ``run.json``."""
     return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
 
 
 def jobs_of(spec: Training) -> int | None:
-    """Return the default number of parallel trainings: one on a GPU, which is shared; None, one per core, elsewhere."""
+    """Return the default number of parallel trainings: 1 on a GPU, which all would share; else None, one per core."""
     return 1 if training_device(spec.device).type == "cuda" else None
 
 
 def time_method(spec: Training, trained: Trained, network: Network, factors: Factors = AS_PREDICTED) -> Clock | None:
-    """Return the clock of a training on one network; None if no step was completed.
+    """Return the simulated clock of a training on one network; None if no step was completed.
 
-    The first seed's streams disturb the computing, the same for every method and network.
+    The jitter of computing is drawn from the first seed, the same for every method and network.
 
     Args:
-        spec: spec of the training.
-        trained: the results of the training.
-        network: network that is timed.
         factors: factors on the seconds of computing and communication.
     """
     steps = trained.history.steps
@@ -187,10 +180,10 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
         return trained.stages.time(network, factors)
     if trained.group is not None:
         return trained.group.time(trained.calls(), steps, network, factors)
-    read = trained.readbacks_by_step()
-    method = next(candidate for candidate in methods_of(spec) if candidate.name == trained.method)
+    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
+    method = next(candidate for candidate in methods if candidate.name == trained.method)
     step = WorkerStep(trained.tensors, trained.flops_per_step)
-    timed = _timed(spec, method, trained.calls(), step, network, factors, read)
+    timed = _timed(spec, method, trained.calls(), step, network, factors, trained.readbacks_by_step())
     if spec.failures is None:
         return timed
     fetch_s = rejoin_s(network, spec.workers, spec.workers, trained.state_bytes)
@@ -200,21 +193,24 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
 
 
 class TimedTraining(NamedTuple):
-    """A training on a network: its clock, its mean step times at the bounds, and the bases of the bounds."""
+    """The clock of a training on a network, its mean step times at the bounds, and the bases of the bounds."""
 
     clock: Clock
     variants: StepTimeVariants
     basis: str
 
     def bounds(self) -> dict[str, Any]:
-        """Return the fields of a row with the bounds of its times."""
+        """Return the columns with the bounds of the training's times."""
         return bounds_record(self.clock, self.variants, self.basis)
 
 
 def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
-    """Return a training's clock on a network with its bounds; None if no step was completed or it has no time there.
+    """Return a training's clock on a network with its bounds.
 
-    ``measured`` says whether the seconds of computing were measured.
+    The result is None if no step was completed, or if the training belongs to another network.
+
+    Args:
+        measured: whether the seconds of computing were measured on this machine.
     """
     time_again = partial(time_method, spec, trained, network)
     timed = time_again()
@@ -240,34 +236,30 @@ def _timed(
     readbacks: np.ndarray,
     present: np.ndarray | None = None,
 ) -> Clock:
-    """Return the clock of calls without failures.
+    """Return the clock of a training from its collectives, without failures of machines.
 
     Args:
-        spec: spec of the training.
-        method: method of the training.
-        calls: calls of the completed steps.
-        step: a step of one worker.
-        network: network that is timed.
+        calls: collectives of the completed steps.
+        step: parameters and FLOPs of one worker.
         factors: factors on the seconds of computing and communication.
-        readbacks: numbers read back in each step, ``(T,)``.
+        readbacks: number of values that a worker copies from its device in each step, ``(T,)``.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
-    slower = float(factors.computing)
+    slowdown = float(factors.computing)
     elements = [tensor.elements for tensor in step.tensors]
     buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_number(spec.number_format))
-    undisturbed_s = slower * base_s(spec, step.flops)
-    encode = spec.compute.encode_bandwidth
+    encode_bandwidth = spec.compute.encode_bandwidth
     # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
-    compute_s = spec.step_times(undisturbed_s, len(readbacks))
+    compute_s = spec.step_times(slowdown * base_s(spec, step.flops), len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
         network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present,
         starts_s=spec.compute.start_offsets or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.protocol,
-        encode_bytes_per_s=None if encode is None else encode / slower,
-        trigger_s=slower * spec.compute.readback_latency * readbacks,
-        optimizer_s=slower * optimizer_s(spec, method, *step),
+        encode_bytes_per_s=None if encode_bandwidth is None else encode_bandwidth / slowdown,
+        trigger_s=slowdown * spec.compute.readback_latency * readbacks,
+        optimizer_s=slowdown * optimizer_s(spec, method, *step),
     )  # fmt: skip
 
 
@@ -279,7 +271,7 @@ def faulty_clock(
     present: np.ndarray | None = None,
     **options: Any,
 ) -> Clock:
-    """Return the clock with the slow links, late messages and absences of a spec.
+    """Return the clock of collectives with the slow links, late messages and absences that a spec declares.
 
     Args:
         spec: spec of the training, whose first seed draws the faults.
@@ -301,12 +293,6 @@ def faulty_clock(
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
-    """Return the seconds of each worker's update, ``(P,)``, which are not part of its gradient step."""
+    """Return the seconds of each worker's update in addition to its gradient step, ``(P,)``."""
     step_s = base_s(spec, flops)
     return spec.persistent_slowdowns * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)
-
-
-def methods_of(spec: Training) -> tuple[MethodBase, ...]:
-    """Return the methods of a spec: one, or several."""
-    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
-    return methods

@@ -1,4 +1,4 @@
-"""The results of a training, and what every way of training shares: tasks, reports, seeds in turn, step times."""
+"""The results of one method's training, and functions that all kinds of training share."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ SECONDS_BETWEEN_REPORTS = 0.05
 
 WARM_UP_STEPS = 3
 FEWEST_STEPS, MOST_STEPS = 5, 50
+"""Smallest and largest number of steps that are timed to measure the seconds of a step."""
 LONGEST_S = 1.0
-"""Seconds after which timing ends, once the fewest steps are timed."""
+"""Seconds after which the measurement ends, once the smallest number of steps is timed."""
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 def task_tensors(task: Task) -> list[TensorShape]:
-    """Return the shapes of the parameters of one worker."""
+    """Return the shapes of one worker's parameters, without the task's leading axis of rows (workers and seeds)."""
     return [TensorShape(name, tuple(p.shape[1:]), name in task.matrices) for name, p in task.params.items()]
 
 
@@ -50,18 +51,17 @@ class Trained:
     """The results of one method's training: its history, its traffic, and facts about it.
 
     Args:
-        method: name of the method.
         history: losses and traces.
-        ledger: the calls of one worker; those of the first seed represent all.
+        ledger: the collectives of one worker; those of the first seed represent all seeds.
         facts: facts about the problem.
         flops_per_step: FLOPs of one worker per step, if known.
         wall_s: wall-clock seconds of the training on this machine.
         tensors: the parameters of one worker, in order.
-        readbacks: numbers that a worker read back from its device to decide whether to send, by step.
+        readbacks: by step, the number of values that a worker copied from its device to decide whether to send.
         state_bytes: bytes of the parameters and of the method's state, for one worker.
-        asynchronous: order of arrivals of workers at their own pace; their training is that of one network.
-        stages: work of the stages of a pipeline, if the model was cut into stages.
-        group: members of each step of a group that forms anew; its training is that of one network.
+        asynchronous: the simulated order of events, if the method is asynchronous; it holds for one network.
+        stages: work of the stages, if the model was cut into pipeline stages.
+        group: members of each step, if the group re-forms after failures; it holds for one network.
     """
 
     method: str
@@ -78,16 +78,16 @@ class Trained:
     group: TrainedGroup | None = None
 
     def calls(self) -> list[Call]:
-        """Return the traffic of the completed steps, in the form that the clock takes; a worker alone sends nothing."""
+        """Return the collectives of the completed steps, without those of a single worker, which sends nothing."""
         return [call for call in self.ledger if call.step < self.history.steps and call.group_size != 1]
 
     def readbacks_by_step(self) -> np.ndarray:
-        """Return the numbers read back in each completed step, ``(T,)``."""
+        """Return the number of values copied from the device in each completed step, ``(T,)``."""
         return np.array([self.readbacks.get(step, 0) for step in range(self.history.steps)])
 
 
 def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int) -> float:
-    """Return the bytes of one worker's parameters and of its method's state, in fp32: the size of a checkpoint."""
+    """Return the size of a checkpoint: bytes of one worker's parameters and of the method's state, in fp32."""
     parameters = sum(tensor.elements for tensor in tensors)
     return FP32_BYTES * (parameters + float(method.kept_elements(list(tensors), workers)))
 
@@ -95,12 +95,12 @@ def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int
 def build_task(
     problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32", execution: str = "eager"
 ) -> Task:
-    """Return a problem built on a device, with a type of numbers and a kind of execution.
+    """Return the task that a problem builds on a device, for some rows (pairs of worker and seed).
 
-    The ``build`` of a user's problem needs no parameter for a setting that has its default.
+    Settings with their default are not passed on, so a user's ``build`` needs no parameters for them.
 
     Raises:
-        SpecError: a problem whose ``build`` does not take a requested setting.
+        SpecError: the problem's ``build`` has no parameter for a setting that differs from its default.
     """
     options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
     options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
@@ -119,27 +119,27 @@ def build_task(
 
 
 def base_s(spec: Training, flops: float | None) -> float:
-    """Return the seconds of an undisturbed step; a token is a position of a context window."""
+    """Return the seconds of a gradient step without jitter; a token is a position of a context window."""
     samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
     tokens = None if samples is None or length is None else samples * length
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
 def reforms(spec: Training, method: MethodBase) -> bool:
-    """Return whether the group of a method re-forms when machines fail, so that its training depends on the clock."""
+    """Return whether the workers of a synchronous method form a new group when a machine fails."""
     failures = spec.failures
     return failures is not None and failures.recovery == "elastic" and asynchronous_of(method) is None
 
 
 def goes_by_clock(spec: Training, method: MethodBase) -> bool:
-    """Return whether a method's training depends on the network, because events decide which workers take part."""
+    """Return whether a training depends on the network, because simulated events decide which workers take part."""
     return asynchronous_of(method) is not None or reforms(spec, method)
 
 
 def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[[int], None]:
     """Return a function that calls each callback with the completed steps, at most every 50 ms and at the last step.
 
-    Watching a fast training therefore costs nothing. The last callback may end the training.
+    Reports therefore cost a fast training nothing. The last callback may raise an error to end the training.
     """
     last_s = 0.0
 
@@ -167,7 +167,6 @@ def sequential_results(
         on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
     """
     for number, seed in enumerate(seeds):
-        # Each training counts to T by itself.
         report = on_step and (lambda done, n=number: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
         yield train_seed(seed, report)
 
@@ -175,7 +174,10 @@ def sequential_results(
 def histories_in_turn(
     train_seed: Callable[[int, Report | None], History], seeds: Sequence[int], steps: int, on_step: Report | None
 ) -> History:
-    """Train the seeds one after another, and return their histories as one; stop after an interrupted training."""
+    """Train the seeds one after another, see `sequential_results`, and return one history of all.
+
+    No seed begins after an interrupted one.
+    """
     parts: list[History] = []
     for part in sequential_results(train_seed, seeds, steps, on_step):
         parts.append(part)
@@ -185,12 +187,8 @@ def histories_in_turn(
 
 
 def measured_step_s(spec: Training) -> float:
-    """Return the seconds of a gradient step of a spec's first worker on this machine: the median after a warm-up.
-
-    Raises:
-        SpecError: a mistake that only the built problem shows.
-    """
-    device, before = training_device(spec.device), torch.get_num_threads()
+    """Return the median seconds of a gradient step of a spec's first worker, measured here after a warm-up."""
+    device, num_threads = training_device(spec.device), torch.get_num_threads()
     torch.set_num_threads(spec.threads)
     try:
         task = build_task(spec.problem, Rows(spec.seeds[:1], (0,), spec.workers), device, spec.dtype, spec.execution)
@@ -205,15 +203,14 @@ def measured_step_s(spec: Training) -> float:
             if len(timed_s) >= FEWEST_STEPS and sum(timed_s) >= LONGEST_S:
                 break
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads)
     return statistics.median(times_s[WARM_UP_STEPS:])
 
 
 def with_measured_step(spec: AnyTraining) -> tuple[AnyTraining, float | None]:
-    """Return the spec with measured seconds, and the seconds, if ``compute`` has ``measure``; else the spec and None.
+    """Return a spec with the measured seconds of a step, and the seconds, if the spec's ``compute`` has ``measure``.
 
-    Raises:
-        SpecError: a mistake that only the built problem shows.
+    Without ``measure``, return the spec itself and None.
     """
     if not spec.compute.measure:
         return spec, None
@@ -222,6 +219,6 @@ def with_measured_step(spec: AnyTraining) -> tuple[AnyTraining, float | None]:
 
 
 def with_seconds(spec: AnyTraining, step_s: float) -> AnyTraining:
-    """Return a spec with measured seconds of a step."""
+    """Return a spec whose ``compute`` has measured seconds of a step, instead of a request to measure them."""
     compute = spec.compute.model_copy(update={"measure": False, "seconds": step_s})
     return spec.model_copy(update={"compute": compute})

@@ -13,7 +13,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.planner.tables.display import run_tables
 from syncline.problems import TextGPT
-from syncline.runs.run import run_study, total_length
+from syncline.runs.run import run_study, steps_of
 from syncline.specs import load_spec
 from syncline.training import rows_of
 
@@ -42,7 +42,7 @@ def test_a_study_leaves_records_rows_and_a_figure(tmp_path):
     assert (tmp_path / "out" / "figures" / "swings.png").exists()
     table = pq.read_table(tmp_path / "out" / "metrics.parquet").to_pylist()
     assert len(table) == 2 * 2 * 4 and {row["step"] for row in table} == {3, 4, 5, 6}
-    assert told[-1] == total_length(spec) == 4 * 7
+    assert told[-1] == steps_of(spec) == 4 * 7
     adam, rotated = result["rows"][0], result["rows"][2]
     assert adam["norm_per_parameter"] == adam["own_norm_per_parameter"]  # its basis is the coordinates
     assert rotated["norm_per_parameter"] != rotated["own_norm_per_parameter"]

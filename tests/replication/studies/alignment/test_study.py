@@ -19,7 +19,7 @@ from replication.studies.alignment.walks import loss_at_most, turned_by, walk
 from syncline.errors import SpecError
 from syncline.problems import Quadratic
 from syncline.problems.landscapes import spiral, spiral_hessian
-from syncline.runs.run import run_study, total_length
+from syncline.runs.run import run_study, steps_of
 from syncline.specs import load_spec
 
 
@@ -247,7 +247,7 @@ def test_a_study_leaves_records_rows_and_figures(tmp_path):
     assert json.loads((tmp_path / "out" / "run.json").read_text())["rows"] == result["rows"]
     assert len(pq.read_table(tmp_path / "out" / "metrics.parquet")) == 4 * 2 * 2 + 4 * 2
     assert len(result["rows"]) == 4 * 2 + 4
-    assert told[-1] == total_length(spec) == 4 * 2000 + 3 * 2000
+    assert told[-1] == steps_of(spec) == 4 * 2000 + 3 * 2000
     assert [group.renderables[0].plain for group in alignment_tables(result["rows"], spec)] == [
         spec.description, "Over 2 angles", "Random quadratics"
     ]  # fmt: skip
