@@ -6,32 +6,19 @@ Construction of the functions of ``functions.py``, each with the knobs, types, d
 from __future__ import annotations
 
 import inspect
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from inspect import Parameter, Signature
 from operator import or_
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from syncline import optim
 from syncline.errors import SpecError
-from syncline.fields import (
-    one_of_fields,
-    plain_argument,
-    validate,
-)
+from syncline.fields import one_of_fields, plain_argument, validate
 from syncline.methods.parts.asynchronous import check_punctual, check_synchronous
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import MethodBase

@@ -5,10 +5,7 @@ PowerSGD: gradients of matrices travel as low-rank factors.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterable,
-    Sequence,
-)
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -16,28 +13,14 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-)
+from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.methods.constructor import constructor
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.asynchronous import AsynchronousSpec, RemedyField
 from syncline.methods.parts.compressors import CompressibleBase
-from syncline.methods.parts.method_spec import (
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
-from syncline.methods.parts.rules import (
-    AdamRule,
-    RuleSpec,
-    SGDMRule,
-    rule_name,
-)
+from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
+from syncline.methods.parts.rules import AdamRule, RuleSpec, SGDMRule, rule_name
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

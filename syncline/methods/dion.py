@@ -16,13 +16,7 @@ from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, dion_rank
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.errors import SpecError
-from syncline.fields import (
-    Period,
-    Rate,
-    Seed,
-    Steps,
-    refusal,
-)
+from syncline.fields import Period, Rate, Seed, Steps, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, per_step_formula, tensors_of

@@ -7,42 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.fields import (
-    Period,
-    Positive,
-    Rate,
-    refusal,
-)
+from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.asynchronous import AsynchronousSpec
 from syncline.methods.parts.compressors import CompressibleBase
-from syncline.methods.parts.method_spec import (
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-)
-from syncline.methods.parts.rules import (
-    AdamRule,
-    RuleSpec,
-    TorchRuleSpec,
-    averaged_of,
-    rule_name,
-    state_names,
-)
+from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
+from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, averaged_of, rule_name, state_names
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:

@@ -5,27 +5,15 @@ DES-LOC: local Adam or ADOPT whose states are averaged as seldom as their half-l
 
 from __future__ import annotations
 
-from collections.abc import (
-    Iterable,
-    Sequence,
-)
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-    half_life_period,
-)
-from syncline.fields import (
-    Period,
-    Positive,
-    Rate,
-    refusal,
-)
+from syncline.costmodel import Exchange, TensorShape, half_life_period
+from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.diloco import OuterSpec

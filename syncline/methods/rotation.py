@@ -13,11 +13,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import (
-    Hardware,
-    TensorShape,
-    dion_rank,
-)
+from syncline.costmodel import Hardware, TensorShape, dion_rank
 from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.costmodel.compute.update_work import (
     QR_FLOPS,

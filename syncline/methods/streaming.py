@@ -15,15 +15,7 @@ from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.diloco import StreamSpec
-from syncline.methods.parts.method_spec import (
-    FP32_BYTES,
-    MethodBase,
-    Presets,
-    Tensors,
-    elements,
-    tensors_of,
-    wire_name,
-)
+from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of, wire_name
 from syncline.methods.parts.rules import AdamRule, RuleSpec
 from syncline.methods.registry import register
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -25,11 +19,7 @@ from syncline.costmodel import Exchange
 from syncline.costmodel.compute.tensors import chosen_layers
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
-from syncline.fields import (
-    Period,
-    Rate,
-    refusal,
-)
+from syncline.fields import Period, Rate, refusal
 from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import (
     BYTES_PER_ELEMENT,

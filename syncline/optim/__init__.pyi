@@ -1,12 +1,11 @@
 from . import groups as groups
-from .momenta import AdEMAMix as AdEMAMix
+from .asynchronous import DelayCompensation as DelayCompensation, look_ahead as look_ahead
 from .base import (
     OuterOptimizer as OuterOptimizer,
     Reducer as Reducer,
     SyncPolicy as SyncPolicy,
     UpdateRule as UpdateRule,
 )
-from .sync import Buffers as Buffers, mean_buffers as mean_buffers
 from .compressors import (
     QSGD as QSGD,
     BlockTopK as BlockTopK,
@@ -16,23 +15,26 @@ from .compressors import (
     TopK as TopK,
 )
 from .demo import CoefficientMean as CoefficientMean, demo_rule as demo_rule
+from .diloco import FedAdam as FedAdam, Nesterov as Nesterov, Streaming as Streaming
 from .dion import DionMethod as DionMethod, DionRule as DionRule
 from .error_feedback import CompressedAverages as CompressedAverages, CompressedMean as CompressedMean
 from .ldadam import LowRankAdam as LowRankAdam, ldadam as ldadam
-from .lion import LionRule as LionRule, lion as lion
-from .lion import LionCubMethod as LionCubMethod
+from .lion import LionCubMethod as LionCubMethod, LionRule as LionRule, lion as lion
 from .matrices import MatrixSplit as MatrixSplit, Orthogonalised as Orthogonalised, Signed as Signed
 from .method import MeanGradient as MeanGradient, Method as Method
-from .momenta import aggmo as aggmo, qhadam as qhadam, qhadopt as qhadopt, qhm as qhm
-from .momenta import multi_momentum_rule as multi_momentum_rule
-from .muon import muon as muon
-from .momenta import NesterovAdam as NesterovAdam
-from .one_bit_adam import OneBitMean as OneBitMean
-from .one_bit_adam import OneBitAdamMethod as OneBitAdamMethod
-from .diloco import FedAdam as FedAdam, Nesterov as Nesterov
+from .momenta import (
+    AdEMAMix as AdEMAMix,
+    NesterovAdam as NesterovAdam,
+    aggmo as aggmo,
+    multi_momentum_rule as multi_momentum_rule,
+    qhadam as qhadam,
+    qhadopt as qhadopt,
+    qhm as qhm,
+)
+from .muon import muon as muon, scion as scion
+from .one_bit_adam import OneBitAdamMethod as OneBitAdamMethod, OneBitMean as OneBitMean
 from .participation import PartialParticipation as PartialParticipation
 from .power_sgd import FactorMean as FactorMean
-from .votes import QuantisedVote as QuantisedVote
 from .quantisers import (
     log_quantise as log_quantise,
     log_restore as log_restore,
@@ -44,8 +46,8 @@ from .quantisers import (
     ternary_sign as ternary_sign,
     without_zeros as without_zeros,
 )
-from .rotation import RotatedAdam as RotatedAdam
 from .rotation import (
+    RotatedAdam as RotatedAdam,
     basis_rotation as basis_rotation,
     eshampoo as eshampoo,
     full_rotation as full_rotation,
@@ -54,26 +56,35 @@ from .rotation import (
 )
 from .rules import MomentumRule as MomentumRule, ada_sgd as ada_sgd, adam as adam, adopt as adopt, sgdm as sgdm
 from .scalings import AdamScaling as AdamScaling, AdoptScaling as AdoptScaling, Unscaled as Unscaled
-from .schedules import warmup_stable_decay as warmup_stable_decay, wsd_factor as wsd_factor
-from .muon import scion as scion
-from .triggers import SelSyncMethod as SelSyncMethod
-from .asynchronous import (
-    DelayCompensation as DelayCompensation,
+from .schedules import (
     discount as discount,
     discounted as discounted,
-    look_ahead as look_ahead,
+    warmup_stable_decay as warmup_stable_decay,
+    wsd_factor as wsd_factor,
 )
-from .diloco import Streaming as Streaming
-from .sync import EveryStep as EveryStep, Periodic as Periodic, Random as Random
+from .sync import (
+    Buffers as Buffers,
+    EveryStep as EveryStep,
+    Periodic as Periodic,
+    Random as Random,
+    mean_buffers as mean_buffers,
+)
 from .torch_rule import TorchRule as TorchRule
 from .triggers import (
     RMMC as RMMC,
     AtSteps as AtSteps,
     Every as Every,
     GradientChange as GradientChange,
+    SelSyncMethod as SelSyncMethod,
     Trigger as Trigger,
 )
-from .votes import DirectVote as DirectVote, OneBitVote as OneBitVote, ServerVote as ServerVote, Vote as Vote
+from .votes import (
+    DirectVote as DirectVote,
+    OneBitVote as OneBitVote,
+    QuantisedVote as QuantisedVote,
+    ServerVote as ServerVote,
+    Vote as Vote,
+)
 from .zero_one_adam import (
     CodeSchedule as CodeSchedule,
     ZeroOneAdamMethod as ZeroOneAdamMethod,

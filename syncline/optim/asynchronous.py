@@ -1,54 +1,43 @@
-"""Servers that apply the updates of asynchronous workers.
-
-Remedies for late gradients: discount them, compensate them, or look ahead. Rotation has a file of its own.
-
-An asynchronous pipeline gives stage k a gradient that is tau_k updates old. What each remedy needs is little: the delay
-of each parameter, and for two of them the weights that the gradient belongs to.
-"""
+"""Rules of servers for asynchronous workers, and corrections for delayed gradients in asynchronous pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Sequence,
-)
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 from typing_extensions import override
 
 from syncline.comm import Communicator, WireFormat
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
 from syncline.optim.diloco import Nesterov
-from syncline.optim.method import (
-    MEAN_GRADIENT,
-    Method,
-)
+from syncline.optim.method import MEAN_GRADIENT, Method
 from syncline.optim.momenta import NesterovAdam
 from syncline.optim.rules import MomentumRule
 from syncline.optim.scalings import AdamScaling, Scaling, check_unit, momentum_names
 
 
 class ServerRule(Protocol):
-    """A server's model and the rule that moves it. An update is a gradient, or a pseudo-gradient: start minus end."""
+    """A server's model with the rule by which workers' updates change it.
+
+    An update is a gradient, or a pseudo-gradient: a worker's parameters at the start of local steps minus at their end.
+    """
 
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
         """Take an update that has arrived, multiplied by ``weight``; ``share`` is its weight s_k in the mean."""
 
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Take all updates of the next version with equal shares; return False to take them one by one instead."""
+        """Take the mean of all updates of the next version; return False if the rule must get them one by one."""
 
     def version(self) -> None:
-        """Make a new version of the model from the updates taken since the last."""
+        """Make a new version of the model from the updates taken since the last version."""
 
 
 class _Summed:
-    """The sum of the updates that arrived since the last version."""
+    """The base of servers that use the weighted mean of the updates that arrived since the last version."""
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.params = list(params)
@@ -67,7 +56,7 @@ class _Summed:
 
     @torch.no_grad()
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Take all updates of a version at once, by their mean; return False if single updates came before.
+        """Take the mean of all updates of a version; return False, without effect, if single updates came before.
 
         The mean is not added to a sum, so that it keeps the exact bits of a collective.
         """
@@ -78,7 +67,7 @@ class _Summed:
 
     @torch.no_grad()
     def means(self) -> list[Tensor]:
-        """Return the means, and reset the sums."""
+        """Return the weighted mean of the updates since the last version, and start again from zero."""
         if self.mean is not None:
             out, self.mean = self.mean, None
             return out
@@ -90,7 +79,9 @@ class _Summed:
 
 
 class GradientServer(_Summed):
-    """The step of an optimizer with the weighted mean of gradients: ``g = sum_k s_k w_k g_k / sum_k s_k``.
+    """A server that takes an optimizer step with the weighted mean of gradients ``g = sum_k s_k w_k g_k / sum_k s_k``.
+
+    s_k is the share and w_k the weight with which the gradient g_k of a worker was taken.
 
     Args:
         optimizer: optimizer of the server's model, in a group of one worker.
@@ -101,18 +92,19 @@ class GradientServer(_Summed):
         self.optimizer = optimizer
 
     def version(self) -> None:
-        """Take one optimizer step with the mean gradients."""
+        """Take one optimizer step with the mean of the gradients since the last version."""
         for p, mean in zip(self.params, self.means(), strict=True):
             p.grad = mean
         self.optimizer.step()
 
 
 class OuterServer(_Summed):
-    """The outer Nesterov step with the weighted mean of pseudo-gradients: ``D = sum_k s_k w_k d_k / sum_k s_k``.
+    """A server that takes an outer Nesterov step with the weighted mean D of pseudo-gradients d_k.
 
-        b <- mu b + D;    x <- x - lr (D + mu b)
+        D = sum_k s_k w_k d_k / sum_k s_k;    b <- mu b + D;    x <- x - lr (D + mu b)
 
-    ``lr = 1, mu = 0`` is FedBuff with a server rate of 1.
+    s_k is the share and w_k the weight with which an update was taken. ``lr = 1, mu = 0`` is FedBuff with a server
+    learning rate of 1.
 
     Args:
         params: parameters of the server's model.
@@ -129,13 +121,13 @@ class OuterServer(_Summed):
 
     @torch.no_grad()
     def version(self) -> None:
-        """Take one outer step with the mean updates."""
+        """Take one outer step with the mean of the pseudo-gradients since the last version."""
         for p, mean, state in zip(self.params, self.means(), self.states, strict=True):
             self.outer.absorb(p, mean, state, self.rates)
 
 
 class DelayedNesterov:
-    """Nesterov momentum that changes with every N-th pseudo-gradient only, while each moves the model.
+    """A server with delayed Nesterov momentum: each pseudo-gradient d_t moves the model x, each N-th the momentum m.
 
         D <- D + d_t
         with every N-th:  m <- mu m + D / N;  x <- x - lr ((1 - c N + c) mu m + d_t / N);  D <- 0
@@ -149,7 +141,7 @@ class DelayedNesterov:
         momentum_activation: c, share of the momentum that moves the model with each pseudo-gradient, from 0 to 1 / N.
 
     Raises:
-        SpecError: a value out of range.
+        SpecError: a value is out of range.
 
     Source: B. Liu et al., "Asynchronous Local-SGD Training for Language Modeling" (2024), Algorithm 4.
     """
@@ -162,13 +154,8 @@ class DelayedNesterov:
             raise SpecError("buffer_size", buffer_size, "at least 1")
         if not 0 <= momentum_activation <= 1 / buffer_size:
             raise SpecError("momentum_activation", momentum_activation, f"from 0 to 1 / {buffer_size}")
-        self.params = list(params)
-        self.lr, self.momentum, self.buffer_size, self.momentum_activation = (
-            lr,
-            momentum,
-            buffer_size,
-            momentum_activation,
-        )
+        self.params, self.buffer_size = list(params), buffer_size
+        self.lr, self.momentum, self.momentum_activation = lr, momentum, momentum_activation
         self.momenta = [torch.zeros_like(p) for p in self.params]
         self.sums = [torch.zeros_like(p) for p in self.params]
         self.last: list[Tensor] = []
@@ -188,75 +175,31 @@ class DelayedNesterov:
 
     @torch.no_grad()
     def version(self) -> None:
-        """Move the model by the pseudo-gradient that was kept."""
-        n, due = self.buffer_size, self.taken % self.buffer_size == 0
-        share = (1 - self.momentum_activation * n + self.momentum_activation) if due else self.momentum_activation
+        """Move the model by the last pseudo-gradient and a share of the momentum."""
+        n, c = self.buffer_size, self.momentum_activation
+        updates_momentum = self.taken % n == 0
+        momentum_share = (1 - c * n + c) if updates_momentum else c
         for p, m, total, u in zip(self.params, self.momenta, self.sums, self.last, strict=True):
-            if due:
+            if updates_momentum:
                 m.mul_(self.momentum).add_(total, alpha=1 / n)
                 total.zero_()
-            p.sub_(m, alpha=self.lr * share * self.momentum).sub_(u, alpha=self.lr / n)
-
-
-def discount(t: int, delay: int, anneal_steps: int) -> float:
-    """Return the learning-rate factor for a delay of tau: ``tau^-(1 - min(t / T, 1))``; 1 for a tau of 0 or 1.
-
-    Args:
-        t: number of the step, from 0.
-        delay: tau, number of updates by which the gradient is late.
-        anneal_steps: T, number of steps until the factor is 1 again; with 0 it is always 1.
-
-    Source: B. Yang et al., "PipeMare" (2021), section 3.1 (T1); Basis Rotation calls it PipeDream-LR.
-
-    >>> [round(discount(t, 16, 100), 3) for t in (0, 50, 100, 200)]
-    [0.062, 0.25, 1.0, 1.0]
-    """
-    if anneal_steps <= 0:
-        return 1.0
-    return float(max(delay, 1) ** -(1 - min(t / anneal_steps, 1.0)))
-
-
-def discounted(
-    optimizer: Optimizer,
-    delays: Sequence[int],
-    anneal_steps: int,
-    factor: Callable[[int], float] = lambda t: 1.0,
-) -> LambdaLR:
-    """Return a schedule whose rate is discounted for each parameter group by its delay.
-
-    Args:
-        optimizer: optimizer with at least one parameter group per stage.
-        delays: tau, number of updates by which the gradients of each parameter group are late.
-        anneal_steps: T of `discount`.
-        factor: function of the step t that gives the learning-rate factor of all groups.
-
-    Raises:
-        SpecError: another number of delays than of groups, or a negative one.
-    """
-    if len(delays) != len(optimizer.param_groups):
-        raise SpecError("delays", delays, f"one per parameter group ({len(optimizer.param_groups)})")
-    if min(delays) < 0:
-        raise SpecError("delays", delays, "updates, at least 0")
-
-    def rate_factor(delay: int) -> Callable[[int], float]:
-        return lambda t: factor(t) * discount(t, delay, anneal_steps)
-
-    return LambdaLR(optimizer, [rate_factor(delay) for delay in delays])
+            p.sub_(m, alpha=self.lr * momentum_share * self.momentum).sub_(u, alpha=self.lr / n)
 
 
 @dataclass(frozen=True)
 class DelayCompensation(Reducer):
-    """A gradient moved to where the weights are by now: ``g + lambda g * g * (x - x_stale)``.
+    """A reducer that corrects a delayed gradient g for the current weights x: ``g + lambda g * g * (x - x_stale)``.
 
-    ``g g^T`` stands for the Hessian, of which only the diagonal is used.
+    It is a first-order expansion around x_stale, the weights at which g was computed, with the diagonal of ``g g^T`` in
+    place of the Hessian.
 
     Args:
-        stale: the weights ``(R, *s)`` that the gradient of a parameter, by number, belongs to.
+        stale: function from the number of a parameter to x_stale, ``(R, *s)``.
         strength: lambda, coefficient of the correction, at least 0.
         reducer: reducer that combines the workers' gradients before the correction.
 
     Raises:
-        SpecError: a negative strength.
+        SpecError: the strength is negative.
 
     Source: S. Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation" (2017), equation (10).
     """
@@ -270,11 +213,11 @@ class DelayCompensation(Reducer):
             raise SpecError("remedy.strength", self.strength, "a finite number, at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the hyperparameters of the reducer."""
+        """Return the hyperparameters of the inner reducer by name."""
         return self.reducer.hyperparameters()
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the states of the reducer."""
+        """Return the initial states of the inner reducer for a parameter, by name."""
         return self.reducer.init(x, number)
 
     @override
@@ -288,10 +231,10 @@ class DelayCompensation(Reducer):
 
 @torch.no_grad()
 def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
-    """Predict a parameter tau updates ahead, if its momentum does not change: ``x - tau lr d``.
+    """Return a prediction of a parameter x after tau more updates with constant momentum: ``x - tau lr d``.
 
-    d is the direction that the rule has without a new gradient: the momentum of SGD (SpecTrain), and Adam's divided by
-    its second moment (XPipe), each with its bias correction. Before the first step nothing moves.
+    d is SGD's momentum (SpecTrain), or Adam's momentum divided by the root of its second moment (XPipe), with bias
+    correction if the rule has one. Before the first step the prediction is x.
 
     Args:
         method: method whose momenta are used.
@@ -299,7 +242,7 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
         delay: tau, number of updates to look ahead, for the parameter or for each coordinate.
 
     Raises:
-        SpecError: a rule whose direction is not one momentum.
+        SpecError: the method's rule does not have exactly one momentum.
 
     Source: C.-C. Chen, C.-L. Yang, H.-Y. Cheng, "Efficient and Robust Parallel DNN Training through Model Parallelism
     on Multi-GPU Platform" (SpecTrain, 2018), equation (4); L. Guan et al., "XPipe" (2019), section 3.3.

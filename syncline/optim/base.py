@@ -1,11 +1,11 @@
 """Protocols of the parts that make up a method.
 
-A method is a composition: an *update rule* (the local direction), a *sync policy* (when which state is exchanged), a
-*reducer* (what becomes of gradients, or directions, when they are), a *compressor* or *wire format* (what travels), an
-*outer optimizer* (what is done with an average). This file holds the protocols; ``method.py`` has the one loop that
-plays them together, and names the hooks that a method may override; the parts are in the files beside it.
+A method combines an *update rule* (computes the direction of a local step), a *sync policy* (decides in which steps
+which states are exchanged), a *reducer* (combines the workers' gradients or directions), a *compressor* or *wire
+format* (encodes the tensors that are sent), and an *outer optimizer* (computes new parameters from an average). This
+module has the protocols. `syncline.optim.method` has the loop that calls the parts; the other modules have the parts.
 
-The known methods as combinations of parts, one file each in ``syncline.methods``:
+The methods as combinations of parts; `syncline.methods` has their specs:
 
     kind              | rule                 | when what is exchanged               | reducer         | outer
     ddp               | any                  | gradient, every step                 | mean            | -
@@ -32,11 +32,10 @@ The known methods as combinations of parts, one file each in ``syncline.methods`
     one-bit-adam      | adam                 | gradient, then momentum              | OneBitMean      | -
     zero-one-adam     | adam                 | gradient, momenta, growing intervals | OneBitMean      | -
 
-``ddp``, ``local``, ``diloco``, ``mt-dao`` and ``dion`` take any compressor besides. "Any" rule may be an optimizer of
-torch's kind (``torch_rule.py``), whose states are averaged where they are named.
+``ddp``, ``local``, ``diloco``, ``mt-dao`` and ``dion`` also take a compressor. "Any" rule may be a ``torch.optim``
+optimizer (`TorchRule`); of its states, those that the user names are averaged.
 
-Every tensor here has a leading worker axis of ``R`` rows; nothing loops over workers and nothing is read back to the
-host.
+Every tensor has a leading worker axis of ``R`` rows, so that no code loops over workers.
 """
 
 from __future__ import annotations
@@ -50,62 +49,57 @@ from torch import Tensor
 from syncline.comm import Communicator, WireFormat
 
 Hyperparameters = Mapping[str, Any]
-"""One of torch's parameter groups: a part reads its knobs from there, so that groups and schedulers can set them."""
+"""One of torch's parameter groups. A part reads its hyperparameters from it, so that schedulers can change them."""
 
 
 @runtime_checkable
 class UpdateRule(Protocol):
-    """A rule by which one worker turns gradients into directions."""
+    """A rule by which each worker computes the direction of its step from its gradient."""
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the tensors kept per parameter, those that a sync policy may average."""
+        """Return the names of the tensors that the rule keeps per parameter and that a sync policy may average."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the rule's knobs and their values, which become defaults of the parameter groups."""
+        """Return the rule's hyperparameters by name; they become defaults of the parameter groups."""
         ...
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return a parameter group cut into groups that each have one rule; by default the group with this rule."""
+        """Return pairs of a rule and its share of a parameter group; by default this rule with the whole group."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return a parameter's states before its first step, equal on all workers; by default zeros.
-
-        Args:
-            x: the parameter.
-            number: its number.
-        """
+        """Return the initial states of parameter ``x`` with this number, equal on all workers; by default zeros."""
         return {name: torch.zeros_like(x) for name in self.states}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Return the direction ``d`` of ``x <- x - lr d`` at step ``t`` (from 0), updating ``state`` in place.
+        """Return the direction ``d`` of ``x <- x - lr d`` at step ``t`` (from 0), and update ``state`` in place.
 
-        None means that this step does not move (ADOPT's first step).
+        The result is None if the parameter does not move in this step, as in ADOPT's first step.
         """
         ...
 
 
 @runtime_checkable
 class BatchedUpdateRule(Protocol):
-    """An update rule that does more at once for several parameters than for each alone."""
+    """An update rule that computes the directions of several parameters faster together than one by one."""
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Return ``UpdateRule.direction`` of all rows that have this rule."""
+        """Return ``UpdateRule.direction`` for each of the rows, which all have this rule."""
         ...
 
 
 MethodT_contra = TypeVar("MethodT_contra", bound=torch.optim.Optimizer, contravariant=True)
-"""The method whose parameters steppers move."""
+"""The type of the method whose parameters the steppers move."""
 
 
 @runtime_checkable
 class SteppingRule(UpdateRule, Protocol[MethodT_contra]):
-    """An update rule that gives no direction: each method has steppers of its own, which move the parameters."""
+    """An update rule that moves parameters itself, by objects called steppers, instead of returning directions."""
 
     def steppers(self, method: MethodT_contra, worker_axis: bool) -> Steppers:
-        """Return the steppers of a method, which keep information on its parameters from step to step."""
+        """Return the steppers of a method; they keep state from step to step."""
         ...
 
 
@@ -113,11 +107,11 @@ class Steppers(Protocol):
     """Objects that apply the updates of one method to its parameters."""
 
     def step(self, rows: list[Row]) -> None:
-        """Move these rows by their gradients, in place."""
+        """Move the parameters of these rows by their gradients, in place."""
         ...
 
     def adopt(self, place: int, source: int) -> None:
-        """Copy from row ``source`` to row ``place`` all state that is not a tensor of the method."""
+        """Copy all state that is not a tensor of the method from row ``source`` of the worker axis to row ``place``."""
         ...
 
 
@@ -128,31 +122,32 @@ class SyncPolicy(Protocol):
     def due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that are exchanged in step ``t`` (from 0).
 
-        ``gradient`` before the update rule sees it, ``direction`` before it moves the parameters, the others after.
+        ``gradient`` is exchanged before the update rule uses it, ``direction`` before it moves the parameters, and
+        other states after the parameters have moved.
         """
         ...
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Refuse a policy that names a state the update rule does not have."""
+        """Raise a SpecError if the policy names a state that is not among those of the update rule, ``available``."""
         ...
 
 
 @runtime_checkable
 class Reducer(Protocol):
-    """A reduction of the workers' gradients, or directions, when they are exchanged."""
+    """A reduction that combines the gradients, or the directions, of all workers when they are exchanged."""
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the knobs, by default none, and their values, which become defaults of the parameter groups."""
+        """Return the reducer's hyperparameters by name, by default none; they become defaults of parameter groups."""
         return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the tensors that the reducer keeps for a parameter, as in ``UpdateRule.init``; by default none."""
+        """Return the tensors that the reducer keeps for parameter ``x`` with this number, by name; by default none."""
         return {}
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """Return the replacement of each row's ``g`` at step ``t``: its gradient, or its direction.
+        """Return the replacement of each row's ``g`` (a gradient or a direction) at step ``t``.
 
-        None means that the row rests in this step: neither its rule nor its decay acts.
+        None means that the parameter is not updated in this step, neither by its rule nor by weight decay.
         """
         ...
 
@@ -162,24 +157,33 @@ class OuterOptimizer(Protocol):
     """An optimizer that acts on the average of the workers' parameters."""
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the knobs and their values, which become defaults of the parameter groups."""
+        """Return the outer optimizer's hyperparameters by name; they become defaults of the parameter groups."""
         ...
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the tensors that the outer optimizer keeps per parameter."""
+        """Return the tensors that the outer optimizer keeps for parameter ``x``, by name."""
         ...
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Return the tensor to average over the workers."""
+        """Return the tensor to average over the workers, such as the change of ``x`` since the last average."""
         ...
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Move ``x`` in place, given the averaged payload."""
+        """Update parameter ``x`` in place from the average of the workers' payloads."""
         ...
 
 
 class Row(NamedTuple):
-    """One parameter seen over the worker axis: views of shape ``(R, *s)``, its state, group, rule and number."""
+    """One parameter of all local workers.
+
+    Attributes:
+        x: the parameter's values ``(R, *s)``, a view.
+        g: its gradient or direction, ``(R, *s)``.
+        state: tensors that rule, reducer and outer optimizer keep for the parameter, by name.
+        group: hyperparameters.
+        rule: the update rule.
+        number: number of the parameter in the method.
+    """
 
     x: Tensor
     g: Tensor
@@ -189,7 +193,7 @@ class Row(NamedTuple):
     number: int
 
     def state_or_zeros(self, name: str) -> Tensor:
-        """Return the state of that name, zeros like the parameter until its first use."""
+        """Return the state of this name; create it as zeros with the parameter's shape if it does not exist yet."""
         if name not in self.state:
             self.state[name] = torch.zeros_like(self.x)
         return self.state[name]

@@ -1,7 +1,6 @@
-"""Loops over single numbers, compiled; importing this module imports numba and loads them.
+"""Loops over numbers that numba compiles; importing this module imports numba and loads the compiled loops.
 
-Each returns what the tensor operations beside it return, to the last bit, but in one pass over numbers that stay in the
-processor's first cache.
+Each loop returns exactly the bits of the tensor operations that it replaces, but reads its numbers only once.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ import numpy as np
 from syncline.acceleration import compiled
 
 _GAMMA, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-"""SplitMix64's, see `syncline.optim.quantisers`."""
+"""Constants of SplitMix64, see `syncline.optim.quantisers`."""
 
 _MAGNITUDE, _INFINITY = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
-"""The bits of a float32 without its sign, which are ordered as its magnitude is, and infinity's, which none passes that
-is a number."""
+"""A mask of the bits of a float32 without its sign, which are ordered as magnitudes, and the bits of infinity. Larger
+bits are NaN."""
 
 
 @compiled
 def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
-    """``clamp(floor(x s / norm + u), -s, s) + s`` with the uniform numbers of generators that start there.
+    """Write QSGD's integers ``clamp(floor(x s / norm + u), -s, s) + s`` to ``out``, with random numbers u.
 
     Args:
-        x: ``(R, n)`` float32.
-        norms: ``(R,)`` float32, none of them zero.
+        x: tensors ``(R, n)``, float32.
+        norms: norms of the tensors, or 1 for a tensor of zeros, ``(R,)`` float32.
         levels: s, a float32 up to 127.
-        starts: ``(R,)`` uint64.
-        out: where the integers go, ``(R, n)`` uint8.
+        starts: initial states of the random generators, ``(R,)`` uint64.
+        out: array for the integers, ``(R, n)`` uint8.
     """
-    unit = np.float32(1)
+    one = np.float32(1)
     for r in range(len(x)):
-        row, norm, start, into = x[r], norms[r], starts[r], out[r]
+        row, norm, start, out_row = x[r], norms[r], starts[r], out[r]
         for i in range(len(row)):
             z = start + np.uint64(i + 1) * _GAMMA
             z = (z ^ (z >> np.uint64(30))) * _FIRST
@@ -41,29 +40,33 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
             scaled = row[i] / norm * levels
             below = np.floor(scaled)
-            q = below + np.float32(u >= unit - (scaled - below))
-            into[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
+            q = below + np.float32(u >= one - (scaled - below))
+            out_row[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
 
 
 @compiled
 def mean_of_levels(integers: Any, units: Any, levels: Any, out: Any) -> None:
-    """Write the mean over M of ``(integers - levels) units``, ``(S, M, n)`` uint8 and ``(S, M)``, in the order of M."""
+    """Write the mean over M workers of ``(integers - levels) units`` to ``out (S, n)``, added in the order of workers.
+
+    ``integers`` are ``(S, M, n)`` uint8, and ``units`` are ``(S, M)`` float32.
+    """
     for s in range(len(integers)):
-        into = out[s]
+        out_row = out[s]
         for m in range(integers.shape[1]):
             row, unit = integers[s, m], units[s, m]
             for i in range(len(row)):
                 part = (np.float32(row[i]) - levels) * unit
-                into[i] = part if m == 0 else into[i] + part
-        for i in range(len(into)):
-            into[i] /= np.float32(integers.shape[1])
+                out_row[i] = part if m == 0 else out_row[i] + part
+        for i in range(len(out_row)):
+            out_row[i] /= np.float32(integers.shape[1])
 
 
 @compiled
 def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
-    """Return the k-th largest of the first n numbers; overwrite both arrays, which have room for one more.
+    """Return the k-th largest of the first n numbers of ``v``, by quickselect.
 
-    Numbers on one side of a pivot are moved without a branch, as which side it is cannot be foretold.
+    Both arrays are overwritten and have room for n + 1 numbers. Numbers on one side of the pivot are copied without a
+    branch, which the processor could not predict.
     """
     while True:
         first, middle, last = v[0], v[n >> 1], v[n - 1]
@@ -88,17 +91,17 @@ def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
 
 @compiled
 def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> None:
-    """Find the indices of each row's k largest magnitudes, rising, ``(r, n)`` to ``(r, k)``; note complete rows.
+    """Write the rising indices of the k entries of largest magnitude of each row to ``out``.
 
-    A row has none where several numbers are as large as the k-th and not all of them are among the k, or where one is
-    no number.
+    A row is incomplete if more than k entries are as large as the k-th, or if one is NaN. The method is that of
+    ``_by_bound`` in `syncline.optim.largest`.
 
     Args:
-        x: the bits of float32 as int32.
+        x: the bits of float32 numbers, ``(r, n)`` int32.
         k: number of entries to find per row.
-        length: numbers of a group, of whose maxima the k-th is a bound; at least k groups.
-        out: array for the indices, int64.
-        is_complete: array of booleans, true for the rows whose indices were found.
+        length: number of entries of a group; there are at least k groups.
+        out: array for the indices, ``(r, k)`` int64.
+        is_complete: array ``(r,)`` of booleans, which become true for the rows whose indices were found.
     """
     n = x.shape[1]
     count = n // length

@@ -1,7 +1,7 @@
-"""Compressors: the mean of the workers' tensors, of which only a part travels.
+"""Compressors, which average tensors over the workers in fewer bytes: top-k, QSGD, Lp integers, DeMo's, one bit.
 
-A compressor knows nothing of what it compresses: gradients, momenta, differences of parameters, factors. What becomes
-of the part that did not travel is for its user to say (``error_feedback``).
+A tensor can be a gradient, a momentum, a difference of parameters or a factor. `syncline.optim.error_feedback` handles
+the part of a tensor that a compressor leaves out.
 """
 
 from __future__ import annotations
@@ -31,23 +31,28 @@ from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed
 from syncline.errors import SpecError
 from syncline.optim.demo import Basis, Coefficients
 from syncline.optim.largest import largest
-from syncline.optim.quantisers import drawn, mean_of, most_levels, power_means
+from syncline.optim.quantisers import mean_of_levels, most_levels, power_means, qsgd_levels
 
 PAIRS = SparsePairs(32, "fp32")
-"""8 bytes per entry, of tensors of up to 2^32."""
+"""Pairs of index and value of 8 bytes, for tensors of up to 2^32 entries."""
 
 SIGNS = PackedSigns()
 
 
 class CompressedMeans(NamedTuple):
-    """The mean of the workers' compressed tensors, and each row's own, for each tensor ``(R, *s)``."""
+    """The result of a compressed average of several tensors ``(R, *s)``.
+
+    Attributes:
+        means: mean over the workers of the compressed tensors.
+        own: each worker's own compressed tensor, from which error feedback computes the error.
+    """
 
     means: list[Tensor]
     own: Sequence[Tensor]
 
 
 class LazyTensors(Sequence[Tensor]):
-    """Tensors that are made at the first access; without error feedback they are never made."""
+    """A sequence of tensors that is computed at the first access; without error feedback nobody accesses it."""
 
     def __init__(self, compute: Callable[[], list[Tensor]]) -> None:
         self._made = cache(compute)
@@ -66,7 +71,7 @@ class Compressor(Protocol):
     """A way to average tensors in fewer bytes than they have."""
 
     def check(self, workers: int) -> None:
-        """Refuse a group that is too large for the compressor; by default none is."""
+        """Raise a SpecError if the compressor does not support so many workers; by default it supports any number."""
         return
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
@@ -76,7 +81,7 @@ class Compressor(Protocol):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average all tensors in the calls of one tensor.
+        """Average compressed tensors over the workers; all tensors together take as many calls as one.
 
         Args:
             xs: tensors ``(R, *s)``.
@@ -90,16 +95,17 @@ class Compressor(Protocol):
 
 @dataclass(frozen=True)
 class TopK(Compressor):
-    """Selection of the ``k = ceil(fraction n)`` largest entries of each tensor by magnitude, as (index, value) pairs.
+    """A compressor that sends the ``k = ceil(fraction n)`` largest entries by magnitude of a tensor of n entries.
 
-    What travels: an all-gather of ``k`` pairs per tensor. The mean is over all workers, senders or not.
+    Workers send k pairs of index and value per tensor by an all-gather. Entries that a worker does not send count as 0
+    in the mean.
 
     Args:
         fraction: share of the entries that are sent, in (0, 1].
         pairs: encoding of the pairs of index and value.
 
     Raises:
-        SpecError: for a fraction out of range; in use, for tensors whose indices are too wide.
+        SpecError: the fraction is out of range, or later, a tensor has more entries than an index can count.
     """
 
     kind: ClassVar[str] = "top-k"
@@ -111,7 +117,7 @@ class TopK(Compressor):
             raise SpecError("fraction", self.fraction, "a number in (0, 1]")
 
     def num_kept(self, count: int) -> int:
-        """Return k, the number of entries sent; see ``kept_entries``.
+        """Return k, the number of entries that are sent of a tensor of ``count`` entries.
 
         >>> TopK(0.07).num_kept(100), TopK(0.01).num_kept(3)
         (7, 1)
@@ -127,23 +133,22 @@ class TopK(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        chosen = [
-            largest(flat(x), self.num_kept(_count(x))) for x in xs
-        ]  # in order, so that equal sets are equal bytes
-        values = [flat(x).gather(1, index) for x, index in zip(xs, chosen, strict=True)]
-        encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(chosen, values, xs, strict=True)]
+        indices = [largest(flat(x), self.num_kept(_count(x))) for x in xs]
+        values = [flat(x).gather(1, index) for x, index in zip(xs, indices, strict=True)]
+        encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(indices, values, xs, strict=True)]
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
-        sent = LazyTensors(
-            lambda: [
+
+        def own() -> list[Tensor]:
+            return [
                 flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
-                for x, index, value in zip(xs, chosen, values, strict=True)
+                for x, index, value in zip(xs, indices, values, strict=True)
             ]
-        )
-        return CompressedMeans(means, sent)
+
+        return CompressedMeans(means, LazyTensors(own))
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Return the bytes ``(S, M, b)`` to the sum over M of the sparse tensors, ``(S, n)``."""
+        """Return the sum ``(S, n)`` of the sparse tensors of M workers, from their bytes ``(S, M, b)``."""
         count = _count(like)
         index, value = self.pairs.decode(encoded, self.num_kept(count), count, like.dtype)
         return value.new_zeros(encoded.shape[0], count).scatter_add_(1, index.flatten(1), value.flatten(1))
@@ -151,14 +156,14 @@ class TopK(Compressor):
 
 @dataclass(frozen=True)
 class LpMean(Compressor):
-    """Integers in one scale per tensor that all workers share, so that they can be added on the way.
+    """A compressor to integers with one scale per tensor that all workers share, so that an all-reduce can add them.
 
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
 
-    with ``s = floor((2^bits - 1) / (2 P))``, or less where the tensor's type cannot count so far, so that no sum
-    overflows. What travels: an all-gather of one fp32 per
-    tensor (a maximum, at half the latencies of an all-reduce), then one all-reduce of ``bits`` per number. An entry
-    above twice the scale is cut off. Nothing is summed in floating point: the mean has the same bits in every order.
+    M_p is the power mean of the magnitudes of a worker's tensor x, and P the number of workers.
+    ``s = floor((2^bits - 1) / (2 P))`` (or the largest integer of the tensor's type), so that no sum overflows. Workers
+    send one fp32 number per tensor by an all-gather, then ``bits`` per entry by an all-reduce. Entries above 2 S are
+    cut off. Sums of integers do not depend on their order.
 
     Args:
         bits: bits of a sum of integers, 2 to 31. Sums are packed into bytes if the number of bits divides 8, else into
@@ -167,9 +172,9 @@ class LpMean(Compressor):
             large entries would be cut off if most entries are tiny.
 
     Raises:
-        SpecError: for a value out of range; in use, for too many workers.
+        SpecError: a value is out of range, or later, there are too many workers for the bits.
 
-    Source: Lion Cub, equation 1, there on one worker's own scale.
+    Source: Lion Cub, equation 1, where each worker has its own scale.
     """
 
     kind: ClassVar[str] = "lp"
@@ -183,11 +188,11 @@ class LpMean(Compressor):
             raise SpecError("p", self.p, "a number > 0; inf for the maximum")
 
     def check(self, workers: int) -> None:
-        """Refuse a group whose sum of one level per worker has no room in ``bits``."""
+        """Raise a SpecError if the sum of the workers' integers does not fit into ``bits``."""
         sum_levels(self.bits, workers)
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of scale and integers, see ``Compressor.nbytes``."""
+        """Return the bytes of scale and integers that one worker sends for a tensor of this shape."""
         return SCALE_BYTES + PackedIntegers(self.bits).nbytes(math.prod(shape))
 
     @override
@@ -195,46 +200,47 @@ class LpMean(Compressor):
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
         workers, packed = comm.world_size, PackedIntegers(self.bits)
-        counted = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]
+        levels = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]  # s of each tensor
         scales = power_means(xs, self.p).to(torch.float32)
-        shared = comm.all_gather(scales, label="scales").amax(1)
-        kinds = list(zip(counted, (x.dtype for x in xs), strict=True))
-        of_kinds = {(n, dtype): (shared * (2 / n)).to(dtype) for n, dtype in kinds}
-        units = [of_kinds[kind][:, i : i + 1] for i, kind in enumerate(kinds)]
-        integers = [_rounded(flat(x), unit, n) for x, unit, n in zip(xs, units, counted, strict=True)]
-        words = [packed.encode(_counting(q, self.bits) + n) for q, n in zip(integers, counted, strict=True)]
+        shared_scales = comm.all_gather(scales, label="scales").amax(1)
+        levels_and_dtypes = list(zip(levels, (x.dtype for x in xs), strict=True))
+        # 2 S / s of all tensors, computed once per s and dtype; each tensor takes its column.
+        scaled = {(s, dtype): (shared_scales * (2 / s)).to(dtype) for s, dtype in levels_and_dtypes}
+        units = [scaled[key][:, i : i + 1] for i, key in enumerate(levels_and_dtypes)]
+        integers = [_rounded(flat(x), unit, s) for x, unit, s in zip(xs, units, levels, strict=True)]
+        needs_int64 = 8 % self.bits != 0
+        words = [packed.encode((q.long() if needs_int64 else q) + s) for q, s in zip(integers, levels, strict=True)]
         summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoded_from(*xs))
         means = []
         parts = first_rows(summed, comm).split([w.shape[1] for w in words], -1)
-        for part, x, unit, n in zip(parts, xs, units, counted, strict=True):
-            # A sum can be more than half precision holds, though the mean is not.
-            wide = torch.promote_types(x.dtype, torch.float32)
-            exact = wide if self.bits <= COUNTED_BITS else torch.int64
-            total = (packed.decode(part, _count(x), exact).sub_(n * workers)).to(wide)
+        for part, x, unit, s in zip(parts, xs, units, levels, strict=True):
+            wide = torch.promote_types(x.dtype, torch.float32)  # a sum can be more than half precision holds
+            exact = wide if self.bits <= FP32_INTEGER_BITS else torch.int64
+            total = (packed.decode(part, _count(x), exact).sub_(s * workers)).to(wide)
             means.append(_to_rows(total.mul_(first_rows(unit, comm)).div_(workers).to(x.dtype), x))
-        sent = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
-        return CompressedMeans(means, sent)
+        own = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
+        return CompressedMeans(means, own)
 
 
-COUNTED_BITS = 24
-"""Of integers that single precision holds."""
+FP32_INTEGER_BITS = 24
+"""Bits of the largest integers that single precision represents exactly."""
 
 
 @dataclass(frozen=True)
 class QSGD(Compressor):
-    """Levels of a tensor's Euclidean norm, rounded at random so that the expectation is exact.
+    """QSGD: multiples of a fraction of a tensor's Euclidean norm ``|x|``, rounded at random without bias.
 
-        q = floor(s x / |x| + u), u uniform in [0, 1);   what arrives is q |x| / s, with s = 2^(bits - 1) - 1
+        q = floor(s x / |x| + u), u uniform in [0, 1);   decoded: q |x| / s;   s = 2^(bits - 1) - 1
 
-    What travels: an all-gather of one fp32 and n integers of ``bits`` per tensor, without the paper's entropy coding.
-    The noise is the same in every world. Its variance is up to ``min(n / s^2, sqrt(n) / s) |x|^2``: where that is above
-    1, error feedback would only let it grow.
+    Workers send one fp32 number and n integers of ``bits`` per tensor by an all-gather, without the paper's entropy
+    coding. The random numbers do not depend on how workers are distributed over processes. The variance of the rounding
+    is up to ``min(n / s^2, sqrt(n) / s) |x|^2``; if it is above ``|x|^2``, error feedback would amplify it.
 
     Args:
         bits: bits of an integer with its sign, 2 to 16.
 
     Raises:
-        SpecError: for another width.
+        SpecError: the number of bits is out of range.
 
     Source: QSGD (Alistarh et al., 2017), section 3.1 and Lemma 3.1.
     """
@@ -252,7 +258,7 @@ class QSGD(Compressor):
         return int(2 ** (self.bits - 1) - 1)
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of norm and integers, see ``Compressor.nbytes``."""
+        """Return the bytes of norm and integers that one worker sends for a tensor of this shape."""
         return SCALE_BYTES + packed_bytes(math.prod(shape), self.bits)
 
     @override
@@ -261,38 +267,42 @@ class QSGD(Compressor):
     ) -> CompressedMeans:
         integers, units, encoded = [], [], []
         for x, name in zip(xs, names, strict=True):
-            q, norm = drawn(flat(x), self.levels, comm.local_workers, "qsgd", name, t)
+            q, norm = qsgd_levels(flat(x), self.levels, comm.local_workers, "qsgd", name, t)
             norm = norm.to(torch.float32)
             encoded.append(torch.cat([norm.contiguous().view(torch.uint8), pack(q, self.bits)], 1))
             integers.append(q)
             units.append(self._unit(norm, x))
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
-        alone = zip(integers, units, xs, strict=True)
-        sent = LazyTensors(
-            lambda: [mean_of(q.unsqueeze(1), u.unsqueeze(1), self.levels).view_as(x) for q, u, x in alone]
-        )
-        return CompressedMeans(means, sent)
+
+        def own() -> list[Tensor]:
+            # The mean over one worker is the worker's decoded tensor.
+            return [
+                mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
+                for q, unit, x in zip(integers, units, xs, strict=True)
+            ]
+
+        return CompressedMeans(means, LazyTensors(own))
 
     def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Return the bytes ``(S, M, b)`` to the mean over M of what they say, ``(S, n)``."""
+        """Return the mean ``(S, n)`` over M workers of the tensors that their bytes ``(S, M, b)`` encode."""
         norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
         q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like), torch.uint8 if self.bits <= 8 else torch.int64)
-        return mean_of(q, self._unit(norm, like), self.levels)
+        return mean_of_levels(q, self._unit(norm, like), self.levels)
 
     def _unit(self, norm: Tensor, like: Tensor) -> Tensor:
-        """Return the value of one level."""
+        """Return ``|x| / s``, the value of one level, in the dtype of ``like``."""
         return norm.to(like.dtype) / self.levels
 
 
 @dataclass(frozen=True)
 class BlockTopK(Compressor):
-    """DeMo's components of any tensor: of each block the k largest coefficients in an orthonormal basis.
+    """A compressor that sends, as DeMo does, the k largest coefficients of each block in an orthonormal basis.
 
-        c = top-k per block of T(x);   what arrives is T^-1(c), and the mean is over all workers, senders or not
+        c = top-k per block of T(x);   decoded: T^-1(c)
 
-    What travels: an all-gather of k (index, value) pairs per block. With error feedback the error is what DeMo leaves
-    in a momentum whose sent part is taken out in full.
+    T is the change of basis. Workers send k pairs of index and value per block by an all-gather. Coefficients that a
+    worker does not send count as 0 in the mean.
 
     Args:
         k: number of coefficients that are sent per block.
@@ -301,7 +311,7 @@ class BlockTopK(Compressor):
         pairs: encoding of the pairs of index and value.
 
     Raises:
-        SpecError: for a value out of range; in use, for blocks whose indices are too wide.
+        SpecError: a value is out of range, or later, a block has more entries than an index can count.
 
     Source: DeMo, section 2.1.
     """
@@ -317,7 +327,7 @@ class BlockTopK(Compressor):
 
     @property
     def coefficients(self) -> Coefficients:
-        """Return the selection of coefficients to send of each tensor."""
+        """Return the selection of the coefficients of each tensor that are sent."""
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     @override
@@ -337,10 +347,10 @@ class BlockTopK(Compressor):
 
 @dataclass(frozen=True)
 class OneBit(Compressor):
-    """Signs and one scale per tensor, the mean of its magnitudes: ``sign(x) ||x||_1 / n``, with ``sign(0) = +1``.
+    """A compressor to signs and one scale per tensor: ``sign(x) ||x||_1 / n`` for n entries, with ``sign(0) = +1``.
 
-    The nearest to x that has one magnitude: what is left of x is shorter than x, so that error feedback stays bounded.
-    What travels: an all-gather of ``4 + ceil(n / 8)`` bytes per tensor.
+    Of all tensors with these signs and one magnitude it is the nearest to x, so that the error is shorter than x.
+    Workers send ``4 + ceil(n / 8)`` bytes per tensor by an all-gather.
 
     Source: Karimireddy et al., "Error Feedback Fixes SignSGD" (2019), Algorithm 1; Seide et al. (2014).
     """
@@ -348,7 +358,7 @@ class OneBit(Compressor):
     kind: ClassVar[str] = "one-bit"
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of scale and signs, see ``Compressor.nbytes``."""
+        """Return the bytes of scale and signs that one worker sends for a tensor of this shape."""
         return SCALE_BYTES + SIGNS.nbytes(math.prod(shape))
 
     @override
@@ -363,36 +373,35 @@ class OneBit(Compressor):
         ]
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
-        sent = LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
-        return CompressedMeans(means, sent)
+        own = LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
+        return CompressedMeans(means, own)
 
     def _numbers(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Return the bytes ``(..., b)`` to what they say, ``(..., n)``."""
+        """Return the numbers ``(..., n)`` that bytes ``(..., b)`` encode, in the dtype of ``like``."""
         scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
         return SIGNS.decode(encoded[..., SCALE_BYTES:], _count(like), like.dtype) * scale.to(like.dtype)
 
 
-def _counting(integers: Tensor, bits: int) -> Tensor:
-    """Convert integers to a type that is packed in ``bits`` bits each."""
-    return integers if 8 % bits == 0 else integers.long()
-
-
 def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:
-    """Return the nearest integers in units of ``unit (R, 1)``; nothing has a unit of zero and stays nothing."""
+    """Return ``x (R, n)`` in units of ``unit (R, 1)``, rounded to integers in +-levels; 0 if the unit is 0."""
     q = (x / unit).round_().clamp_(-levels, levels)
     return q if x.device.type == "cpu" and (unit > 0).all() else torch.where(unit > 0, q, 0.0)
 
 
 def _gathered(encoded: Sequence[Tensor], xs: Sequence[Tensor], comm: Communicator, label: str) -> Sequence[Tensor]:
-    """Return the bytes of all workers for each tensor, ``(S, M, b)``, in one call."""
-    everyone = comm.all_gather(torch.cat([*encoded], 1), label=label, details=encoded_from(*xs))
-    return first_rows(everyone, comm).split([part.shape[1] for part in encoded], -1)
+    """Gather the encoded tensors ``(R, b)`` of all workers in one call; return ``(S, M, b)`` for each tensor.
+
+    ``xs`` are the tensors before the encoding, whose bytes the ledger records.
+    """
+    gathered = comm.all_gather(torch.cat([*encoded], 1), label=label, details=encoded_from(*xs))
+    return first_rows(gathered, comm).split([part.shape[1] for part in encoded], -1)
 
 
 def _count(x: Tensor) -> int:
+    """Return the number of entries of one row of ``x (R, *s)``."""
     return math.prod(x.shape[1:])
 
 
 def _to_rows(x: Tensor, like: Tensor) -> Tensor:
-    """Return ``(S, n)`` for every row, in the shape of ``like (R, *s)``. May be a read-only view."""
+    """Expand a tensor per replica, ``(S, n)``, to all workers in the shape of ``like (R, *s)``, as a read-only view."""
     return for_all(x, like.shape[0]).view(like.shape)

@@ -1,16 +1,10 @@
-"""Outer optimizers: what is done with the average of the workers' parameters.
-
-Streaming: fragments of the model are averaged in turn, in the background of further steps.
-"""
+"""DiLoCo's outer optimizers, and streaming, which averages fragments of the model one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import (
-    Any,
-    NamedTuple,
-)
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,23 +20,30 @@ from syncline.optim.method import Method
 from syncline.optim.scalings import check_unit
 from syncline.optim.sync import Periodic
 
-ANCHOR, OUTER_MOMENTUM = "anchor", "outer_momentum"
+ANCHOR, OUTER_MOMENTUM, OUTER_SECOND_MOMENT = "anchor", "outer_momentum", "outer_second_moment"
+"""Names of states: the parameters at the start of a period, and the outer optimizer's moments."""
 
 
-OUTER_SECOND_MOMENT = "outer_second_moment"
+class AnchoredOuter(OuterOptimizer):
+    """The base of outer optimizers that use pseudo-gradients, see ``payload``."""
+
+    def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """Return the pseudo-gradient of each worker, the parameters at the period's start minus those at its end."""
+        return state[ANCHOR] - x
 
 
 @dataclass(frozen=True)
-class FedAdam:
-    """Adam on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
+class FedAdam(AnchoredOuter):
+    """FedAdam: an outer Adam step with the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
 
         m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2
         x <- x_start - lr m / (sqrt(v) + eps)
 
     Raises:
-        SpecError: for a rate out of range.
+        SpecError: a rate is out of range.
 
-    Source: Reddi et al. (2021), Algorithm 2; no bias correction, and an eps that matters (tau there).
+    Source: Reddi et al., "Adaptive Federated Optimization" (2021), Algorithm 2, where eps is called tau. There is no
+    bias correction.
     """
 
     lr: float = 0.01
@@ -57,20 +58,16 @@ class FedAdam:
         check_unit("outer_beta2", self.beta2)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the values of ``outer_lr``, ``outer_beta1`` and ``outer_beta2``."""
+        """Return the values of ``outer_lr``, ``outer_beta1`` and ``outer_beta2`` by name."""
         return {"outer_lr": self.lr, "outer_beta1": self.beta1, "outer_beta2": self.beta2}
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the parameters at the start of the period, and zero moments of pseudo-gradients."""
+        """Return a copy of the parameters, for the start of the period, and zero moments, by name."""
         zeros = x.new_zeros(x.shape)
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
 
-    def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Return the pseudo-gradient: the parameters at the period's start minus those at its end."""
-        return state[ANCHOR] - x
-
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Take one Adam step from the start of the period."""
+        """Take one Adam step from the start of the period, with the ``average`` of the pseudo-gradients."""
         m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
         v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
         state[ANCHOR].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
@@ -78,16 +75,21 @@ class FedAdam:
 
 
 @dataclass(frozen=True)
-class Nesterov:
-    """Nesterov momentum on the pseudo-gradient ``delta = mean_m (x_start - x_end,m)`` of a period.
+class Nesterov(AnchoredOuter):
+    """DiLoCo's outer step: Nesterov momentum with the pseudo-gradient ``delta = mean_m (x_start - x_end,m)``.
 
         b <- mu b + delta
         x <- x_start - lr (delta + mu b)
 
-    ``outer_lr = 1, outer_momentum = 0`` is parameter averaging.
+    x_start and x_end,m are the parameters at the start of a period and those of worker m at its end. ``lr = 1`` and
+    ``mu = 0`` is parameter averaging.
+
+    Args:
+        lr: outer learning rate.
+        momentum: mu, coefficient of the momentum, in [0, 1).
 
     Raises:
-        SpecError: for a rate out of range.
+        SpecError: a rate is out of range.
 
     Source: DiLoCo (Douillard et al., 2023), with its defaults 0.7 and 0.9.
     """
@@ -101,19 +103,15 @@ class Nesterov:
         check_unit("outer_momentum", self.momentum)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the values of ``outer_lr`` and ``outer_momentum``."""
+        """Return the values of ``outer_lr`` and ``outer_momentum`` by name."""
         return {"outer_lr": self.lr, "outer_momentum": self.momentum}
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the parameters at the start of the period, and a zero momentum of pseudo-gradients."""
+        """Return a copy of the parameters, for the start of the period, and a zero momentum, by name."""
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
-    def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Return the pseudo-gradient: the parameters at the period's start minus those at its end."""
-        return state[ANCHOR] - x
-
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Take one Nesterov step from the start of the period; the next period starts where it ends."""
+        """Take one Nesterov step from the start of the period, with the ``average`` of the pseudo-gradients."""
         momentum = h["outer_momentum"]
         b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
         anchor = state[ANCHOR]
@@ -122,34 +120,35 @@ class Nesterov:
 
 
 PENDING = "pending_"
+"""Prefix of the names of averages in transit, in a saved state."""
 
 
 class TensorsInFlight(NamedTuple):
-    """Tensors in transit, and the rows that they belong to."""
+    """Averages in transit: the rows to which they belong, and the handle that returns them."""
 
     rows: list[Row]
     handle: Handle
 
 
 class Slot(NamedTuple):
-    """One state of one fragment, the unit of averaging."""
+    """One state of one fragment of the model, which is averaged as a unit."""
 
     state: str
     fragment: int
 
 
 class Streaming(Method):
-    """Each state of each fragment is sent on its own schedule, and merged ``tau`` steps later.
+    """Streaming: each fragment of each state is sent on its own schedule, and merged ``tau`` steps later.
 
-    Parameters are cut, in their order, into ``fragments x strides`` runs of about equal size; fragment f of F consists
-    of the runs f, f + F, f + 2 F and so on. Fragment f of a state with period K is sent after step t when
-    ``(t + 1 - t_f) % K == 0`` with ``t_f = floor(f K / F)``, so the traffic is spread evenly. What arrives is merged
-    after step ``t + tau``: with Z~ what the outer optimizer (or adoption) makes of the average,
+    The parameters, in order, are divided into ``fragments x strides`` runs of about equal size; fragment f of F
+    consists of the runs f, f + F, f + 2 F and so on. Fragment f of a state with period K is sent after step t if
+    ``(t + 1 - t_f) % K == 0`` with ``t_f = floor(f K / F)``, which spreads the traffic evenly. After step ``t + tau`` a
+    worker merges the average into its state Z:
 
         Z <- alpha Z + (1 - alpha) Z~
 
-    One fragment, ``tau = 0`` and ``alpha = 0`` is the method that averages everything at the end of its period. The
-    bytes of a period are the same; what changes is that they are spread, and that computing goes on meanwhile.
+    Z~ is the average, or the result of the outer optimizer. With one fragment, ``tau = 0`` and ``alpha = 0`` each state
+    is averaged as a whole at the end of its period.
 
     Args:
         params: parameters or parameter groups.
@@ -167,7 +166,7 @@ class Streaming(Method):
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Raises:
-        SpecError: for a value out of range.
+        SpecError: a value is out of range.
 
     Source: Streaming DiLoCo (Douillard et al., 2025); MT-DAO, Algorithm 5.
     """
@@ -209,7 +208,7 @@ class Streaming(Method):
         super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
 
     def _slots(self, t: int) -> list[Slot]:
-        """Return the slots to send after step ``t``."""
+        """Return the states of fragments to send after step ``t``."""
         assert isinstance(self.sync, Periodic)
         return [
             Slot(state, f)
@@ -219,7 +218,10 @@ class Streaming(Method):
         ]
 
     def _members(self, slot: Slot) -> tuple[list[Row], Spans]:
-        """Return the fragment's rows that have this state, with or without a gradient now, and the fragment's spans."""
+        """Return the rows of a fragment that have this state, and the fragment's spans of the model for the ledger.
+
+        The rows include parameters without a gradient in this step. The spans are empty unless ``in_backward``.
+        """
         rows = self.rows(without_gradient=True)
         sizes = [row.x[0].numel() for row in rows]
         fragment = model_fragments(sizes, self.fragments, self.strides)[slot.fragment]
@@ -229,7 +231,7 @@ class Streaming(Method):
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        """Send what is due after this step, then merge what was sent ``tau`` steps ago."""
+        """Send the fragments that are due after this step, then merge those that were sent ``tau`` steps ago."""
         t = self.steps_done
         for slot in self._slots(t):
             members, spans = self._members(slot)
@@ -245,7 +247,7 @@ class Streaming(Method):
                     self._merge(row, slot.state, average)
 
     def _start(self, sent: list[Tensor], label: str, details: Details) -> Handle:
-        """Start the average of a fragment's tensors ``(R, *s)``."""
+        """Start to average a fragment's tensors ``(R, *s)``, and return the handle of the averages."""
         code = self._code
         if code is None:
             return self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
@@ -263,13 +265,9 @@ class Streaming(Method):
 
         return Handle(averages)
 
-    def _payload(self, row: Row, state: str) -> Tensor:
-        if state != "params":
-            return row.state[state]
-        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x
-
     def _merge(self, row: Row, state: str, average: Tensor) -> None:
-        row.state.pop(PENDING + state, None)  # what a state_dict kept of this flight
+        """Merge the average of a state that has arrived into a row, with the weight alpha of the present value."""
+        row.state.pop(PENDING + state, None)  # ``state_dict`` may have stored this average
         target = row.x if state == "params" else row.state[state]
         before = target.clone() if self.alpha else target
         if state == "params" and self.outer_optimizer:
@@ -281,7 +279,7 @@ class Streaming(Method):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """Return torch's state with the fragments in transit, which a resumed run merges when they are due."""
+        """Return the optimizer state, as in torch, with the averages in transit, which a resumed run merges."""
         for slot, (rows, handle) in self._in_flight.items():
             for row, tensor in zip(rows, handle.wait(), strict=True):
                 row.state[PENDING + slot.state] = tensor.clone()
@@ -289,7 +287,7 @@ class Streaming(Method):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load torch's state, and the fragments that were in transit."""
+        """Load an optimizer state, as in torch, and the averages that were in transit when it was saved."""
         super().load_state_dict(state_dict)
         self._in_flight = {}
         assert isinstance(self.sync, Periodic)

@@ -22,6 +22,7 @@ from syncline.optim.matrices import (
     kept_where_zero,
     no_average,
     power_iteration,
+    random_columns,
     shape_scale,
     unit_columns,
 )
@@ -29,30 +30,30 @@ from syncline.optim.method import Method
 from syncline.optim.scalings import check_unit
 from syncline.optim.sync import EveryStep
 from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger, trigger_trace
-from syncline.seeds import seed64
 
 RIGHT = "right"
 
 HELD = "held"
-"""Gradients that wait for the next exchange."""
+"""Name of the state that sums a worker's gradients until the next exchange."""
 
 
 @dataclass(frozen=True)
-class DionRule:
-    """Dion's update of a matrix, alone; ``DionMethod`` puts the averages where they belong.
+class DionRule(UpdateRule):
+    """Dion's update of an m by n matrix on one worker; ``DionMethod`` adds the averages over workers.
 
         M <- M + G;  P = orth(M Q);  R = M^T P;  M <- M - (1 - mu) P R^T;  Q <- R / (||R||_col + eps)
         d  = (m / n)^0.5 P Q^T
 
-    A matrix with fewer rows than columns is worked on transposed. What the rank leaves out stays in M. A momentum of
-    zeros, as of a layer behind a projection that starts at zero, has P = 0 and keeps Q.
+    G is the gradient, M the momentum, P and R are its factors, and Q is the right factor of the last step. The part of
+    M that the factors leave out stays in M (error feedback). A matrix with fewer rows than columns is transposed. If M
+    is zero, P is 0 and Q stays.
 
     Args:
         rank_fraction: rank of the factors as a share of ``min(m, n)``, in (0, 1].
         mu: decay rate of the momentum along the factors: the share of ``P R^T`` that stays in M.
         eps: number added to the norms of Q's columns, to avoid a division by 0.
 
-    Source: Dion (Ahn et al., 2025), Algorithm 1, and its public code's defaults.
+    Source: Dion (Ahn et al., 2025), Algorithm 1; defaults of its public code.
     """
 
     rank_fraction: float = 0.25
@@ -70,26 +71,29 @@ class DionRule:
         return (MOMENTUM, RIGHT)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas``: mu, the decay rate of the one momentum."""
+        """Return ``betas`` by name: mu, the decay rate of the momentum."""
         return {"betas": (self.mu,)}
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
-        return [(self, group)]
-
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return a zero momentum, and a random right factor that is the same on all workers."""
+        """Return a zero momentum, and a random right factor that is equal on all workers, by name."""
         m, n = matrix_sides(x.shape[1:])
         rank = dion_rank(m, n, self.rank_fraction)
         momentum = torch.zeros_like(x, memory_format=torch.contiguous_format)
         return {MOMENTUM: momentum, RIGHT: random_columns(x, min(m, n), rank, "dion", number)}
 
     def accumulate(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """Add the gradient, ``M <- M + G``, and return M as matrices with at least as many rows as columns."""
+        """Add the gradient ``g`` to the momentum M, and return M as matrices with at least as many rows as columns."""
         return tall(as_matrix(state[MOMENTUM].add_(g)))
 
     def finish(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
-        """Apply error feedback, update the right factor, and return the direction, from the factors of M."""
+        """Subtract ``(1 - mu) P R^T`` from the momentum, update the right factor Q, and return the direction.
+
+        Args:
+            p: left factor P of the momentum, ``(R, m, r)``.
+            r: right factor R, ``(R, n, r)``.
+            state: momentum and last right factor.
+            h: hyperparameters; ``betas`` has mu.
+        """
         momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
         tall(momentum).sub_(computed_once(lambda p, r: p @ r.mT, p, r), alpha=1 - h["betas"][0])
@@ -103,31 +107,22 @@ class DionRule:
         return scaled.reshape(-1, *state[MOMENTUM].shape[1:])
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the direction of one worker alone, from its local factors."""
+        """Return the direction that one worker computes without an exchange, from the factors of its momentum."""
         ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], no_average)
         return self.finish(p, r, state, h)
 
 
 def tall(x: Tensor) -> Tensor:
-    """Return a view of ``(..., m, n)`` with at least as many rows as columns."""
+    """Return matrices ``(..., m, n)`` as a view with at least as many rows as columns, transposed if necessary."""
     return x if x.shape[-2] >= x.shape[-1] else x.mT
 
 
-def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tensor:
-    """Return Gaussian columns ``(R, length, rank)``, equal on all workers, with dtype and device of ``x``."""
-    if x.is_meta:
-        return x.new_empty(x.shape[0], length, rank)
-    source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
-    columns = torch.randn(length, rank, generator=source, dtype=torch.float64).to(x)
-    return columns.expand(x.shape[0], length, rank).contiguous()
-
-
 class DionMethod(Method):
-    """Low-rank orthonormal updates of matrices, exchanged when a trigger fires; other rules for everything else.
+    """Dion, with low-rank orthonormal updates of matrices, whose workers exchange in the steps that a trigger selects.
 
     Workers exchange the full gradient or, with ``factors``, ``P = orth(mean(M Q))`` and ``R = mean(M^T P)``, where M is
     a worker's momentum. Parameters that are not matrices, and matrices with fewer bytes than their factors, are
-    averaged as gradients. In other steps each worker updates alone.
+    averaged as gradients. In steps without an exchange each worker updates by its own gradient.
 
     Args:
         params: parameters or parameter groups; see ``MatrixSplit`` for which are matrices.
@@ -171,28 +166,25 @@ class DionMethod(Method):
     def keeps_workers_equal(self) -> bool:
         return self.hold or (isinstance(self.trigger, Every) and self.trigger.period == 1)
 
-    def _matrices(self, rows: list[Row]) -> list[Row]:
-        return [row for row in rows if isinstance(row.rule, DionRule)]
-
     def _is_factored(self, row: Row) -> bool:
-        """Return whether this row's factors travel instead of its gradient."""
+        """Return whether workers send the factors of this parameter's momentum instead of its gradient."""
         if not self.factors or not isinstance(row.rule, DionRule):
             return False
         return is_worth_factors(*matrix_sides(row.x.shape[1:]), row.state[RIGHT].shape[-1])
 
     @override
     def trace(self) -> dict[str, Tensor]:
-        """Return ``averaged``, and of a trigger that looks at values the largest, ``trigger``."""
+        """Return ``averaged``, whether the last step exchanged, and ``trigger``, the value that the trigger tested."""
         return trigger_trace(self.trigger, self._exchanging, self.comm.replicas)
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
         if self.hold:
             rows = [row._replace(g=row.state_or_zeros(HELD).add_(row.g)) for row in rows]
-        matrices = self._matrices(rows)
+        matrices = [row for row in rows if isinstance(row.rule, DionRule)]
         for row in matrices:
-            if any(name not in row.state for name in self.trigger.init(row.x)):
-                row.state.update(self.trigger.init(row.x))
+            for name, value in self.trigger.init(row.x).items():
+                row.state.setdefault(name, value)
         if isinstance(self.trigger, RMMC) and not any(isinstance(rule, DionRule) for rule, _ in self._rules):
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
         self._exchanging = self.trigger.fires(matrices, self.comm, t)
@@ -204,8 +196,8 @@ class DionMethod(Method):
                 row.state_or_zeros(HELD).zero_()
         sent = [row for row in rows if not self._is_factored(row)]
         means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
-        pairs = [(row, row.g if self._is_factored(row) else next(means)) for row in rows]
-        return [row._replace(g=g) for row, g in pairs if g is not None]
+        gradients = [row.g if self._is_factored(row) else next(means) for row in rows]
+        return [row._replace(g=g) for row, g in zip(rows, gradients, strict=True) if g is not None]
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
@@ -219,16 +211,16 @@ class DionMethod(Method):
                 return self._compressor.mean(tensors, names, self.comm, t, label).means
             return self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label)
 
-        for row in factored:
-            row.state[MOMENTUM] = as_own_copies(row.state[MOMENTUM])  # of every worker's own gradients
+        for row in factored:  # gradients, and therefore momenta, differ between workers
+            row.state[MOMENTUM] = as_own_copies(row.state[MOMENTUM])
         momenta = [row.rule.accumulate(row.g, row.state) for row in factored]  # type: ignore[attr-defined]
         factors = iter(power_iteration(momenta, [row.state[RIGHT] for row in factored], average))
-        others = iter(super().directions([row for row in rows if not self._is_factored(row)], t))
+        other_directions = iter(super().directions([row for row in rows if not self._is_factored(row)], t))
         directions: list[Tensor | None] = []
         for row in rows:
             if self._is_factored(row):
                 p, r = next(factors)
                 directions.append(row.rule.finish(p, r, row.state, row.group))  # type: ignore[attr-defined]
             else:
-                directions.append(next(others))
+                directions.append(next(other_directions))
         return directions

@@ -1,7 +1,6 @@
-"""Error feedback: what a compressor left out is sent later.
+"""Error feedback: each worker stores what a compressor left out of a tensor, and adds it to the next tensor.
 
-Around any compressor ``C``: of gradients, as a reducer, and of states that are averaged now and then, as differences
-from a reference that all workers share.
+It applies to gradients, and to states that are averaged periodically.
 """
 
 from __future__ import annotations
@@ -23,19 +22,26 @@ ERROR, REFERENCE = "error", "reference"
 
 @runtime_checkable
 class BoundedStates(Protocol):
-    """A rule with states that cannot be what a sum of parts may say."""
+    """An update rule with states that have lower bounds, which an average of compressed states may violate."""
 
     def lower_bounds(self, state: Mapping[str, Tensor], h: Mapping[str, Any], t: int) -> dict[str, Tensor]:
-        """Return the lower bounds of states after step ``t``, by name, for the states that have one."""
+        """Return lower bounds of states after step ``t``, by name, for the states that have a lower bound.
+
+        Args:
+            state: all states of the parameter by name; bounds of some depend on others.
+            h: hyperparameters.
+            t: number of the step.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class CompressedMean(Reducer):
-    """A reducer: ``m = g + e;  g <- mean of all workers' C(m);  e <- m - C(m)``, or without error feedback ``m = g``.
+    """A reducer that averages compressed gradients, with an error e of each worker.
 
-    Whatever arrives and whatever is still owed adds up to all gradients so far. With a compressor that leaves nothing
-    out it is data parallelism.
+        m = g + e;    g <- mean of all workers' C(m);    e <- m - C(m)
+
+    Without error feedback e is 0. The sent tensors and the errors together sum to all gradients so far.
 
     Args:
         compressor: C, the compressor.
@@ -48,12 +54,12 @@ class CompressedMean(Reducer):
     error_feedback: bool = True
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return no states; an error starts when its gradient is first sent, because some gradients are never sent."""
+        """Return no states: the error is created when its gradient is first sent, because some are never sent."""
         return {}
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        # The compressor says what travels; ``wire`` is not used.
+        # ``wire`` is not used, because the compressor encodes the tensors.
         names = [f"gradient {row.number}" for row in rows]
         if not self.error_feedback:
             return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means
@@ -67,13 +73,13 @@ class CompressedMean(Reducer):
 
 @dataclass(frozen=True)
 class CompressedAverages:
-    """Averages of states ``Z`` now and then, through a compressor.
+    """Periodic averages of a state Z through a compressor C, as differences from a reference that all workers share.
 
         delta = Z - Z_ref + e;   Z_ref <- Z_ref + mean of all workers' C(delta);   e <- delta - C(delta);   Z <- Z_ref
 
-    ``Z_ref`` is the same on all workers and begins where they all began; without error feedback ``e`` stays 0. An outer
-    optimizer's payload is a difference already: it has an error and no reference. Whatever the workers' mean has moved
-    is in the reference or owed: ``Z_ref + mean(e)`` is what a plain average would be.
+    ``Z_ref`` is equal on all workers and starts as the initial Z; without error feedback e is 0. An outer optimizer's
+    payload is a difference already, so it has an error and no reference. ``Z_ref + mean(e)`` is the uncompressed
+    average.
 
     Args:
         compressor: C, the compressor.
@@ -84,17 +90,17 @@ class CompressedAverages:
     error_feedback: bool = True
 
     def init(self, name: str, z: Tensor, has_reference: bool) -> dict[str, Tensor]:
-        """Return ``error_<name>`` and ``reference_<name>``, as far as they are kept."""
+        """Return the initial error and reference of state ``name`` with value ``z``, by their names as states."""
         states = {_state_name(ERROR, name): torch.zeros_like(z)} if self.error_feedback else {}
         return states | ({_state_name(REFERENCE, name): z.detach().clone()} if has_reference else {})
 
     def means(
         self, due: Sequence[tuple[str, Row]], tensors: Sequence[Tensor], comm: Communicator, t: int, label: str
     ) -> list[Tensor]:
-        """Return the replacement of each tensor, all in one call.
+        """Return the compressed averages that replace the tensors; all are sent in one call.
 
         Args:
-            due: name of the state and row of each tensor.
+            due: for each tensor, the name of the state and the row.
             tensors: tensors to average, ``(R, *s)``.
             comm: the group of workers.
             t: number of the step.
@@ -114,27 +120,28 @@ class CompressedAverages:
         return out
 
     def mend(self, rows: Iterable[Row], t: int) -> None:
-        """Raise what was put together from parts to what it must be beside the references, and owe the difference.
+        """Raise averaged states to their lower bounds, and subtract the difference from their errors.
 
-        A second moment of which little arrived can be negative, or next to nothing beside a momentum that did arrive:
-        Adam would then step by ``u / eps``.
+        Without this a second moment could be negative after compression, or almost 0 next to a momentum u, so that Adam
+        would step by ``u / eps``.
 
         Args:
-            rows: rows of which a state was averaged in this step.
+            rows: rows with a state that was averaged in this step.
             t: number of the step.
         """
         for row in rows:
-            if not isinstance(row.rule, BoundedStates) or not any(
-                _state_name(REFERENCE, s) in row.state for s in row.rule.states
-            ):
+            has_reference = any(_state_name(REFERENCE, name) in row.state for name in row.rule.states)
+            if not has_reference or not isinstance(row.rule, BoundedStates):
                 continue
             shared = {name: row.state.get(_state_name(REFERENCE, name), row.state[name]) for name in row.rule.states}
             for name, bound in row.rule.lower_bounds(shared, row.group, t).items():
-                raised = torch.maximum(row.state[name], bound)
-                if _state_name(ERROR, name) in row.state:
-                    row.state[_state_name(ERROR, name)].sub_(raised - row.state[name])
-                row.state[name].copy_(raised)
+                state, error = row.state[name], row.state.get(_state_name(ERROR, name))
+                raised = torch.maximum(state, bound)
+                if error is not None:
+                    error.sub_(raised - state)
+                state.copy_(raised)
 
 
 def _state_name(kind: str, name: str) -> str:
+    """Return the name under which the error or the reference of state ``name`` is kept, such as ``error_params``."""
     return f"{kind}_{name}"

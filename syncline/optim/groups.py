@@ -1,8 +1,8 @@
-"""Parameter groups: one of the user's is one of torch's, also where two rules share its parameters.
+"""Parameter groups of torch optimizers whose parameters may follow two rules: one for matrices, one for all others.
 
-A group that holds matrices and others has the knobs of the rule for matrices, as schedulers and users see and set
-them, and under ``other`` those of the other rule. Lists with a value per group, as many of torch's schedulers take, so
-stay as long as the list of groups that a user gave.
+A user's group with both kinds of parameters stays one group, because many of torch's schedulers take a list with one
+value per group. The group has the hyperparameters of the rule for matrices, which schedulers change, and under
+``other`` those of the other rule.
 """
 
 from __future__ import annotations
@@ -17,73 +17,70 @@ from syncline.errors import SpecError, error_text
 from syncline.optim.base import UpdateRule
 
 OTHER, GIVEN = "other", "given"
-"""Of a shared group: the other rule's knobs, and the group's own as they were when it was added."""
+"""Keys of a shared group: the other rule's hyperparameters, and the group's own when the group was added."""
 
-TORCHS_KNOBS = ("momentum", "dampening", "nesterov", "amsgrad", "maximize")
-"""What torch's optimizers read from a group and no rule here does."""
+UNUSED_TORCH_OPTIONS = ("momentum", "dampening", "nesterov", "amsgrad", "maximize")
+"""Options of groups of torch's own optimizers, which the update rules of this package do not read."""
 
 
 def checked_knobs(rule: UpdateRule, knobs: dict[str, Any]) -> dict[str, Any]:
-    """Return a group's knobs: the rule's, where it gives no others.
+    """Return the hyperparameters of a group: those of the group, and the rule's defaults for all others.
 
     Raises:
-        SpecError: the group has rates of momenta, or options of torch's optimizers, that would be misread.
+        SpecError: the group has a wrong number of decay rates, or an option of torch's optimizers that no rule reads.
     """
     defaults = rule.hyperparameters()
-    for name in TORCHS_KNOBS:
+    for name in UNUSED_TORCH_OPTIONS:
         if knobs.get(name) and name not in defaults:
             raise SpecError(name, knobs[name], "none in a group: decay rates are its betas, the rest is the rule's")
-    expected = defaults.get("betas", ())
-    if "betas" in knobs and not _are_rates(knobs["betas"], len(expected)):
-        raise SpecError("betas", knobs["betas"], _rates_expected(expected, defaults))
-    return defaults | knobs
-
-
-def _are_rates(betas: Any, count: int) -> bool:
-    is_row = isinstance(betas, tuple | list) and len(betas) == count
-    return is_row and all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in betas)
-
-
-def _rates_expected(betas: tuple[float, ...], knobs: dict[str, Any]) -> str:
-    if not betas:
-        return "none in a group of a rule without momentum"
-    second = f", and beta2={knobs['beta2']} for the second moment" if "beta2" in knobs else ""
-    rates = "one decay rate" if len(betas) == 1 else f"{len(betas)} decay rates"
-    return f"{rates} in [0, 1), as betas={betas}{second}"
+    if "betas" not in knobs:
+        return defaults | knobs
+    betas, default_betas = knobs["betas"], defaults.get("betas", ())
+    has_right_length = isinstance(betas, tuple | list) and len(betas) == len(default_betas)
+    if has_right_length and all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in betas):
+        return defaults | knobs
+    if not default_betas:
+        raise SpecError("betas", betas, "none in a group of a rule without momentum")
+    second = f", and beta2={defaults['beta2']} for the second moment" if "beta2" in defaults else ""
+    rates = "one decay rate" if len(default_betas) == 1 else f"{len(default_betas)} decay rates"
+    raise SpecError("betas", betas, f"{rates} in [0, 1), as betas={default_betas}{second}")
 
 
 def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one group of what a rule's parts are, of which the first two differ in rule and knobs."""
+    """Return one parameter group for the one or two parts of a user's group: matrices, then all other parameters."""
     if len(groups) == 1:
         return groups[0]
-    matrix_group, other = groups
-    rows = ("params", "param_names")
-    lists = {name: [*matrix_group[name], *other[name]] for name in rows if name in matrix_group}
-    knobs, others = ({k: v for k, v in group.items() if k not in rows} for group in groups)
-    return {**knobs, **lists, OTHER: others, GIVEN: knobs}
+    matrix_group, other_group = groups
+    per_parameter = ("params", "param_names")
+    lists = {name: [*matrix_group[name], *other_group[name]] for name in per_parameter if name in matrix_group}
+    knobs, other_knobs = ({k: v for k, v in group.items() if k not in per_parameter} for group in groups)
+    return {**knobs, **lists, OTHER: other_knobs, GIVEN: knobs}
 
 
 def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters of a shared group's parameters that follow the other rule, with all later changes.
+    """Return the hyperparameters of the parameters of a shared group that follow the other rule.
 
-    A learning rate keeps its proportion to the group's; of the decay rates the first follows, the others stay; every
-    other knob of the group that was set anew holds for both.
+    Later changes of the group apply to them too: a learning rate changes in proportion to the group's, the first of
+    the decay rates is the group's, and every other changed value holds for both rules.
     """
     other, original = group[OTHER], group[GIVEN]
-    moved = {name: group[name] for name, before in original.items() if group[name] != before}
-    if "lr" in moved and other["lr"] != original["lr"]:
-        moved["lr"] = other["lr"] * (group["lr"] / original["lr"]) if original["lr"] else other["lr"]
-    if "betas" in moved:
-        first = {"betas": (group["betas"][0], *other["betas"][1:])} if other.get("betas") else {}
-        moved = {name: value for name, value in moved.items() if name != "betas"} | first
-    return {**group, **other, **moved}
+    changed = {name: group[name] for name, before in original.items() if group[name] != before}
+    if "lr" in changed and other["lr"] != original["lr"]:
+        changed["lr"] = other["lr"] * (group["lr"] / original["lr"]) if original["lr"] else other["lr"]
+    if "betas" in changed:
+        del changed["betas"]
+        if other.get("betas"):
+            changed["betas"] = (group["betas"][0], *other["betas"][1:])
+    return {**group, **other, **changed}
 
 
 def check_gradient(gradient: Tensor, number: int, names: Callable[[], list[str]]) -> None:
-    """Refuse a gradient that is sparse or not of real numbers: what is exchanged is dense, or a method's compression.
+    """Raise a SpecError if a gradient is sparse or not real; the error names its parameter.
 
-    Raises:
-        SpecError: a gradient is sparse or not real; the error names its parameter.
+    Args:
+        gradient: gradient of the parameter.
+        number: number of the parameter.
+        names: function that returns all parameters' names by number; it is called only for the error.
     """
     if gradient.layout == torch.strided and gradient.is_floating_point():
         return
@@ -94,14 +91,11 @@ def check_gradient(gradient: Tensor, number: int, names: Callable[[], list[str]]
 
 
 def check_real(group: dict[str, Any], first: int) -> None:
-    """Refuse a group with a complex parameter: no method here takes the modulus where it squares.
+    """Raise a SpecError if a parameter group has a complex parameter, because no rule squares by the modulus.
 
     Args:
         group: the parameter group, with its parameters as a list.
-        first: the number of its first parameter.
-
-    Raises:
-        SpecError: a parameter is complex; the error names it.
+        first: number of the group's first parameter, for the error.
     """
     for i, p in enumerate(group["params"]):
         if isinstance(p, Tensor) and p.is_complex():
@@ -111,7 +105,7 @@ def check_real(group: dict[str, Any], first: int) -> None:
 
 
 def unzipped(params: Any) -> dict[str, list]:
-    """Return a group's parameters, and their names where it has torch's (name, parameter) pairs.
+    """Return the lists ``params`` and, if ``params`` has pairs of name and parameter, ``param_names`` of a group.
 
     Raises:
         SpecError: the group has neither parameters nor pairs of name and parameter.
@@ -129,7 +123,7 @@ PARAMETERS = "parameters, or groups of them, as torch's optimizers take"
 
 
 def as_list(params: Any) -> list[Any]:
-    """Return parameters, or groups of them, as a list.
+    """Return parameters, or parameter groups, as a list.
 
     Raises:
         SpecError: the argument has no parameters, or mixes groups with other values.
@@ -138,8 +132,9 @@ def as_list(params: Any) -> list[Any]:
         items = [params] if isinstance(params, Tensor) else list(params)
     except Exception as error:  # whatever a user's iterator raises
         raise SpecError("params", params, f"{PARAMETERS} ({error_text(error)})") from None
-    groups = [isinstance(item, dict) for item in items]
-    if not items or any(groups) != all(groups) or any("params" not in item for item in items if isinstance(item, dict)):
+    are_groups = [isinstance(item, dict) for item in items]
+    lacks_params = any("params" not in item for item in items if isinstance(item, dict))
+    if not items or any(are_groups) != all(are_groups) or lacks_params:
         raise SpecError("params", params, PARAMETERS)
     return items
 
@@ -147,15 +142,15 @@ def as_list(params: Any) -> list[Any]:
 def rules_by_number(
     groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]
 ) -> Iterator[tuple[Any, UpdateRule, Any]]:
-    """Return every parameter with its rule and the knobs that it reads, by number.
+    """Yield each parameter, its rule and its hyperparameters, in the order of parameter numbers.
 
     Args:
         groups: parameter groups of torch.
         rules: for each parameter by number, its rule, and whether this is the second rule of a shared group.
     """
-    numbered = iter(rules)
+    numbered_rules = iter(rules)
     for group in groups:
-        others = of_other_rules(group) if OTHER in group else group
+        other_group = of_other_rules(group) if OTHER in group else group
         for p in group["params"]:
-            rule, is_other = next(numbered)
-            yield p, rule, others if is_other else group
+            rule, is_other = next(numbered_rules)
+            yield p, rule, other_group if is_other else group

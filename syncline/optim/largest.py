@@ -1,7 +1,4 @@
-"""The largest entries of many vectors.
-
-Choice of compiled loops over single numbers.
-"""
+"""Indices of the largest entries of vectors, and the choice between compiled loops and tensor operations."""
 
 from __future__ import annotations
 
@@ -14,28 +11,27 @@ from torch import Tensor
 from syncline.acceleration import Kernels
 
 KERNELS = Kernels("syncline.optim.compiled", break_even_units=2**25)
-"""Work counts in numbers, for each of which tensor operations take some nanoseconds."""
+"""The compiled loops; their import pays off after about 2^25 numbers, for each of which torch takes nanoseconds."""
 
 
 def compiled_loops(x: Tensor) -> ModuleType | None:
-    """Return the compiled loops, for a tensor that they can walk; None if tensor operations are to do it."""
+    """Return the module of compiled loops, or None if tensor operations are faster or ``x`` is not fp32 on the CPU."""
     if x.device.type != "cpu" or x.dtype != torch.float32 or not x.numel():
         return None
     return KERNELS.for_work(x.numel())
 
 
-FEWEST = 512
-"""Entries from which on a bound pays."""
+SHORTEST_BOUNDED = 512
+"""Length of a vector from which `_by_bound` is faster than ``topk``."""
 
-GROUPS = 4
-"""Groups for each entry that is wanted: with four the bound lets through a seventh more than are wanted, of numbers
-that have nothing to do with their neighbours."""
+GROUPS_PER_ENTRY = 4
+"""Number of groups per entry to find in `_by_bound`; with 4, random vectors have 1/7 more candidates than entries."""
 
 
 def largest(x: Tensor, k: int) -> Tensor:
-    """Return the places of the k entries of largest magnitude, in rising order: ``(..., n)`` to ``(..., k)``.
+    """Return the indices ``(..., k)`` of the k entries of largest magnitude of vectors ``(..., n)``, in rising order.
 
-    Of several equal entries it takes those that ``topk`` takes.
+    Among equal entries it selects the same as ``topk``.
 
     >>> largest(torch.tensor([[1.0, -3.0, 2.0, 0.0]]), 2).tolist()
     [[1, 2]]
@@ -44,61 +40,63 @@ def largest(x: Tensor, k: int) -> Tensor:
     loops = compiled_loops(x)
     if loops:
         return _by_loop(x.reshape(-1, n), k, loops).view(*x.shape[:-1], k)
-    size = x.abs()
-    bounded = size.device.type == "cpu" and size.dtype in (torch.float32, torch.float64)
-    if not bounded or n < max(FEWEST, 2 * GROUPS * k):
-        return _by_topk(size, k)
-    return _by_bound(size.reshape(-1, n), k).view(*size.shape[:-1], k)
+    magnitudes = x.abs()
+    is_supported = magnitudes.device.type == "cpu" and magnitudes.dtype in (torch.float32, torch.float64)
+    if not is_supported or n < max(SHORTEST_BOUNDED, 2 * GROUPS_PER_ENTRY * k):
+        return _by_topk(magnitudes, k)
+    return _by_bound(magnitudes.reshape(-1, n), k).view(*magnitudes.shape[:-1], k)
 
 
-def _by_topk(size: Tensor, k: int) -> Tensor:
-    return size.topk(k, dim=-1, sorted=False).indices.sort(dim=-1).values
+def _by_topk(magnitudes: Tensor, k: int) -> Tensor:
+    """Return the rising indices ``(..., k)`` of the k largest of magnitudes ``(..., n)``, by torch's ``topk``."""
+    return magnitudes.topk(k, dim=-1, sorted=False).indices.sort(dim=-1).values
 
 
 def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
-    """Return the indices of the k largest entries of rows ``(r, n)``; use ``topk`` for rows where the loop fails."""
+    """Return the rising indices of the k entries of largest magnitude of rows ``(r, n)``, by a compiled loop."""
     rows, n = x.shape
     indices, is_complete = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
-    loops.find_largest(bits, k, max(1, n // (GROUPS * k)), indices.numpy(), is_complete.numpy())
-    return indices if is_complete.all() else _others(indices, ~is_complete, x.abs(), k)
+    loops.find_largest(bits, k, max(1, n // (GROUPS_PER_ENTRY * k)), indices.numpy(), is_complete.numpy())
+    return _completed(indices, is_complete, x.abs(), k)
 
 
-def _others(indices: Tensor, others: Tensor, size: Tensor, k: int) -> Tensor:
-    """Return the same with rows by ``topk``."""
-    indices[others] = _by_topk(size[others], k)
+def _completed(indices: Tensor, is_complete: Tensor, magnitudes: Tensor, k: int) -> Tensor:
+    """Fill in, by ``topk``, the rows of indices ``(r, k)`` that are not complete, and return all indices."""
+    if not is_complete.all():
+        indices[~is_complete] = _by_topk(magnitudes[~is_complete], k)
     return indices
 
 
-def _by_bound(size: Tensor, k: int) -> Tensor:
-    """Return the same of rows ``(r, n)``: entries are cut into groups, of which the k-th largest maximum is a bound.
+def _by_bound(magnitudes: Tensor, k: int) -> Tensor:
+    """Return the rising indices of the k largest of each row of magnitudes ``(r, n)``, by a bound on the k-th largest.
 
-    At least k entries reach it, and few more: only these are compared with each other. For ``topk`` are rows in which
-    more than k entries are as large as the k-th, rows of which many reach the bound, as where most are zero, and rows
-    with what is not a number.
+    The entries of a row are divided into groups. The k-th largest of the groups' maxima is a lower bound of the k-th
+    largest entry, so that only entries that reach it are candidates. ``topk`` does the rows with many candidates, with
+    more than k entries as large as the k-th, or with NaN.
     """
-    rows, n = size.shape
-    length = n // (GROUPS * k)
-    count = n // length  # groups; group i has every count-th entry from i on, so that they are compared side by side
-    maxima = size[:, : count * length].unflatten(1, (length, count)).amax(1).numpy()
-    values = size.numpy()
-    bound = np.partition(maxima, count - k, axis=1)[:, count - k]
-    reached = np.flatnonzero(values >= bound[:, None])
-    row = reached // n
-    reaching = np.bincount(row, minlength=rows)
-    lost = np.isnan(maxima).any(1) | np.isnan(values[:, count * length :]).any(1)
-    few = (reaching >= k) & (reaching <= 2 * GROUPS * k) & ~lost
-    reached, row = (reached, row) if few.all() else (reached[few[row]], row[few[row]])
-    reaching = np.where(few, reaching, 0)
-    widest = max(int(reaching.max(initial=0)), k)
-    candidates = np.full((rows, widest), -1.0, values.dtype)
-    place = np.arange(len(reached)) - (np.cumsum(reaching) - reaching)[row]
-    candidates[row, place] = values.ravel()[reached]
-    threshold = np.partition(candidates, widest - k, axis=1)[:, widest - k]
-    is_selected = candidates[row, place] >= threshold[row]
-    is_complete = few & (np.bincount(row[is_selected], minlength=rows) == k)
+    rows, n = magnitudes.shape
+    length = n // (GROUPS_PER_ENTRY * k)
+    num_groups = n // length  # group i has the entries i, i + num_groups, ..., so that maxima are of whole rows
+    maxima = magnitudes[:, : num_groups * length].unflatten(1, (length, num_groups)).amax(1).numpy()
+    values = magnitudes.numpy()
+    bound = np.partition(maxima, num_groups - k, axis=1)[:, num_groups - k]
+    candidates = np.flatnonzero(values >= bound[:, None])  # in the flattened array
+    row = candidates // n
+    num_candidates = np.bincount(row, minlength=rows)
+    has_nan = np.isnan(maxima).any(1) | np.isnan(values[:, num_groups * length :]).any(1)
+    is_bounded = (num_candidates >= k) & (num_candidates <= 2 * GROUPS_PER_ENTRY * k) & ~has_nan
+    if not is_bounded.all():
+        candidates, row = candidates[is_bounded[row]], row[is_bounded[row]]
+    num_candidates = np.where(is_bounded, num_candidates, 0)
+    width = max(int(num_candidates.max(initial=0)), k)
+    table = np.full((rows, width), -1.0, values.dtype)  # the candidates of each row side by side
+    column = np.arange(len(candidates)) - (np.cumsum(num_candidates) - num_candidates)[row]
+    table[row, column] = values.ravel()[candidates]
+    kth_largest = np.partition(table, width - k, axis=1)[:, width - k]
+    is_selected = table[row, column] >= kth_largest[row]
+    is_complete = is_bounded & (np.bincount(row[is_selected], minlength=rows) == k)
     is_selected &= is_complete[row]
-    out = np.empty((rows, k), np.int64)
-    out[is_complete] = (reached[is_selected] - row[is_selected] * n).reshape(-1, k)
-    indices = torch.from_numpy(out)
-    return indices if is_complete.all() else _others(indices, torch.from_numpy(~is_complete), size, k)
+    indices = np.empty((rows, k), np.int64)
+    indices[is_complete] = (candidates[is_selected] - row[is_selected] * n).reshape(-1, k)
+    return _completed(torch.from_numpy(indices), torch.from_numpy(is_complete), magnitudes, k)

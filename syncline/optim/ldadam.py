@@ -1,4 +1,4 @@
-"""LDAdam: Adam in a low-dimensional subspace that moves in every step, with error feedback of what it leaves out."""
+"""LDAdam: Adam in a low-dimensional subspace of each matrix, which changes in every step, with error feedback."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing_extensions import override
 from syncline.costmodel import dion_rank, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.dion import random_columns
-from syncline.optim.matrices import MatrixSplit, as_matrix, is_all_zero, orthonormal_columns
+from syncline.optim.matrices import MatrixSplit, as_matrix, is_all_zero, orthonormal_columns, random_columns
 from syncline.optim.rotation import exact_basis
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
@@ -25,17 +24,16 @@ ERROR = "projection_error"
 
 @dataclass(frozen=True)
 class LowRankAdam(UpdateRule):
-    """Adam's moments of ``P^T G`` for a projection P that one power iteration per step moves.
+    """LDAdam: Adam with moments m, v of the projected gradient ``P^T G``; a power iteration per step updates P to P'.
 
         A = G + E,   B = rho P m^ + (1 - rho) A,   P' = orth(B B^T P),   C = P'^T P
         m~ = C m,    v~ = (1 - beta2^t) |(C o C)(v^ - m^^2) + (C m^)^2|
         m <- beta1 m~ + (1 - beta1) P'^T A,   v <- beta2 v~ + (1 - beta2) (P'^T A)^2,   d = P' m^ / (sqrt(v^) + eps)
         E <- A - P' P'^T A + beta1 / (1 - beta1) (P m_old - P' m~)
 
-    Hats are corrected for their start at zero. A matrix with more rows than columns is worked on transposed, so that P
-    has the length of the smaller side. The first P has singular vectors of the first step's gradient. Of a gradient of
-    zero every orthonormal basis has singular vectors: until a gradient comes, P is random, the same on all workers, so
-    that the power iteration reaches any subspace from there.
+    G is the gradient, E the error and d the direction of a step; hats denote bias correction. A matrix with more rows
+    than columns is transposed, so that P has the length of the smaller side. The columns of the first P are singular
+    vectors of the first gradient. If that gradient is zero, P is random and equal on all workers.
 
     Args:
         rank_fraction: rank of the projection as a share of ``min(m, n)``, in (0, 1].
@@ -67,14 +65,14 @@ class LowRankAdam(UpdateRule):
             check_unit(name, getattr(self, name))
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas``, ``beta2``, ``eps``, ``rho``."""
+        """Return by name the values of ``betas``, ``beta2``, ``eps`` and ``rho``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "rho": self.rho}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the initial state of R stacked matrices with sides ``m <= n``.
+        """Return the initial states of matrices with sides ``m <= n``, by name.
 
         The projection ``(R, m, r)`` of rank r is random, with orthonormal columns. Both moments ``(R, r, n)`` are zero,
-        and so is the error E ``(R, m, n)`` where error feedback is on.
+        and so is the error ``(R, m, n)``, which exists only with error feedback.
         """
         m, n = sorted(matrix_sides(x.shape[1:]))
         rank = dion_rank(m, n, self.rank_fraction)
@@ -86,27 +84,35 @@ class LowRankAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        a = wide(as_matrix(g))
+        m, v, (beta1,), beta2 = state[MOMENTUM], state[SECOND_MOMENT], h["betas"], h["beta2"]
+        matrix = as_matrix(g)
+        is_wide = matrix.shape[-2] <= matrix.shape[-1]
+        a = matrix if is_wide else matrix.mT
         if self.error_feedback:
             a = a + state[ERROR]
-        (beta1,), beta2, old = h["betas"], h["beta2"], state[PROJECTION].clone()
-        new = state[PROJECTION].copy_(self._moved(a, state, h, t))
-        low = new.mT @ a
+        old = state[PROJECTION].clone()
+        new = state[PROJECTION].copy_(self._next_projection(a, state, h, t))
+        projected = new.mT @ a
+        momentum_before = old @ m
+        if t:  # transform the moments to the new projection
+            change, m_correction, v_correction = new.mT @ old, 1 / (1 - beta1**t), 1 - beta2**t
+            mean = change @ m * m_correction
+            variance = change.square() @ (v / v_correction - (m * m_correction).square())
+            v.copy_((variance + mean.square()).abs_() * v_correction)
+            m.copy_(change @ m)
         if self.error_feedback:
-            state[ERROR].copy_(a).sub_(new @ low)
-        self._carry(state, new.mT @ old, h, t, lost=old @ state[MOMENTUM])
-        m = state[MOMENTUM].lerp_(low, 1 - beta1)
-        v = state[SECOND_MOMENT].mul_(beta2).addcmul_(low, low, value=1 - beta2)
-        scaled = m / ((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])) * (1 / (1 - beta1 ** (t + 1)))
-        d = new @ scaled
-        rows, columns = as_matrix(g).shape[-2:]
-        return (d if rows <= columns else d.mT).reshape(g.shape)
+            state[ERROR].copy_(a).sub_(new @ projected).add_(momentum_before - new @ m, alpha=beta1 / (1 - beta1))
+        m.lerp_(projected, 1 - beta1)
+        v.mul_(beta2).addcmul_(projected, projected, value=1 - beta2)
+        d = new @ (m / ((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])) * (1 / (1 - beta1 ** (t + 1))))
+        return (d if is_wide else d.mT).reshape(g.shape)
 
-    def _moved(self, a: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the next projection: in the first step singular vectors, then one power iteration from the last one.
+    def _next_projection(self, a: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Return the projection ``(R, m, r)`` of step ``t`` for the gradient with error ``a (R, m, n)``.
 
-        Where nothing has come yet, the projection stays. As in ``power_basis``, a shift of a few rounding errors leaves
-        columns along which B has nothing where they are.
+        It has singular vectors of ``a`` in the first step, and later is one power iteration from the last projection.
+        It stays if all gradients are zero so far. As in ``power_basis``, a shift of a few rounding errors keeps columns
+        that are orthogonal to B.
         """
         old = state[PROJECTION]
         if t == 0:
@@ -116,24 +122,6 @@ class LowRankAdam(UpdateRule):
         shift = 8 * torch.finfo(b.dtype).eps * b.square().sum((-2, -1), keepdim=True)
         columns = b @ (b.mT @ old) + shift * old
         return torch.where(is_all_zero(columns), old, orthonormal_columns(columns))
-
-    def _carry(self, state: dict[str, Tensor], change: Tensor, h: Hyperparameters, t: int, lost: Tensor) -> None:
-        """Transform the moments from the old projection to the new one, and add the difference to the error."""
-        m, v = state[MOMENTUM], state[SECOND_MOMENT]
-        (beta1,), beta2 = h["betas"], h["beta2"]
-        if t:
-            hat, root = 1 / (1 - beta1**t), 1 - beta2**t
-            mean = change @ m * hat
-            variance = change.square() @ (v / root - (m * hat).square())
-            v.copy_((variance + mean.square()).abs_() * root)
-            m.copy_(change @ m)
-        if self.error_feedback:
-            state[ERROR].add_(lost - state[PROJECTION] @ m, alpha=beta1 / (1 - beta1))
-
-
-def wide(x: Tensor) -> Tensor:
-    """Return a view of ``(..., m, n)`` with at most as many rows as columns."""
-    return x if x.shape[-2] <= x.shape[-1] else x.mT
 
 
 def ldadam(
@@ -146,9 +134,9 @@ def ldadam(
     error_feedback: bool = True,
     layers: tuple[str, ...] = (),
 ) -> MatrixSplit:
-    """Return LDAdam for matrices, and Adam with the same rates for everything else; see ``LowRankAdam``.
+    """Return LDAdam (``LowRankAdam``) for matrices, and Adam with the same rates for other parameters.
 
-    ``layers`` are patterns of names: only matrices with such a name are projected; without any, all are.
+    ``layers`` are patterns of parameter names; only matching matrices are projected. By default, all matrices are.
     """
     rule = LowRankAdam(rank_fraction, rho, beta1, beta2, eps, error_feedback)
     return MatrixSplit(rule, adam(beta1, beta2, eps), layers)

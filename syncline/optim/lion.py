@@ -1,16 +1,10 @@
-"""Lion: the sign of a mixture of momentum and gradient, one state per parameter.
-
-Lion Cub: Lion whose workers vote on their update vectors, and seldom or never average their momenta.
-"""
+"""Lion, which steps by the sign of a mixture of momentum and gradient, and Lion Cub, whose workers vote on signs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Literal,
-)
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,23 +20,23 @@ from syncline.optim.sync import Periodic
 
 @dataclass(frozen=True)
 class LionRule(UpdateRule):
-    """Two decay rates: one mixes the direction, the other keeps the momentum.
+    """Lion: each coordinate moves by lr in the direction of the sign of a mixture c of momentum m and gradient g.
 
         c = beta1 m + (1 - beta1) g;   d = sign(c);   m <- beta2 m + (1 - beta2) g
 
-    Every coordinate moves by exactly lr. With ``beta1 <= beta2`` it is the sign of a quasi-hyperbolic momentum: of
-    ``(1 - omega) g + omega m'``, m' being the new m and ``omega = beta1 / beta2``; with equal rates, of m' alone.
+    With ``beta1 <= beta2``, c has the sign of the quasi-hyperbolic momentum ``(1 - omega) g + omega m'``, where m' is
+    the new m and ``omega = beta1 / beta2``.
 
     Args:
         beta1: weight of the momentum in the mixture c, in [0, 1); the gradient has weight ``1 - beta1``.
         beta2: decay rate of the momentum, in [0, 1).
-        signed: whether the direction is ``sign(c)``; otherwise it is ``c``, on whose sign workers vote.
+        signed: whether the direction is ``sign(c)``; otherwise it is ``c``, so that workers can vote on its sign.
 
     Raises:
-        SpecError: for a rate out of range.
+        SpecError: a rate is out of range.
 
-    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023). Lion Cub prints its gradient with a
-    minus, and the sign of the step with a plus.
+    Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023). (Lion Cub prints the gradient with a
+    minus, and the step with a plus.)
     """
 
     beta1: float = 0.9
@@ -55,11 +49,11 @@ class LionRule(UpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the state's name, ``momentum_1``."""
+        """Return the name of the only state, ``momentum_1``."""
         return momentum_names(1)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return both values of ``betas``."""
+        """Return ``betas``, the two rates, by name."""
         return {"betas": (self.beta1, self.beta2)}
 
     @override
@@ -72,9 +66,9 @@ class LionRule(UpdateRule):
 
 
 def lion(beta1: float = 0.9, beta2: float = 0.99) -> LionRule:
-    """Return Lion (Chen et al., 2023), with its published rates; its decoupled weight decay is the method's.
+    """Return Lion (Chen et al., 2023) with its published rates.
 
-    Steps are larger than Adam's: take a learning rate 3 to 10 times lower, and a weight decay as many times higher.
+    Its steps are larger than Adam's: use a learning rate 3 to 10 times lower, and a weight decay as much higher.
     """
     return LionRule(beta1, beta2)
 
@@ -83,17 +77,17 @@ MomentumLayers = Literal["all", "none", "first-and-last"] | tuple[str, ...]
 
 
 class LionCubMethod(Method):
-    """Every worker mixes its own gradient into its own momentum; the group moves by the sign of a vote.
+    """Lion Cub: workers vote on the signs of their update vectors c_m, and all move by the result of the vote.
 
         c_m = beta1 m_m + (1 - beta1) g_m;   m_m <- beta2 m_m + (1 - beta2) g_m;   x <- x - lr vote(c_1, ..., c_P)
 
-    Parameters stay equal on all workers, momenta do not, unless they are averaged every ``momentum_period`` steps. With
-    one worker it is Lion, up to what the vote makes of zeros.
+    g_m and m_m are gradient and momentum of worker m. Parameters stay equal on all workers; momenta differ, but can be
+    averaged every ``momentum_period`` steps. With one worker this is Lion, except where c is 0.
 
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
-        rule: Lion without its sign.
+        rule: Lion with ``signed=False``.
         vote: vote that combines the workers' update vectors.
         momentum_period: K, number of steps between averages of the momenta.
         momentum_layers: layers whose momenta are averaged: ``all``, ``none``, ``first-and-last``, or patterns of
@@ -101,8 +95,8 @@ class LionCubMethod(Method):
         **options: further options of ``Method``; ``wire`` is the format of averaged momenta.
 
     Raises:
-        SpecError: for a value out of range, layers chosen by name among parameters without names, or a pattern that
-            matches none.
+        SpecError: a value is out of range, a pattern matches no layer, or layers are chosen by name although parameters
+            have no names.
 
     Source: Lion Cub, Algorithm 1 and section 5.
     """

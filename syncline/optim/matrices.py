@@ -1,9 +1,4 @@
-"""Rules for matrices: which parameters are matrices, and scalings that look at a matrix as a whole.
-
-Orthonormalisation of matrices, batched over any leading dimensions.
-
-One power iteration to low-rank factors, with the averages over workers where Dion and PowerSGD put them.
-"""
+"""Tools of update rules for matrices: orthonormalisation, low-rank factors, and the choice of a rule by shape."""
 
 from __future__ import annotations
 
@@ -20,20 +15,21 @@ from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.scalings import States, Unscaled, finite_sign
+from syncline.seeds import seed64
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of Muon's quintic iteration (Jordan et al., 2024): steep at 0, and near 1 only to within about 0.3."""
+"""Coefficients a, b, c of Muon's quintic iteration (Jordan et al., 2024), which moves singular values to 1 +- 0.3."""
 
 
 def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
-    """Return an approximate polar factor: singular values go to about 1, singular vectors stay.
+    """Return an approximate polar factor: the matrix with the same singular vectors and singular values of about 1.
 
         X_0 = X / (||X||_F + eps);  X_{k+1} = a X_k + (b A + c A^2) X_k,  A = X_k X_k^T
 
     Args:
-        x: ``(..., m, n)``; the smaller side is iterated on.
-        steps: iterations; 5 bring singular values of at least 2e-3 of the norm into [0.68, 1.21].
-        eps: keeps a zero matrix at zero.
+        x: matrices ``(..., m, n)``; those with more rows than columns are transposed for the iteration.
+        steps: number of iterations; 5 bring singular values of at least 2e-3 of the norm into [0.68, 1.21].
+        eps: number added to the norm, so that a zero matrix stays zero.
 
     Source: K. Jordan et al., "Muon" (2024).
     """
@@ -48,10 +44,9 @@ def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
 
 
 def orthonormal_columns(x: Tensor) -> Tensor:
-    """Return Q of the reduced QR decomposition, ``(..., m, r)`` with ``Q^T Q = I``, computed at least in fp32.
+    """Return Q of the reduced QR decomposition of ``(..., m, r)``, with ``Q^T Q = I``, computed at least in fp32.
 
-    The diagonal of R is positive, which fixes the signs of the columns, so that all backends return the same Q up to
-    rounding.
+    The signs of the columns are such that the diagonal of R is positive, so that all backends return the same Q.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     q, r = torch.linalg.qr(wide)
@@ -60,61 +55,76 @@ def orthonormal_columns(x: Tensor) -> Tensor:
 
 
 def unit_columns(x: Tensor, eps: float) -> Tensor:
-    """Divide each column by its norm plus ``eps``: ``(..., n, r)`` to the same."""
+    """Return matrices ``(..., n, r)`` with each column divided by its norm plus ``eps``."""
     return x / (x.norm(dim=-2, keepdim=True) + eps)
 
 
 Average = Callable[[list[Tensor], str], list[Tensor]]
-"""The mean over the workers of several tensors in one call, with the label that the ledger notes."""
+"""A function that averages several tensors over the workers in one call, with a label for the ledger."""
 
 
 def no_average(tensors: list[Tensor], label: str) -> list[Tensor]:
-    """Return the tensors without an average: every worker keeps its own."""
+    """Return the tensors of each worker unchanged: the `Average` of an update without communication."""
     return tensors
 
 
 def power_iteration(
     matrices: Sequence[Tensor], right: Sequence[Tensor], average: Average
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return factors ``(P, R)``, ``P R^T`` near the mean matrix: ``P = orth(mean(M Q))``, ``R = mean(M^T P)``.
+    """Return low-rank factors P and R of the workers' mean matrix, which is about ``P R^T``, for each matrix.
 
-    All matrices are in flight together: two calls, however many layers. Where every worker's M is zero P is zero too,
-    and R with it, for which ``kept_where_zero`` has the old Q: the QR decomposition of nothing has unit vectors, along
-    which only the first r rows would move.
+        P = orth(mean(M Q)),    R = mean(M^T P)
+
+    M is a worker's matrix, Q the right factor of the last iteration, and mean is over the workers. The averages of all
+    matrices take two calls. If M is zero on all workers, P and R are zero instead of arbitrary unit vectors;
+    ``kept_where_zero`` then keeps the old Q.
 
     Args:
         matrices: M, each ``(R, m, n)``.
         right: Q, each ``(R, n, r)``.
-        average: ``apart``, or an average over the workers.
+        average: the average over the workers, or ``no_average``.
 
     Returns:
         P with orthonormal columns ``(R, m, r)`` and R ``(R, n, r)`` per matrix.
 
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
-    factors = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
-    factors = [computed_once(lambda p: torch.where(is_all_zero(p), 0.0, orthonormal_columns(p)), p) for p in factors]
-    return list(zip(factors, average([m.mT @ p for m, p in zip(matrices, factors, strict=True)], "R"), strict=True))
+    products = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
+    left = [computed_once(lambda p: torch.where(is_all_zero(p), 0.0, orthonormal_columns(p)), p) for p in products]
+    new_right = average([m.mT @ p for m, p in zip(matrices, left, strict=True)], "R")
+    return list(zip(left, new_right, strict=True))
 
 
 def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
-    """Return the new right factor ``(R, n, r)``; workers whose factor is all zero keep the old one."""
+    """Return the new right factor ``(R, n, r)``, but the old one for workers whose new factor is all zero."""
     return torch.where(is_all_zero(new), old, new)
 
 
 def is_all_zero(x: Tensor) -> Tensor:
-    """Return which matrices ``(..., m, n)`` are all zero, ``(..., 1, 1)``; NaN is not zero."""
+    """Return whether each matrix of ``(..., m, n)`` is all zero, as booleans ``(..., 1, 1)``; NaN is not zero."""
     return (x.flatten(-2).abs().amax(-1) == 0)[..., None, None]
+
+
+def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tensor:
+    """Return Gaussian columns ``(R, length, rank)``, equal on all workers, with the dtype and device of ``x (R, ...)``.
+
+    The random numbers depend only on ``names`` and on the shape.
+    """
+    if x.is_meta:
+        return x.new_empty(x.shape[0], length, rank)
+    source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
+    columns = torch.randn(length, rank, generator=source, dtype=torch.float64).to(x)
+    return columns.expand(x.shape[0], length, rank).contiguous()
 
 
 @dataclass(frozen=True)
 class MatrixSplit:
-    """One rule for matrices, another for everything else.
+    """An update rule that applies one rule to matrices and another rule to all other parameters.
 
-    A matrix is a parameter of two dimensions or more that is not empty, unless its group says ``matrix: False``, as it
-    should for embeddings and the output head, whose rows are looked up or read out one by one. Weights of a convolution
-    ``(out, in, *kernel)`` are worked on as ``(out, rest)``, see ``as_matrix``. A group with both kinds is cut in two;
-    the other kind's learning rate is the group's ``other_lr``, if it has one.
+    A matrix is a nonempty parameter with two dimensions or more whose group does not say ``matrix: False``. Groups of
+    embeddings and of the output head should say so, because their rows are used one by one. A convolution's weights
+    count as matrices ``(out, rest)``, see ``as_matrix``. Other parameters use the learning rate ``other_lr`` of their
+    group, if it has one.
 
     Args:
         matrix: rule of the matrices.
@@ -128,60 +138,65 @@ class MatrixSplit:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the states of both."""
+        """Return the names of the states of both rules."""
         return tuple(dict.fromkeys(self.matrix.states + self.other_rule.states))
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return no hyperparameters; each part has those of its rule."""
+        """Return an empty mapping, because the hyperparameters are those of the two rules."""
         return {}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the group's matrices, then its others."""
-        allowed = group.get("matrix", True)
+        """Return the two rules, each with the part of a group that it updates; a rule without parameters is left out.
+
+        Args:
+            group: parameter group.
+            worker_axes: 1 if the parameters' first dimension is the worker axis, else 0.
+        """
         names = group.get("param_names", [""] * len(group["params"]))
         if self.layers and not all(names):
             raise SpecError("layers", self.layers, "none, or parameters with names, as module.named_parameters() has")
-        is_matrix = [
-            allowed and p.dim() - worker_axes >= 2 and p.numel() > 0 and matches_patterns(name, self.layers)
+        may_be_matrices = group.get("matrix", True)
+        are_matrices = [
+            may_be_matrices and p.dim() - worker_axes >= 2 and p.numel() > 0 and matches_patterns(name, self.layers)
             for p, name in zip(group["params"], names, strict=True)
         ]
         out: list[tuple[UpdateRule, dict[str, Any]]] = []
-        for wanted, rule in ((True, self.matrix), (False, self.other_rule)):
-            selected: dict[str, list[Any]] = {}
+        for matrices, rule in ((True, self.matrix), (False, self.other_rule)):
+            part = {**group, "matrix": matrices}
             for key in ("params", "param_names"):
                 if key in group:
-                    selected[key] = [
-                        value for value, matrix in zip(group[key], is_matrix, strict=True) if matrix == wanted
+                    part[key] = [
+                        x for x, is_matrix in zip(group[key], are_matrices, strict=True) if is_matrix == matrices
                     ]
-            if selected["params"]:
-                part = {**group, **selected, "matrix": wanted}
-                if not wanted and part["other_lr"] is not None:
-                    part["lr"] = part["other_lr"]
+            if not matrices and part["other_lr"] is not None:
+                part["lr"] = part["other_lr"]
+            if part["params"]:
                 out.append((rule, part))
         return out
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Raise an error if called, because each parameter belongs to one of the parts."""
+        """Raise an AssertionError, because each parameter follows one of the two rules, never their combination."""
         raise AssertionError("a split rule has no parameters of its own")
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Raise an error if called, because each parameter belongs to one of the parts."""
+        """Raise an AssertionError, because each parameter follows one of the two rules, never their combination."""
         raise AssertionError("a split rule has no parameters of its own")
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    """Return ``(R, m, *rest)`` as matrices ``(R, m, n)``, a view wherever x is contiguous.
+    """Return a tensor ``(R, m, *rest)`` as matrices ``(R, m, n)``, a view if x is contiguous.
 
-    A row is one output, as Muon's, PowerSGD's, SOAP's and Scion's public codes view the weights of a convolution.
+    A convolution's weights get one row per output, as in the public codes of Muon, PowerSGD, SOAP and Scion.
     """
     return x.flatten(2)
 
 
 def shape_scale(rows: int, columns: int, adjust_lr: str) -> float:
-    """Return the factor of an orthonormal update of ``(m, n)``, for ``m`` outputs and ``n`` inputs.
+    """Return the factor of an orthonormal update of a matrix with m rows (outputs) and n columns (inputs).
 
-    ``original``: ``max(1, m / n)^0.5`` (Jordan et al., 2024). ``match_rms_adamw``: ``0.2 max(m, n)^0.5``, Adam's usual
-    size of an update (Liu et al., 2025). ``spectral``: ``(m / n)^0.5`` (Dion). ``none``: 1.
+    By ``adjust_lr`` the factor is: ``original``, ``max(1, m / n)^0.5`` (Jordan et al., 2024); ``match_rms_adamw``,
+    ``0.2 max(m, n)^0.5``, so that updates have the size of Adam's (Liu et al., 2025); ``spectral``, ``(m / n)^0.5``
+    (Dion); ``none``, 1.
     """
     if adjust_lr == "original":
         return max(1.0, rows / columns) ** 0.5
@@ -194,13 +209,13 @@ def shape_scale(rows: int, columns: int, adjust_lr: str) -> float:
     raise SpecError("adjust_lr", adjust_lr, "'original', 'match_rms_adamw', 'spectral' or 'none'")
 
 
-TOGETHER = 2**18
-"""Numbers of a matrix up to which several are iterated on at once."""
+LARGEST_STACKED = 2**18
+"""Largest number of elements of a matrix that is orthogonalised together with others of its shape."""
 
 
 @dataclass(frozen=True)
 class Orthogonalised(Unscaled):
-    """The mixture of momenta is replaced by its polar factor, by Newton-Schulz iterations: Muon.
+    """Muon's scaling: the mixture of momenta is replaced by its polar factor, computed by Newton-Schulz iterations.
 
     Args:
         steps: number of Newton-Schulz iterations.
@@ -211,25 +226,25 @@ class Orthogonalised(Unscaled):
     adjust_lr: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``scale polar(d)`` as the direction."""
+        """Return the direction ``scale polar(d)`` for the mixture ``d`` of momenta."""
         return self._orthogonal([d])[0]
 
     @override
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        # Small matrices of one shape are iterated on together; of large ones the arithmetic is all.
+        # Small matrices of one shape are orthogonalised together, because calls cost more than their arithmetic.
         out = list(ds)
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for place, d in enumerate(ds):
-            size = d.numel() // d.size(0)
-            key = tuple(d.shape[1:]) if size <= TOGETHER else (place, -1)
-            alike.setdefault(key, []).append(place)
-        for places in alike.values():
-            for place, direction in zip(places, self._orthogonal([ds[place] for place in places]), strict=True):
-                out[place] = direction
+        indices_by_shape: dict[tuple[int, ...], list[int]] = {}
+        for index, d in enumerate(ds):
+            is_small = d.numel() // d.size(0) <= LARGEST_STACKED
+            key = tuple(d.shape[1:]) if is_small else (index, -1)
+            indices_by_shape.setdefault(key, []).append(index)
+        for indices in indices_by_shape.values():
+            for index, direction in zip(indices, self._orthogonal([ds[index] for index in indices]), strict=True):
+                out[index] = direction
         return out
 
     def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
-        """Return ``scale polar(d)`` of tensors of one shape."""
+        """Return ``scale polar(d)`` for each tensor d; all have one shape ``(R, m, *rest)``."""
         matrices = [as_matrix(d) for d in ds]
         scale = shape_scale(matrices[0].shape[-2], matrices[0].shape[-1], self.adjust_lr)
         polar = newton_schulz(torch.cat(matrices) if len(ds) > 1 else matrices[0], self.steps) * scale
@@ -238,8 +253,8 @@ class Orthogonalised(Unscaled):
 
 @dataclass(frozen=True)
 class Signed(Unscaled):
-    """The mixture of momenta is replaced by its sign: Signum."""
+    """Signum's scaling: the mixture of momenta is replaced by its sign."""
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``sign(d)`` as the direction."""
+        """Return the direction ``sign(d)`` for the mixture ``d`` of momenta."""
         return finite_sign(d)

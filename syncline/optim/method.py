@@ -1,4 +1,4 @@
-"""The step of a method, which calls its parts in order."""
+"""The optimizer class of all methods: its step calls rule, reducer, sync policy and outer optimizer in order."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from syncline.optim.sync import Buffers, BufferSync, EveryStep, Periodic
 
 @dataclass(frozen=True)
 class MeanGradient(Reducer):
-    """The mean over the workers, in one all-reduce: data parallelism.
+    """A reducer that averages gradients over the workers in one all-reduce, as in data parallelism.
 
     Args:
-        in_backward: whether gradients can be sent as soon as they are ready, during the backward pass.
+        in_backward: whether a gradient can be sent as soon as it is ready, during the backward pass.
         encoded: whether gradients must be converted to the wire format; false if they are computed in this format.
     """
 
@@ -66,36 +66,36 @@ MEAN_GRADIENT = MeanGradient()
 
 
 AverageHook: TypeAlias = Callable[["Method", list[Row], tuple[str, ...], int], None]
-"""Called with the method, the rows and the names of the states before they are averaged, and the step."""
+"""A function that is called before an average, with the method, the rows, the names of the states, and the step."""
 
 
 class Method(torch.optim.Optimizer):
-    """An update rule, a sync policy, an outer optimizer and a wire format, played together.
+    """An optimizer that combines an update rule, a sync policy, a reducer, an outer optimizer and a wire format.
 
     One step ``t`` (from 0), for all workers at once:
 
-    1. ``gradient`` due: the reducer's ``g``, by default ``mean_m g_m``. Then ``g <- g min(1, clip_norm / ||g||)`` per
-       worker.
-    2. The rule's direction ``d(g, state, t)``; ``direction`` due: what the reducer makes of all workers'. Then
-       ``x <- (1 - lr weight_decay) x - lr d``.
-    3. Everything else that is due is averaged in one call; averaged parameters pass through the outer optimizer.
+    1. If ``gradient`` is due, the reducer combines the workers' gradients g, by default to ``mean_m g_m``. Then
+       ``g <- g min(1, clip_norm / ||g||)`` for each worker.
+    2. The rule computes the direction ``d(g, state, t)``. If ``direction`` is due, the reducer combines the workers'
+       directions. Then ``x <- (1 - lr weight_decay) x - lr d``.
+    3. All other states that are due are averaged in one call; the outer optimizer gets averaged parameters.
 
-    What parts cannot say, a method says by overriding a hook; they are called in this order:
+    A subclass changes a step by overriding these methods, which are called in this order:
 
-    - ``rows``: parameters with their states, each parameter's first time too;
-    - ``exchange``: gradients before the rule sees them, if ``gradient`` is due;
-    - ``directions``: what the rules make of them;
-    - ``exchange_directions``: what all workers' become, if ``direction`` is due;
-    - ``averaged_rows``: of which rows an average is, if anything else is due;
-    - ``average``: what is averaged after the step; called with no names where nothing is due;
-    - ``buffers_due``: what becomes of a module's buffers, where there are any.
+    - ``rows``: returns the parameters, and creates the states of new ones;
+    - ``exchange``: combines the workers' gradients, if ``gradient`` is due;
+    - ``directions``: computes directions by the rules;
+    - ``exchange_directions``: combines the workers' directions, if ``direction`` is due;
+    - ``averaged_rows``: selects the rows to average, if other states are due;
+    - ``average``: averages states after the step; it gets no names if none is due;
+    - ``buffers_due``: decides how a module's buffers are synchronised, if there are any.
 
     Args:
         params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
         lr: learning rate.
         rule: the update rule.
         sync: the sync policy.
-        reducer: reducer that combines the workers' gradients, or directions, in steps in which they are due.
+        reducer: combines the workers' gradients, or directions, in steps in which they are due.
         outer_optimizer: the outer optimizer; by default, workers adopt averaged parameters.
         weight_decay: coefficient of decoupled weight decay (AdamW's form).
         clip_norm: largest norm of each worker's gradient, over all parameters together; None to not clip.
@@ -107,11 +107,11 @@ class Method(torch.optim.Optimizer):
         compressor: compressor of averages of states with a period, see ``CompressedAverages``; by default, states
             travel whole.
         error_feedback: whether the part that the compressor leaves out is sent later.
-        averages: when averages of states with a period travel, and how.
+        averages: details of the averages of states with a period, for the ledger.
 
     Raises:
-        SpecError: for a value out of range, a policy that names a state the rule does not have, or a compressor where
-            it has nothing to do.
+        SpecError: a value is out of range, the policy names a state that the rule does not have, or a compressor is
+            given although no state has a period.
     """
 
     def __init__(
@@ -147,28 +147,28 @@ class Method(torch.optim.Optimizer):
         sync.check(("gradient", *moving, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer_optimizer, self.wire = rule, sync, reducer, outer_optimizer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
-        self.buffers: Buffers | None = None  # set by whoever has some, of all rows
+        self.buffers: Buffers | None = None  # a training of a module with buffers sets it
         self.on_average: AverageHook | None = None  # a training that measures sets it
         if comm is None:  # a worker per process, or a single worker
             is_distributed = dist.is_available() and dist.is_initialized()
             comm = ProcessGroupCommunicator() if is_distributed else SimulatedCommunicator(1)
         self.comm = comm
-        self.seeds: tuple[int, ...] = ()  # of the replicas, set by whoever trains
+        self.seeds: tuple[int, ...] = ()  # one per replica; a training sets them
         self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
-        self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter, see ``placed``
+        self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter by number, see ``rules_by_number``
         self._shared = Shared()
         keep_freed_memory()
-        self._shares: bool | None = None  # whether equal workers are one copy; found out in the next step
+        self._shares: bool | None = None  # whether equal workers are one copy; the next step decides
         self._other_lr = other_lr
         knobs = reducer.hyperparameters() | (outer_optimizer.hyperparameters() if outer_optimizer else {})
         super().__init__(as_list(params), {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
         self._steppers = rule.steppers(self, worker_axis) if isinstance(rule, SteppingRule) else None
-        for name in ("betas", "momentum"):  # where torch's schedulers that cycle a momentum look whether there is one
+        for name in ("betas", "momentum"):  # torch's schedulers that cycle a momentum look for it in the defaults
             if all(group.get(name) for group in self.param_groups):
                 self.defaults[name] = self.param_groups[0][name]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group as in torch; for rules with a second rule, see ``syncline.optim.groups``."""
+        """Add a parameter group, as in torch; a rule that treats matrices differently may split it into two parts."""
         fallback = {"lr": self.defaults["lr"], "other_lr": self._other_lr}
         group = {**fallback, **param_group, **unzipped(param_group["params"])}
         check_real(group, len(self._rules))
@@ -177,9 +177,9 @@ class Method(torch.optim.Optimizer):
             return
         for _, part in parts:
             part.pop("other_lr")
-        # Not through what guards it against torch's compiler, which would be loaded for that, for a second.
         joined = joined_groups([checked_knobs(rule, part) for rule, part in parts])
         try:
+            # Torch's decorator, which is unwrapped here, would import torch's compiler, which takes a second.
             unwrap(torch.optim.Optimizer.add_param_group)(self, joined)
         except (TypeError, ValueError) as error:
             raise SpecError("params", joined["params"], f"{PARAMETERS} ({error_text(error)})") from None
@@ -187,6 +187,7 @@ class Method(torch.optim.Optimizer):
         self._shares = None
 
     def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
+        """Return the averages through a compressor, after a check that the other options allow a compressor."""
         if not isinstance(self.sync, Periodic):
             expected = "none where no state has a period; for gradients there is the reducer CompressedMean"
             raise SpecError("compressor", compressor, expected)
@@ -202,14 +203,15 @@ class Method(torch.optim.Optimizer):
 
     @property
     def names(self) -> list[str]:
-        """Return the parameters' names, by number; empty if they have no names, as those of ``module.parameters()``."""
+        """Return the parameters' names by number; a name is empty if the user passed no names."""
         groups = self.param_groups
         return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
 
     def rows(self, *, without_gradient: bool = False) -> list[Row]:
-        """Return rows of the parameters with a gradient; with ``without_gradient``, of all that can have one.
+        """Return a row for each nonempty parameter that has a gradient, and create the states of new parameters.
 
-        The ``g`` of a row may be meaningless with ``without_gradient``. Empty parameters have no rows.
+        With ``without_gradient``, rows of parameters without a gradient in this step are included. Their ``g`` has no
+        meaning.
         """
         rows = []
         for number, (p, rule, group) in enumerate(rules_by_number(self.param_groups, self._rules)):
@@ -233,16 +235,20 @@ class Method(torch.optim.Optimizer):
 
     @property
     def keeps_workers_equal(self) -> bool:
-        """Return whether equal workers stay equal because all take the same steps: they then share one copy."""
+        """Return whether workers that start equal stay equal, because all take the same steps.
+
+        The method then stores one copy of their parameters.
+        """
         return isinstance(self.sync, EveryStep) and not isinstance(self.rule, SteppingRule)
 
     def _share(self) -> None:
-        """Store parameters and rule states that are equal on all workers as one copy.
+        """Store parameters and rule states that are equal on all workers as one copy, if they will stay equal.
 
-        Absent workers stand still while others move, and replicas are separate runs.
+        Replicas differ because they are separate trainings; absent workers differ because they do not move.
         """
-        alone = self.comm.replicas > 1 or getattr(self.comm, "membership", None) is not None
-        self._shares = self.worker_axis and len(self.comm.local_workers) > 1 and self.keeps_workers_equal and not alone
+        may_differ = self.comm.replicas > 1 or getattr(self.comm, "membership", None) is not None
+        has_several_workers = self.worker_axis and len(self.comm.local_workers) > 1
+        self._shares = has_several_workers and self.keeps_workers_equal and not may_differ
         if not self._shares:
             return
         for number, (p, rule, _) in enumerate(rules_by_number(self.param_groups, self._rules)):
@@ -250,12 +256,16 @@ class Method(torch.optim.Optimizer):
                 self._shared.join(number, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state as in torch; tensors that are equal on all workers become one copy again."""
+        """Load an optimizer state, as in torch; tensors that are equal on all workers become one copy again."""
         super().load_state_dict(state_dict)
         self._shares = None
 
     def buffers_due(self, t: int) -> BufferSync:
-        """Return "broadcast" where gradients or directions are exchanged, "mean" where parameters are, else "none"."""
+        """Return how a module's buffers are synchronised after step ``t``.
+
+        The result is "broadcast" if gradients or directions are exchanged in this step, "mean" if parameters are
+        averaged, and "none" otherwise.
+        """
         due = self.sync.due(t)
         return "broadcast" if "gradient" in due or "direction" in due else "mean" if "params" in due else "none"
 
@@ -274,7 +284,7 @@ class Method(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step; returns what ``closure`` returned, if one was given."""
+        """Take one step, and return the result of ``closure``, or None without a closure."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -303,46 +313,45 @@ class Method(torch.optim.Optimizer):
         return loss
 
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
-        """Return the rows with what takes the place of their gradients, without those that rest."""
+        """Combine the workers' gradients; return the rows with the results, without rows that rest in this step."""
         reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Return the direction of each row, ``(1, *s)`` for one copy; rules that communicate do so here.
+        """Compute the direction of each row by its rule, ``(R, *s)``, or ``(1, *s)`` if all workers share one copy.
 
-        None where a row rests, or its rule has moved it.
+        A direction is None if the parameter does not move in this step, or if its rule has moved it already.
         """
         out: list[Tensor | None] = [None] * len(rows)
         if self._steppers:
             self._steppers.step(rows)
             return out
-        seen = [self._shared.for_rule(row) for row in rows] if self._shares else rows
-        together: dict[int, list[int]] = {}
-        due = self.sync.due(t)
-        for place, row in enumerate(seen):
-            together.setdefault(id(row.rule), []).append(place)
-        for places in together.values():
-            group_rows = [seen[place] for place in places]
+        rule_rows = [self._shared.for_rule(row) for row in rows] if self._shares else rows
+        indices_by_rule: dict[int, list[int]] = {}
+        for index, row in enumerate(rule_rows):
+            indices_by_rule.setdefault(id(row.rule), []).append(index)
+        may_move = "direction" not in self.sync.due(t)
+        for indices in indices_by_rule.values():
+            group_rows = [rule_rows[index] for index in indices]
             rule = group_rows[0].rule
-            # Not by ``isinstance``, which takes as long as a small parameter's step.
-            moves: Callable[[list[Row], int], bool] | None = getattr(rule, "move", None)
-            if moves and "direction" not in due and moves(group_rows, t):
+            # ``isinstance`` with a protocol would take as long as the step of a small parameter.
+            move_rows: Callable[[list[Row], int], bool] | None = getattr(rule, "move", None)
+            if move_rows and may_move and move_rows(group_rows, t):
                 continue
-            at_once: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
-            group_directions = (
-                at_once(group_rows, t)
-                if at_once
-                else [rule.direction(row.g, row.state, row.group, t) for row in group_rows]
-            )
-            for place, d in zip(places, group_directions, strict=True):
-                out[place] = d
-        for row, seen_row in zip(rows, seen, strict=True):
-            if seen_row is not row:
-                store_states(row, seen_row)
+            batched: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
+            if batched:
+                group_directions = batched(group_rows, t)
+            else:
+                group_directions = [rule.direction(row.g, row.state, row.group, t) for row in group_rows]
+            for index, d in zip(indices, group_directions, strict=True):
+                out[index] = d
+        for row, rule_row in zip(rows, rule_rows, strict=True):
+            if rule_row is not row:
+                store_states(row, rule_row)
         return out
 
     def trace(self) -> dict[str, Tensor]:
-        """Return diagnostics of the step that was taken, ``(R,)`` each and the same on all workers; none by default."""
+        """Return diagnostics of the last step by name, each ``(R,)`` and equal on all workers; by default none."""
         return {}
 
     def adopt(self, place: int, source: int) -> None:
@@ -351,7 +360,7 @@ class Method(torch.optim.Optimizer):
             self._steppers.adopt(place, source)
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
-        """Return the replacements of the directions of the rows that move."""
+        """Combine the workers' directions; return the replacement of each direction, None for rows without one."""
         moving = [
             row._replace(g=for_rows(d, len(row.x))) for row, d in zip(rows, directions, strict=True) if d is not None
         ]
@@ -359,11 +368,11 @@ class Method(torch.optim.Optimizer):
         return [None if d is None else next(reduced) for d in directions]
 
     def averaged_rows(self, rows: list[Row]) -> list[Row]:
-        """Return the rows to average, also parameters without a gradient in this step or on this worker."""
+        """Return the rows to average; they include parameters without a gradient in this step."""
         return self.rows(without_gradient=True)
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        """Average the named states, all in one call; ``params`` through the outer optimizer."""
+        """Average the named states of these rows in one call; the outer optimizer gets the mean of ``params``."""
         due = [
             (name, row)
             for name in names
@@ -372,12 +381,7 @@ class Method(torch.optim.Optimizer):
         ]
         if not due:
             return
-        sent = [
-            (self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x)
-            if name == "params"
-            else row.state[name]
-            for name, row in due
-        ]
+        sent = [self._payload(row, name) for name, row in due]
         label = "+".join(names)
         if self._compressed:
             averages = self._compressed.means(due, sent, self.comm, self.steps_done, label)
@@ -392,3 +396,9 @@ class Method(torch.optim.Optimizer):
                 row.x.copy_(average)
         if self._compressed:
             self._compressed.mend({row.number: row for _, row in due}.values(), self.steps_done)
+
+    def _payload(self, row: Row, name: str) -> Tensor:
+        """Return the tensor to send when a state of a row is averaged: the outer optimizer's payload for ``params``."""
+        if name != "params":
+            return row.state[name]
+        return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x

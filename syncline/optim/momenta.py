@@ -1,11 +1,4 @@
-"""Rules of several momenta, or of a momentum and the gradient itself, by the names that they were published under.
-
-MT-DAO's rule: several momenta of different time scales, mixed with the gradient.
-
-AdEMAMix: Adam with a second, much slower momentum that is added to the first.
-
-Nesterov momentum in Adam's form.
-"""
+"""Update rules with several momenta, or with Nesterov's: QHM, QHAdam, QHADOPT, AggMo, MT-DAO, AdEMAMix, NAdam."""
 
 from __future__ import annotations
 
@@ -21,10 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import (
-    Hyperparameters,
-    UpdateRule,
-)
+from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.matrices import MatrixSplit, Orthogonalised
 from syncline.optim.rules import MomentumRule
 from syncline.optim.scalings import (
@@ -39,7 +29,7 @@ from syncline.optim.scalings import (
 
 
 def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:
-    """Return quasi-hyperbolic momentum: a share ``nu`` of the momentum, and the rest of the gradient itself.
+    """Return quasi-hyperbolic momentum (QHM): SGD by a mixture of the gradient g and its momentum u.
 
         u <- beta u + (1 - beta) g;   d = (1 - nu) g + nu u
 
@@ -53,31 +43,34 @@ def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:
 def qhadam(
     beta1: float = 0.995, beta2: float = 0.999, nu1: float = 0.7, nu2: float = 1.0, eps: float = 1e-8
 ) -> MomentumRule:
-    """Return QHAdam: Adam whose first moment is mixed with g, and whose second moment with g^2.
+    """Return QHAdam: Adam whose first moment u is mixed with the gradient g, and whose second moment v with g^2.
 
         d = [(1 - nu1) g + nu1 u^] / (sqrt((1 - nu2) g^2 + nu2 v^) + eps)
 
-    with Adam's corrected moments ``u^`` and ``v^``. ``nu1 = nu2 = 1`` is Adam.
+    ``u^`` and ``v^`` are Adam's corrected moments. ``nu1 = nu2 = 1`` is Adam.
 
-    Source: J. Ma, D. Yarats (2019), section 4, and its recommended rates.
+    Source: J. Ma, D. Yarats, "Quasi-hyperbolic momentum and Adam for deep learning" (2019), section 4, with its
+    recommended rates.
     """
     return MomentumRule((beta1,), (nu1,), AdamScaling(beta2, eps, nu2=nu2), bias_correction=True)
 
 
 def qhadopt(beta1: float = 0.999, beta2: float = 0.9999, nu: float = 0.98, eps: float = 1e-6) -> MomentumRule:
-    """Return QHADOPT: ADOPT whose momentum is mixed with the normalised gradient; with ``nu`` 1 it is ADOPT.
+    """Return QHADOPT: ADOPT whose momentum, with weight ``nu``, is mixed with the normalised gradient.
 
-    Source: MT-DAO, section 4.1 and Figure 5, its baseline in data parallelism: Algorithm 2 with one momentum.
+    With ``nu`` 1 it is ADOPT.
+
+    Source: MT-DAO, section 4.1 and Figure 5: the baseline in data parallelism, which is Algorithm 2 with one momentum.
     """
     return MomentumRule((beta1,), (nu,), AdoptScaling(beta2, eps))
 
 
 def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
-    """Return aggregated momentum, the mean of K heavy-ball momenta.
+    """Return aggregated momentum (AggMo): SGD by the mean of K heavy-ball momenta u_j of the gradient g.
 
         u_j <- beta_j u_j + g;   d = 1/K sum_j u_j
 
-    A momentum of decay 0 is the gradient, and keeps nothing. With one it is ``sgdm``.
+    A momentum of decay rate 0 is the gradient and needs no state. With one momentum the rule is ``sgdm``.
 
     Source: J. Lucas, S. Sun, R. Zemel, R. Grosse, "Aggregated Momentum" (2019), equation (3), and its default rates.
     """
@@ -98,11 +91,19 @@ def multi_momentum_rule(
     bias_correction: bool = True,
     **switch: Any,
 ) -> UpdateRule:
-    """Return N momenta with Adam's, ADOPT's or no scaling; the default of a rate is that of the base.
+    """Return the rule of MT-DAO: several momenta of different time scales, mixed with the gradient and scaled.
 
-    ADOPT and SGDM have no bias correction in Algorithms 2 and 3; the switch acts on Adam alone. With Muon a matrix's
-    mixture of momenta is orthogonalised, and everything else is Adam's. ``switch``:
-    ``switch_step`` and ``warmup_beta`` of ``MomentumRule``.
+    Args:
+        base: scaling of the mixture: ``adam``, ``adopt`` or ``sgdm`` (none); or ``muon``, which orthogonalises the
+            mixtures of matrices and uses Adam's scaling for other parameters.
+        betas: decay rates of the momenta.
+        omegas: weights of the momenta in the mixture; the gradient has the rest.
+        beta2: decay rate of the second moment; by default the base's.
+        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
+        bias_correction: whether Adam's moments are corrected for their start at zero; ADOPT and SGDM have none.
+        **switch: ``switch_step`` and ``warmup_beta`` of ``MomentumRule``.
+
+    Source: MT-DAO, Algorithms 1 to 3, and appendix H.7 for Muon.
     """
     if base not in ("adam", "adopt", "sgdm", "muon"):
         raise SpecError("base", base, "'adam', 'adopt', 'sgdm' or 'muon'")
@@ -121,13 +122,13 @@ def multi_momentum_rule(
 
 @dataclass(frozen=True)
 class AdEMAMix(UpdateRule):
-    """Adam's direction plus ``alpha`` times a slow momentum, both over the root of the second moment.
+    """AdEMAMix: Adam with a second, much slower momentum s of the gradient g, which has weight alpha.
 
         u <- beta1 u + (1 - beta1) g,    s <- beta3 s + (1 - beta3) g,    v <- beta2 v + (1 - beta2) g^2
         d = (u^ + alpha s) / (sqrt(v^) + eps)
 
-    u^ and v^ are corrected for their start at zero, s is not. Until ``alpha_warmup_steps``, alpha grows linearly from
-    0; until ``beta3_warmup_steps``, ``1 / ln beta3`` goes linearly from beta1's, so that a half-life does about.
+    u^ and v^ are corrected for their start at zero, s is not. alpha and beta3 can have a warmup, see ``alpha_at`` and
+    ``beta3_at``.
 
     Args:
         beta1: decay of the fast momentum u, in [0, 1).
@@ -162,7 +163,7 @@ class AdEMAMix(UpdateRule):
                 raise SpecError(name, getattr(self, name), "at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas`` of both momenta, ``beta2``, ``alpha``, ``eps`` and the steps of both warmups."""
+        """Return by name ``betas`` of both momenta, ``beta2``, ``alpha``, ``eps`` and the steps of both warmups."""
         warmups = {"alpha_warmup_steps": self.alpha_warmup_steps, "beta3_warmup_steps": self.beta3_warmup_steps}
         rates = {"betas": (self.beta1, self.beta3), "beta2": self.beta2, "alpha": self.alpha, "eps": self.eps}
         return {**rates, **warmups}
@@ -180,7 +181,7 @@ class AdEMAMix(UpdateRule):
 
 
 def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
-    """Return the slow momentum's weight at step ``t`` (from 0).
+    """Return AdEMAMix's weight of the slow momentum at step ``t`` (from 0), which grows linearly in the warmup.
 
     >>> [alpha_at(2.0, t, 4) for t in range(5)]
     [0.5, 1.0, 1.5, 2.0, 2.0]
@@ -189,9 +190,9 @@ def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
 
 
 def beta3_at(beta1: float, beta3: float, t: int, warmup_steps: int) -> float:
-    """Return the slow momentum's decay at step ``t`` (from 0).
+    """Return AdEMAMix's decay rate of the slow momentum at step ``t`` (from 0), whose half-life grows in the warmup.
 
-        1 / ln beta(t) = (1 - s) / ln beta1 + s / ln beta3,    s = (t + 1) / steps
+        1 / ln beta(t) = (1 - s) / ln beta1 + s / ln beta3,    s = (t + 1) / warmup_steps
 
     >>> [round(beta3_at(0.9, 0.999, t, 4), 5) for t in range(4)]
     [0.99612, 0.99802, 0.99867, 0.999]
@@ -204,17 +205,17 @@ def beta3_at(beta1: float, beta3: float, t: int, warmup_steps: int) -> float:
 
 
 DECAY_BASE = 0.96
-"""Source: T. Dozat, "Incorporating Nesterov Momentum into Adam" (2016), section 3; torch's NAdam too."""
+"""Base of NAdam's momentum schedule (T. Dozat, 2016, section 3; ``torch.optim.NAdam``)."""
 
 
 @dataclass(frozen=True)
 class NesterovAdam(UpdateRule):
-    """Adam whose direction already has the next step's momentum (NAdam).
+    """NAdam: Adam with Nesterov momentum, whose direction uses the momentum of the next step.
 
         mu_t = beta1 (1 - 1/2 0.96^(t psi)),    u <- beta1 u + (1 - beta1) g,    v <- beta2 v + (1 - beta2) g^2
         d = [(1 - mu_t) g / (1 - prod_{i <= t} mu_i) + mu_{t+1} u / (1 - prod_{i <= t+1} mu_i)] / (sqrt(v_hat) + eps)
 
-    t counts from 1 here. With a large beta1 this is the look-ahead that asynchronous pipelines use against delay.
+    Here t counts from 1. A large beta1 counteracts delayed gradients in asynchronous pipelines.
 
     Args:
         beta1: decay rate of the momentum, in [0, 1).
@@ -225,8 +226,8 @@ class NesterovAdam(UpdateRule):
     Raises:
         SpecError: a rate out of range.
 
-    Source: T. Dozat (2016), in torch's form; T. Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel
-    Optimization" (2025) with beta1 .99.
+    Source: T. Dozat, "Incorporating Nesterov Momentum into Adam" (2016), in the form of ``torch.optim.NAdam``; T.
+    Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel Optimization" (2025) with beta1 0.99.
     """
 
     beta1: float = 0.99
@@ -242,7 +243,7 @@ class NesterovAdam(UpdateRule):
             raise SpecError("momentum_decay", self.momentum_decay, "at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas``, ``beta2``, ``eps``, ``momentum_decay``."""
+        """Return by name the values of ``betas``, ``beta2``, ``eps`` and ``momentum_decay``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "momentum_decay": self.momentum_decay}
 
     @override
@@ -251,23 +252,27 @@ class NesterovAdam(UpdateRule):
         u, v = state[momentum_names(1)[0]], state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        now, following = mu(beta1, h["momentum_decay"], t), mu(beta1, h["momentum_decay"], t + 1)
-        product = mu_product(beta1, h["momentum_decay"], t)
-        d = g * ((1 - now) / (1 - product)) + u * (following / (1 - product * following))
+        mu_t, mu_next = (nadam_weight(beta1, h["momentum_decay"], step) for step in (t, t + 1))
+        product = nadam_weight_product(beta1, h["momentum_decay"], t)
+        d = g * ((1 - mu_t) / (1 - product)) + u * (mu_next / (1 - product * mu_next))
         return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))
 
 
-def mu(beta1: float, momentum_decay: float, t: int) -> float:
-    """Return the momentum's share at step t, from 0."""
+def nadam_weight(beta1: float, momentum_decay: float, t: int) -> float:
+    """Return NAdam's weight mu of the momentum at step t (from 0): ``beta1 (1 - 1/2 0.96^((t + 1) psi))``.
+
+    ``psi`` is ``momentum_decay``.
+    """
     return float(beta1 * (1 - 0.5 * DECAY_BASE ** ((t + 1) * momentum_decay)))
 
 
-def mu_product(beta1: float, momentum_decay: float, t: int) -> float:
-    """Return the product of the shares of steps 0 to t, which no state has to carry from step to step."""
-    return _products(beta1, momentum_decay, 1 << t.bit_length())[t]
+def nadam_weight_product(beta1: float, momentum_decay: float, t: int) -> float:
+    """Return the product of NAdam's weights ``nadam_weight`` over the steps 0 to t."""
+    power_of_two = 1 << t.bit_length()  # so that the cache has few entries
+    return _weight_products(beta1, momentum_decay, power_of_two)[t]
 
 
 @lru_cache(maxsize=16)
-def _products(beta1: float, momentum_decay: float, steps: int) -> tuple[float, ...]:
-    """Return the products of the first shares, for so many steps; asked for in powers of two, so that few are kept."""
-    return tuple(accumulate((mu(beta1, momentum_decay, t) for t in range(steps)), mul))
+def _weight_products(beta1: float, momentum_decay: float, steps: int) -> tuple[float, ...]:
+    """Return, for each of the first steps t, the product of ``nadam_weight`` over the steps 0 to t."""
+    return tuple(accumulate((nadam_weight(beta1, momentum_decay, t) for t in range(steps)), mul))

@@ -1,27 +1,15 @@
-"""Muon: the polar factor of a matrix's Nesterov momentum.
-
-Scion: every parameter moves to the point of its norm's ball that goes down most, whatever the gradient's size.
-"""
+"""Muon and Scion: steps of a fixed size in a norm that suits each parameter, such as the spectral norm of a matrix."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import (
-    Any,
-    Literal,
-)
+from typing import Any, Literal
 
 from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.matrices import (
-    MatrixSplit,
-    Orthogonalised,
-    as_matrix,
-    newton_schulz,
-    shape_scale,
-)
+from syncline.optim.matrices import MatrixSplit, Orthogonalised, as_matrix, newton_schulz, shape_scale
 from syncline.optim.rules import MomentumRule, adam
 from syncline.optim.scalings import Scaling, Unscaled, check_unit, finite_sign
 
@@ -39,9 +27,8 @@ def muon(
         u <- mu u + (1 - mu) g
         d  = scale(m, n) polar((1 - mu) g + mu u)          (without Nesterov: polar(u))
 
-    Here g is a matrix's gradient, u its momentum, and d the direction of the update. ``polar`` is the polar factor: the
-    matrix with the same singular vectors and all singular values 1. ``scale`` is a factor that depends on the matrix's
-    numbers m of rows and n of columns.
+    g is the gradient of an m by n matrix, u its momentum, and d the direction of its step. ``polar`` is the polar
+    factor: the matrix with the same singular vectors and all singular values 1.
 
     Args:
         momentum: mu, decay rate of the momentum.
@@ -57,30 +44,28 @@ def muon(
     return MatrixSplit(rule, other_rule or adam())
 
 
-EPS = 1e-12  # keeps a zero gradient at zero
-
-
 def over_rms(d: Tensor) -> Tensor:
-    """Divide each row by its root mean square, ``sqrt(n) d / ||d||``: ``(..., n)`` to the same."""
-    return d / (d.square().mean(-1, keepdim=True).sqrt() + EPS)
+    """Return rows ``(..., n)`` divided by their root mean square: ``sqrt(n) d / ||d||``; rows of zeros stay zero."""
+    return d / (d.square().mean(-1, keepdim=True).sqrt() + 1e-12)
 
 
 @dataclass(frozen=True)
 class SpectralBall(Unscaled):
-    """The ball of matrices ``(m, n)`` of spectral norm up to ``radius sqrt(m / n)``: ``radius sqrt(m / n) polar(d)``.
+    """Scion's scaling of matrices: ``radius sqrt(m / n) polar(d)`` for the mixture d of momenta, an m by n matrix.
 
-    Inputs of RMS 1 then become outputs of RMS at most ``radius``.
+    It is the point of the ball of matrices with spectral norm up to ``radius sqrt(m / n)`` that is farthest along d. A
+    matrix of this ball maps inputs of root mean square 1 to outputs of root mean square at most ``radius``.
     """
 
     radius: float = 50.0
     steps: int = 5
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the value of ``radius``."""
+        """Return the value of ``radius`` by name."""
         return {"radius": self.radius}
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the ball's farthest point along ``d``."""
+        """Return the point of the ball that is farthest along the mixture ``d`` of momenta."""
         matrix = as_matrix(d)
         scale = h["radius"] * shape_scale(matrix.shape[-2], matrix.shape[-1], "spectral")
         return newton_schulz(matrix, self.steps).mul_(scale).view_as(d)
@@ -88,15 +73,16 @@ class SpectralBall(Unscaled):
 
 @dataclass(frozen=True)
 class TableBall(Unscaled):
-    """The ball of parameters that are not matrices: tables, one row per token or class, and vectors.
+    """Scion's scaling of parameters that are not matrices: tables, with one row per token or class, and vectors.
 
-    A table has two dimensions. Everything else is a vector, a number alone too, and has an RMS of at most ``radius``.
-    Tables of ``(m, n)``, by ``tables``:
+    It is the point of a norm ball that is farthest along the mixture of momenta. A parameter with two dimensions is a
+    table; all others are vectors, whose ball is a root mean square (RMS) of at most ``radius``. The ball of a table
+    ``(m, n)`` depends on ``tables``:
 
-    - ``sign``: entries of at most ``table_radius / n``, so that inputs of entries up to 1 become outputs up to
-      ``table_radius``: the output head, and a table that is embedding and head at once.
-    - ``rows``: rows with an RMS of at most ``table_radius``: an embedding, of which each input takes one row. The paper
-      has it as a column, of weights ``(n, m)``.
+    - ``sign``: entries of at most ``table_radius / n``, so that inputs with entries up to 1 become outputs up to
+      ``table_radius``. It is for the output head, and for a table that is embedding and head at once.
+    - ``rows``: rows with an RMS of at most ``table_radius``. It is for an embedding, because each input selects one
+      row. (In the paper it is a column of weights ``(n, m)``.)
     """
 
     radius: float = 50.0
@@ -104,11 +90,11 @@ class TableBall(Unscaled):
     tables: Literal["sign", "rows"] = "sign"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the values of ``radius`` and ``table_radius``."""
+        """Return the values of ``radius`` and ``table_radius`` by name."""
         return {"radius": self.radius, "table_radius": self.table_radius}
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the ball's farthest point along ``d``."""
+        """Return the point of the ball that is farthest along the mixture ``d`` of momenta."""
         if d.dim() != 3:
             return (over_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
         if self.tables == "rows":
@@ -124,13 +110,14 @@ def scion(
     tables: Literal["sign", "rows"] = "sign",
     steps: int = 5,
 ) -> MatrixSplit:
-    """Return Scion without its constraint: the size of steps depends only on the norms of all layers.
+    """Return Scion: each parameter x moves by the point of a norm ball that is farthest along its momentum u.
 
         u <- mu u + (1 - mu) g
         d  = the point of the ball that is farthest along u          (x <- x - lr d)
 
-    A matrix goes to ``SpectralBall``, everything else to ``TableBall``. The constrained form, which stays in the balls,
-    is this one with ``weight_decay: 1``: ``x <- (1 - lr) x - lr d`` averages points of a ball.
+    The ball is ``SpectralBall`` for matrices and ``TableBall`` for other parameters. This is Scion's unconstrained
+    form. With ``weight_decay: 1`` it becomes the constrained form, in which ``x <- (1 - lr) x - lr d`` stays in the
+    ball.
 
     Args:
         momentum: mu, decay rate of the momentum; the paper's ``1 - alpha``.
@@ -141,7 +128,7 @@ def scion(
         steps: number of Newton-Schulz iterations.
 
     Raises:
-        SpecError: for a momentum, a radius or a norm out of range.
+        SpecError: a momentum, a radius or a norm is out of range.
 
     Source: Pethick et al., "Training Deep Learning Models with Norm-Constrained LMOs" (2025); its radii 50 and 3000 are
     those of a GPT whose embedding is its head.
@@ -149,14 +136,15 @@ def scion(
     check_unit("momentum", momentum)
     if tables not in ("sign", "rows"):
         raise SpecError("tables", tables, "'sign' or 'rows'")
-    outer = table_radius if table_radius is not None else radius * (60 if tables == "sign" else 1)
-    for field, value in (("radius", radius), ("table_radius", outer)):
+    if table_radius is None:
+        table_radius = radius * (60 if tables == "sign" else 1)  # 60 is the paper's ratio 3000 / 50
+    for field, value in (("radius", radius), ("table_radius", table_radius)):
         if not value > 0:
             raise SpecError(field, value, "a number > 0")
 
-    def averaged(scaling: Scaling) -> MomentumRule:
+    def rule_with(scaling: Scaling) -> MomentumRule:
         return MomentumRule((momentum,), (1.0,), scaling) if momentum else MomentumRule((), (), scaling)
 
-    matrices = SpectralBall(radius=radius, steps=steps)
-    others = TableBall(radius=radius, table_radius=outer, tables=tables)
-    return MatrixSplit(averaged(matrices), averaged(others))
+    matrix_scaling = SpectralBall(radius=radius, steps=steps)
+    other_scaling = TableBall(radius=radius, table_radius=table_radius, tables=tables)
+    return MatrixSplit(rule_with(matrix_scaling), rule_with(other_scaling))

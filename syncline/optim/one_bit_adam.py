@@ -1,7 +1,4 @@
-"""1-bit Adam: Adam for a while, then momentum in a frozen scaling, averaged by signs.
-
-The mean of tensors of which each number travels as one bit, twice, and what that leaves out is sent later.
-"""
+"""1-bit Adam, whose workers average signs of their momenta after a start with Adam."""
 
 from __future__ import annotations
 
@@ -30,16 +27,15 @@ SIGNS = PackedSigns()
 
 @dataclass(frozen=True)
 class OneBitMean:
-    """A two-sided, error-compensated mean of signs.
+    """A mean over workers whose numbers are sent as one bit in both directions, with two errors (1-bit Adam).
 
-        worker i:       y_i = x_i + e_i;   q_i = s(y_i) sign(y_i);   e_i <- y_i - q_i
-        owner of a
-        chunk:          z = mean_i q_i + e;   q = s(z) sign(z);   e <- z - q
+        worker i:               y_i = x_i + e_i;   q_i = s(y_i) sign(y_i);   e_i <- y_i - q_i
+        owner of a chunk:       z = mean_i q_i + e;   q = s(z) sign(z);   e <- z - q
 
-    and all workers receive ``q``. A number travels as one bit, with ``sign(0) = +1``. Each tensor has one chunk per
-    worker, ``c = ceil(n / M)``; a worker's scale is of the whole tensor, an owner's of its chunk. What travels for each
-    tensor, in one all-to-all and one all-gather of all tensors together: ``M (ceil(c / 8) + 4)`` bytes, then
-    ``ceil(c / 8) + 4``. The scale has the tensor's own type.
+    Each of the M workers owns a chunk of ``c = ceil(n / M)`` numbers of each tensor x of n numbers. The signs go to the
+    owners by an all-to-all of ``M (ceil(c / 8) + 4)`` bytes; the result q goes to all workers by an all-gather of
+    ``ceil(c / 8) + 4`` bytes. ``sign(0)`` is +1. A worker has one scale s per tensor, an owner one per chunk; scales
+    have the type of the tensor.
 
     Args:
         scale: magnitude s(y) of the signs. ``rms``, ``||y||_2 / sqrt(n)`` as in 1-bit Adam and its public code, keeps
@@ -59,24 +55,30 @@ class OneBitMean:
             raise SpecError("scale", self.scale, "'rms' or 'mean'")
 
     def init(self, x: Tensor, workers: int) -> dict[str, Tensor]:
-        """Return zero errors: of a worker for the whole tensor, and of the owner of a chunk for the chunk."""
+        """Return zero errors by name: a worker's, for the whole tensor ``x``, and an owner's, for its chunk."""
         chunk = chunk_length(x[0].numel(), workers)
         return {WORKER_ERROR: torch.zeros_like(x), SERVER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
     def mean(self, xs: Sequence[Tensor], states: Sequence[dict[str, Tensor]], comm: Communicator) -> list[Tensor]:
-        """Return the mean of each ``(R, *s)`` over the workers, as described; the errors in the states are updated."""
+        """Return the one-bit mean of each tensor ``(R, *s)`` over the workers, and update the errors in the states.
+
+        Args:
+            xs: tensors to average.
+            states: states of each tensor, which have the errors that ``init`` returns.
+            comm: the group of workers.
+        """
         sent = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
         details = encoded_from(*xs)
-        arrived = comm.all_to_all(torch.cat(sent, -1), label="worker signs", details=details)
-        parts = arrived.split([part.shape[-1] for part in sent], -1)
+        received = comm.all_to_all(torch.cat(sent, -1), label="worker signs", details=details)
+        parts = received.split([part.shape[-1] for part in sent], -1)
         owned = [self._from_owner(p, x, s, comm) for p, x, s in zip(parts, xs, states, strict=True)]
-        everyone = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
-        # All workers of a replica receive the same: decode it once.
-        parts = first_rows(everyone, comm).split([part.shape[-1] for part in owned], -1)
+        gathered = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
+        # All workers of a replica receive the same bytes, so that one of them decodes for all.
+        parts = first_rows(gathered, comm).split([part.shape[-1] for part in owned], -1)
         return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]
 
     def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
-        """Return the bytes ``(R, M, b)`` for the owners of the chunks."""
+        """Return each worker's messages ``(R, M, b)`` to the owners of chunks of ``x``, and update its error."""
         count, workers = x[0].numel(), comm.world_size
         y = (x + state[WORKER_ERROR]).reshape(-1, count)
         scale = self._size(y, count)
@@ -86,26 +88,36 @@ class OneBitMean:
         blocks = torch.nn.functional.pad(positive, (0, chunk * workers - count)).unflatten(1, (workers, chunk))
         return _message(blocks, scale.unsqueeze(1).expand(-1, workers, -1))
 
-    def _from_owner(self, arrived: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
-        """Return the bytes ``(R, b)`` of each owner's chunk."""
+    def _from_owner(self, received: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
+        """Return each owner's message ``(R, b)`` with the mean of its chunk of ``x``, and update the owner's error.
+
+        Args:
+            received: messages ``(R, M, b)`` of all workers to each owner.
+            x: the tensor ``(R, *s)`` that is averaged.
+            state: states of the tensor.
+            comm: the group of workers.
+        """
         count, chunk = x[0].numel(), state[SERVER_ERROR].shape[1]
         lengths = torch.tensor([min(max(count - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
-        real = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)  # the last chunks may be short, or empty
-        z = torch.where(real, _numbers(arrived, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
+        is_inside = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)  # the last chunks may be shorter
+        z = torch.where(is_inside, _numbers(received, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
         scale = self._size(z, lengths.clamp(min=1).unsqueeze(1))
         positive = z >= 0
-        state[SERVER_ERROR].copy_(torch.where(real, z - torch.where(positive, scale, -scale), 0))
+        state[SERVER_ERROR].copy_(torch.where(is_inside, z - torch.where(positive, scale, -scale), 0))
         return _message(positive, scale)
 
     def _joined(self, gathered: Tensor, x: Tensor) -> Tensor:
-        """Return ``(R, *s)`` from all owners' bytes ``(S, M, b)``."""
+        """Return the mean of ``x (R, *s)`` from the messages of all owners of chunks, ``(S, M, b)``."""
         workers = gathered.shape[1]
         chunk = chunk_length(x[0].numel(), workers)
         mean = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
         return for_all(mean, x.shape[0]).view(x.shape)
 
     def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
-        """Return ``s(y)`` of each row, ``(R, 1)``; sums are in fp64, so that their order hardly ever matters."""
+        """Return the scale s of the first ``count`` numbers of each row of ``y (R, n)``, as ``(R, 1)``.
+
+        Sums are in fp64, so that their order hardly matters.
+        """
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
         wide = y.to(torch.promote_types(y.dtype, torch.float32))  # in half precision a small number's square is 0
@@ -113,7 +125,7 @@ class OneBitMean:
 
 
 class OneBitMethod(Method):
-    """A method that averages something by ``OneBitMean``: the owners' errors depend on the size of the group."""
+    """The base of methods that average tensors by ``OneBitMean``, whose errors depend on the number of workers."""
 
     def __init__(
         self, params: Iterable[Any], lr: float, rule: UpdateRule, sync: SyncPolicy, scale: Scale, **options: Any
@@ -131,19 +143,19 @@ class OneBitMethod(Method):
 
 
 def chunk_length(count: int, workers: int) -> int:
-    """Return ``ceil(n / M)``: how many numbers of a tensor each worker averages for all."""
+    """Return ``ceil(n / M)``, the number of elements of a tensor of n elements that each of M workers averages."""
     return -(-count // workers)
 
 
 def _message(positive: Tensor, scale: Tensor) -> Tensor:
-    """Return packed signs followed by the bytes of the scale: ``(..., n)`` and ``(..., 1)`` to ``(..., b)``."""
+    """Return the bytes ``(..., b)`` of packed signs ``(..., n)``, followed by those of the scale ``(..., 1)``."""
     return torch.cat([SIGNS.encode(positive), scale.contiguous().view(torch.uint8)], -1)
 
 
 def _numbers(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Decode a message of ``_message`` to plus and minus the scale, ``(..., n)``."""
+    """Decode messages of ``_message`` to ``count`` numbers each, which are plus or minus the scale, ``(..., n)``."""
     signs, scale = message.split([SIGNS.nbytes(count), message.shape[-1] - SIGNS.nbytes(count)], -1)
-    # A copy, so that the bytes begin where a number may.
+    # The copy aligns the bytes of the scale, so that they can be viewed as a number.
     return SIGNS.decode(signs, count, dtype) * scale.clone(memory_format=torch.contiguous_format).view(dtype)
 
 
@@ -152,36 +164,39 @@ def _numbers(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class WarmUp(SyncPolicy):
-    """The gradient is averaged in the first ``steps`` steps."""
+    """A sync policy that averages the gradient in the first ``steps`` steps, and no state by itself later."""
 
     steps: int
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return the gradient, or nothing."""
+        """Return ``gradient`` in the first steps, later no state."""
         return ("gradient",) if t < self.steps else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Accept any rule, because gradients and momenta always exist."""
+        """Accept any update rule, because all have a gradient."""
 
 
 class OneBitAdamMethod(OneBitMethod):
-    """Adam on mean gradients; from ``freeze_step`` on the second moment stays, and momenta are averaged by signs.
+    """1-bit Adam: Adam until ``freeze_step``; then momenta are averaged by signs, and the second moment v is constant.
 
-    The formulas, and why they are so: `syncline.methods.one_bit_adam.OneBitAdamSpec`.
+        m_i = beta1 m + (1 - beta1) g_i;   m <- OneBitMean(m_i);   x <- x - lr m^ / (sqrt(v^) + eps)
+
+    g_i is the gradient of worker i; hats denote bias correction. `OneBitAdamSpec` explains details.
 
     Args:
         params: parameters or parameter groups.
         lr: learning rate.
-        freeze_step: number of first steps, which are Adam's, at least 1; then the second moment stays constant.
+        freeze_step: number of first steps, which are Adam's, at least 1.
         beta1: decay rate of the momentum.
         beta2: decay rate of the second moment.
         eps: number added to the root of the second moment.
         bias_correction: whether both moments are corrected for their start at zero; the public code has no correction.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
-        **options: options of ``Method``. Gradients are clipped after they are averaged, later each worker's own.
+        **options: options of ``Method``. Until ``freeze_step`` mean gradients are clipped, later each worker's
+        gradient.
 
     Raises:
-        SpecError: for a value out of range.
+        SpecError: a value is out of range.
 
     Source: Tang et al. (2021), Algorithm 1.
     """
@@ -215,17 +230,22 @@ class OneBitAdamMethod(OneBitMethod):
         means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)
         for row, mean in zip(rows, means, strict=True):
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
-        share, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
-        return [row.state[MOMENTUM] / momentum_share(row, 0, share) / denominator(row, updates) for row in rows]
+        steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
+        return [row.state[MOMENTUM] / momentum_correction(row, steps) / denominator(row, updates) for row in rows]
 
 
-def momentum_share(row: Row, j: int, steps: int) -> float:
-    """Return ``1 - beta_j^steps``, by which a momentum's start at zero is corrected; 1 for 0 steps, no correction."""
-    return float(1 - row.group["betas"][j] ** steps) if steps else 1.0
+def momentum_correction(row: Row, steps: int) -> float:
+    """Return ``1 - beta1^steps``, the divisor that corrects a momentum for its start at zero; 1 if ``steps`` is 0."""
+    return float(1 - row.group["betas"][0] ** steps) if steps else 1.0
 
 
 def denominator(row: Row, updates: int) -> Tensor:
-    """Return ``sqrt(v / (1 - beta2^updates)) + eps`` after so many updates of v; uncorrected for 0."""
+    """Return Adam's divisor ``sqrt(v / (1 - beta2^updates)) + eps``; without bias correction if ``updates`` is 0.
+
+    Args:
+        row: parameter, with the second moment v and its hyperparameters.
+        updates: number of updates of v so far.
+    """
     root = row.state[SECOND_MOMENT].sqrt()
     if updates:
         root.div_((1 - row.group["beta2"] ** updates) ** 0.5)

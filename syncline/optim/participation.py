@@ -1,4 +1,4 @@
-"""Partial participation: an absent worker's row does not change, and a worker that joins adopts another's row."""
+"""Partial participation: workers may be absent in some steps of a training, and join it later."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from syncline.optim.method import Method
 
 
 class PartialParticipation:
-    """The rows of a method whose workers come and go.
+    """The training of a method whose workers leave and join.
 
-    - An absent worker's parameters and states do not change, and nobody's mean contains them.
-    - A worker that joins adopts parameters and states of the first of those present in the step before, as it would
-      from a checkpoint. The time of that transfer is not counted.
+    - Parameters and states of an absent worker do not change, and no mean includes them.
+    - A worker that joins copies parameters and states of the first worker that was present in the step before, as from
+      a checkpoint. The time of this copy is not counted.
 
     Args:
         method: method whose parameters have the worker axis first.
-        membership: the workers that take part in each step.
+        membership: the workers that are present in each step.
 
     Raises:
         SpecError: the method has no worker axis.
@@ -39,38 +39,39 @@ class PartialParticipation:
         joining = self._membership.joining(step)
         if not joining:
             return
-        before = self._membership.present(step - 1)
-        source = ([worker for worker in before if worker not in joining] or list(before))[:1]
+        present = self._membership.present(step - 1)
+        source = next((worker for worker in present if worker not in joining), present[0])
         with torch.no_grad():
             for x in self._tensors():
-                grouped = self._grouped(x)
-                grouped[:, list(joining)] = grouped[:, source]
+                by_replica = self._by_replica(x)
+                by_replica[:, list(joining)] = by_replica[:, [source]]
         for replica in range(self._replicas):
-            first = replica * self._membership.workers
+            first_row = replica * self._membership.workers
             for worker in joining:
-                self._method.adopt(first + worker, first + source[0])
+                self._method.adopt(first_row + worker, first_row + source)
 
     @contextmanager
     def frozen(self, step: int) -> Iterator[None]:
-        """Restore the rows of absent workers after the block, so that they do not change in this step."""
-        away = list(self._membership.away(step))
-        if not away:
+        """Return a context that restores the rows of absent workers at its end, so that a step does not change them."""
+        absent = list(self._membership.away(step))
+        if not absent:
             yield
             return
-        saved = [(x, self._grouped(x)[:, away].clone()) for x in self._tensors()]
+        saved = [(x, self._by_replica(x)[:, absent].clone()) for x in self._tensors()]
         yield
         with torch.no_grad():
             for x, rows in saved:
-                self._grouped(x)[:, away] = rows
+                self._by_replica(x)[:, absent] = rows
 
     def mean(self, x: Tensor, step: int) -> Tensor:
-        """Return a number of each worker, ``(R,)``, as the mean over those present, ``(S,)``."""
-        return self._grouped(x)[:, list(self._membership.present(step))].mean(1)
+        """Return the mean ``(S,)``, for each of S replicas, of one number per worker ``(R,)`` over present workers."""
+        return self._by_replica(x)[:, list(self._membership.present(step))].mean(1)
 
-    def _grouped(self, x: Tensor) -> Tensor:
+    def _by_replica(self, x: Tensor) -> Tensor:
+        """Return a view ``(S, M, *s)`` of a tensor ``(R, *s)`` of S replicas with M workers each."""
         return x.detach().unflatten(0, (self._replicas, self._membership.workers))
 
     def _tensors(self) -> Sequence[Tensor]:
-        """Return parameters and states, each with the worker axis first."""
+        """Return all parameters and states of the method, each ``(R, *s)``."""
         params = [p for group in self._method.param_groups for p in group["params"]]
         return [x for p in params for x in (p, *self._method.state[p].values())]

@@ -1,4 +1,4 @@
-"""PowerSGD: gradients of matrices travel as low-rank factors, and what they leave out is sent later."""
+"""PowerSGD: workers average low-rank factors of the gradients of matrices, with error feedback."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from syncline.comm import Communicator, WireFormat, computed_once
 from syncline.costmodel import is_worth_factors, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Reducer, Row
-from syncline.optim.dion import random_columns
-from syncline.optim.matrices import as_matrix, kept_where_zero, power_iteration
+from syncline.optim.matrices import as_matrix, kept_where_zero, power_iteration, random_columns
 
 ERROR, FACTOR = "error", "factor"
 
 
 @dataclass(frozen=True)
 class FactorMean(Reducer):
-    """A reducer: ``M = g + e;  P = orth(mean(M Q));  Q <- mean(M^T P);  g <- P Q^T;  e <- M - P Q^T``.
+    """PowerSGD's reducer: workers average factors P and Q of the gradient g of each matrix, with an error e per worker.
 
-    Every parameter of two dimensions or more is a matrix, embeddings too; a convolution's weights are worked on as
-    ``(out, rest)``. Matrices whose factors are no smaller, vectors, and every gradient of the first ``warmup_steps``
-    steps are averaged as they are. What travels: ``4 (m + n) r`` bytes per matrix. At full rank it is data parallelism.
+        M = g + e;  P = orth(mean(M Q));  Q <- mean(M^T P);  g <- P Q^T;  e <- M - P Q^T
+
+    Workers send ``4 (m + n) r`` bytes for an m by n matrix. Parameters with two dimensions or more are matrices, also
+    embeddings; a convolution's weights are ``(out, rest)``. Matrices whose factors would be no smaller, vectors, and
+    all gradients of the first ``warmup_steps`` steps are averaged uncompressed. At full rank this is data parallelism.
 
     Args:
         rank: r, rank of the factors.
@@ -35,9 +36,9 @@ class FactorMean(Reducer):
             limit cases).
 
     Raises:
-        SpecError: for a value out of range.
+        SpecError: a value is out of range.
 
-    Source: Vogels et al. (2019), Algorithms 1 and 2.
+    Source: Vogels et al., "PowerSGD" (2019), Algorithms 1 and 2.
     """
 
     rank: int = 2
@@ -53,7 +54,7 @@ class FactorMean(Reducer):
             raise SpecError("warmup_steps", self.warmup_steps, "an integer >= 0")
 
     def rank_of(self, shape: tuple[int, ...]) -> int:
-        """Return the rank of a parameter's factors; 0 if it travels as it is."""
+        """Return the rank of the factors of a parameter with this shape; 0 if its gradient is not compressed."""
         if len(shape) < 2:
             return 0
         sides = matrix_sides(shape)
@@ -61,7 +62,7 @@ class FactorMean(Reducer):
         return rank if self.compress_all_matrices or is_worth_factors(*sides, rank) else 0
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return a zero error and a random factor for each matrix that is compressed."""
+        """Return a zero error and a random right factor Q by name; nothing for a parameter that is not compressed."""
         rank = self.rank_of(tuple(x.shape[1:]))
         if not rank:
             return {}
@@ -70,30 +71,24 @@ class FactorMean(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        warm = t < self.warmup_steps
-        plain = [row.g for row in rows if warm or FACTOR not in row.state]
-        means = iter(comm.all_reduce_coalesced(plain, wire=wire, label="gradient") if plain else [])
-        compressed = [row for row in rows if not warm and FACTOR in row.state]
-
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
-        wholes = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed]
-        matrices = [as_matrix(corrected) for corrected in wholes]
-        right = [self._start(row, number, t) for number, row in enumerate(compressed)]
-        factors = power_iteration(matrices, right, average) if compressed else []
-        approximations = []
-        for row, corrected, (p, q) in zip(compressed, wholes, factors, strict=True):
-            approximation = computed_once(lambda p, q, like=corrected: (p @ q.mT).view(len(p), *like.shape[1:]), p, q)
+        is_compressed = [t >= self.warmup_steps and FACTOR in row.state for row in rows]
+        plain = [row.g for row, compressed in zip(rows, is_compressed, strict=True) if not compressed]
+        means = iter(average(plain, "gradient") if plain else [])
+        compressed_rows = [row for row, compressed in zip(rows, is_compressed, strict=True) if compressed]
+        corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
+        right = [row.state[FACTOR] for row in compressed_rows]
+        if not self.warm_start:
+            right = [random_columns(q, *q.shape[1:], "powersgd", number, t) for number, q in enumerate(right)]
+        factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
+        low_rank = []
+        for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):
+            product = computed_once(lambda p, q, shape=g.shape[1:]: (p @ q.mT).view(len(p), *shape), p, q)
             if self.error_feedback:
-                row.state[ERROR].copy_(corrected - approximation)
+                row.state[ERROR].copy_(g - product)
             row.state[FACTOR].copy_(kept_where_zero(q, row.state[FACTOR]))
-            approximations.append(approximation)
-        lowered = iter(approximations)
-        return [next(means) if warm or FACTOR not in row.state else next(lowered) for row in rows]
-
-    def _start(self, row: Row, number: int, t: int) -> Tensor:
-        factor = row.state[FACTOR]
-        if self.warm_start:
-            return factor
-        return random_columns(row.g, factor.shape[-2], factor.shape[-1], "powersgd", number, t)
+            low_rank.append(product)
+        products = iter(low_rank)
+        return [next(products) if compressed else next(means) for compressed in is_compressed]

@@ -1,17 +1,10 @@
-"""Quantisers: from real tensors to small integers, whose sum over the workers says where to go.
+"""Quantisers, which map tensors ``(R, *s)`` to small integers with one scale per row, and their random numbers.
 
-Pure functions over tensors ``(R, *s)``: a scale for each of the R rows, so for each worker and tensor, and nothing that
-depends on another row. They compute in single precision at least and return integers in the dtype that they were given.
-The stochastic ones take their uniform numbers as an argument, so that who draws them is for the caller to say.
+Quantisers compute in single precision at least and return integers in the dtype of the tensor.
 
-Random numbers that are the same in every world: a function of names, the worker and the place.
-
-Numbered coins instead of a stream: place i of worker w under a key is the i-th output of a generator whose start is
-made from the key and w, so all workers' numbers come from the same few tensor operations, on any device.
-
-Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators" (2014), its SplitMix64.
-
-The levels of QSGD: drawn from each worker's stream, and their mean. In one pass each once loops are compiled.
+The random number at position i of a worker is the i-th output of the generator SplitMix64, whose initial state is a
+function of names and of the worker. The numbers therefore do not depend on how workers are distributed over processes
+and devices. Source: Steele, Lea & Flood, "Fast splittable pseudorandom number generators" (2014).
 """
 
 from __future__ import annotations
@@ -31,10 +24,11 @@ from syncline.seeds import seed64
 
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+"""Constants of SplitMix64, as signed integers of 64 bits."""
 
 
 def uniform(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """Draw numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent over workers and names.
+    """Return random numbers ``(R, count)`` in [0, 1), float64 multiples of ``2**-53``, independent between workers.
 
     Args:
         workers: number of each row's worker.
@@ -42,21 +36,21 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
         device: device of the result.
         *names: names of the random stream, and the number of the step.
     """
-    # The top 53 bits, as in a double's mantissa.
+    # A float64 has 53 bits in its mantissa, so that 11 of the 64 random bits are dropped.
     if device.type == "cpu":
-        return torch.from_numpy(_in_pieces(workers, count, names, 11, np.dtype(np.float64)))
+        return torch.from_numpy(_shifted_bits(workers, count, names, 11, np.dtype(np.float64)))
     return _shift(_bits(workers, count, device, *names), 11).double() * 2.0**-53
 
 
 def coins(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """Draw fair coins ``(R, count)`` as booleans; the arguments are those of ``uniform``."""
+    """Return random booleans ``(R, count)``, true with probability 1/2; the arguments are those of ``uniform``."""
     if device.type == "cpu":
-        return torch.from_numpy(_in_pieces(workers, count, names, 63, np.dtype(np.bool_)))
+        return torch.from_numpy(_shifted_bits(workers, count, names, 63, np.dtype(np.bool_)))
     return _bits(workers, count, device, *names) < 0
 
 
 def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
-    """Return the start state of each worker's generator, ``(R,)``."""
+    """Return the initial state of each worker's random generator, ``(R,)``, for a stream with these names."""
     x = np.array(workers, np.uint64) * np.uint64(_GAMMA % 2**64) + np.uint64(seed64(0, *names))
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier % 2**64)
@@ -64,25 +58,31 @@ def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
 
 
 def _bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
-    """Return 64 random bits per worker and place, as int64."""
+    """Return 64 random bits per worker and position, ``(R, count)`` int64; the arguments are those of ``uniform``."""
     start = torch.from_numpy(starts(workers, *names).view(np.int64)).to(device).unsqueeze(1)
-    return _mixed(start + torch.arange(1, count + 1, device=device) * _GAMMA)
+    x = start + torch.arange(1, count + 1, device=device) * _GAMMA
+    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+        x = (x ^ _shift(x, shift)) * multiplier
+    return x ^ _shift(x, 31)
 
 
-PIECE = 2**13
-"""Places that a CPU makes at once: they stay in its first cache."""
+CHUNK = 2**13
+"""Number of random numbers that a CPU computes at once, so that they stay in its first cache."""
 
 
-def _in_pieces(
+def _shifted_bits(
     workers: Sequence[int], count: int, names: tuple[str | int, ...], drop: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return the same bits without the lowest ``drop``, ``(R, count)``, as fractions in [0, 1) of type ``dtype``."""
+    """Return the random bits of ``_bits`` without the lowest ``drop`` bits, ``(R, count)``, computed on the CPU.
+
+    As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0.
+    """
     out = np.empty((len(workers), count), dtype)
-    mixed, shifted = np.empty(PIECE, np.uint64), np.empty(PIECE, np.uint64)
-    steps = np.arange(1, PIECE + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
+    mixed, shifted = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
+    steps = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
     for row, start in enumerate(starts(workers, *names).tolist()):
-        for first in range(0, count, PIECE):
-            size = min(PIECE, count - first)
+        for first in range(0, count, CHUNK):
+            size = min(CHUNK, count - first)
             x, y = mixed[:size], shifted[:size]
             np.add(steps[:size], np.uint64((start + first * _GAMMA) % 2**64), out=x)
             for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
@@ -98,33 +98,26 @@ def _in_pieces(
     return out
 
 
-def _mixed(x: Tensor) -> Tensor:
-    """Apply SplitMix64's finaliser; products wrap around."""
-    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        x = (x ^ _shift(x, shift)) * multiplier
-    return x ^ _shift(x, 31)
-
-
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Return ``x >> by`` with zeros from the left: int64's own shift copies the sign."""
+    """Return int64 numbers shifted right by ``bits``, with zeros from the left; torch's shift copies the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def power_mean(x: Tensor, p: float) -> Tensor:
-    """Return the size of a row's entries: ``M_p = (mean |x|^p)^(1/p)``, from the geometric mean to the maximum.
+    """Return the power mean of the magnitudes of each row's entries: ``M_p = (mean |x|^p)^(1/p)``.
 
-    ``p = 0`` is the geometric mean **of the entries that are not zero**: one dead coordinate would make it zero and the
-    quantiser a vote of signs. Zeros count for every other p, which tends to the geometric mean only without them.
+    ``p = inf`` is the maximum. ``p = 0`` is the geometric mean of the nonzero entries only, because a single zero would
+    make it zero; for all other p zeros count.
 
     Args:
-        x: ``(R, *s)``.
+        x: tensors of the rows, ``(R, *s)``.
         p: the exponent, from 0 to ``math.inf``.
 
     Returns:
-        ``(R, 1, .., 1)``; zero for a row of zeros.
+        The means ``(R, 1, .., 1)``; 0 for a row of zeros.
 
     Raises:
-        SpecError: a negative p, or none.
+        SpecError: p is negative, or not a number.
     """
     return power_means([x], p)[:, 0].reshape(-1, *[1] * (x.ndim - 1))
 
@@ -136,37 +129,42 @@ def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
     wide = [_wide(x).reshape(x.shape[0], -1) for x in xs]
     if p == 2:
         return torch.stack([_root_mean_square(x) for x in wide], 1)
-    flats = [x.abs() for x in wide]
+    magnitudes = [x.abs() for x in wide]
     if p == 0:
-        return torch.stack([_geometric_mean(x) for x in flats], 1)
-    top = torch.stack([x.amax(1) for x in flats], 1)
+        return torch.stack([_geometric_mean(x) for x in magnitudes], 1)
+    largest = torch.stack([x.amax(1) for x in magnitudes], 1)
     if p == math.inf:
-        return top
-    units = torch.where(top > 0, top, 1.0).log().split(1, 1)
-    logs = [x.log_().sub_(unit) for x, unit in zip(flats, units, strict=True)]
-    return top * (_log_mean_exp(logs, p) / p).exp()
+        return largest
+    # Logarithms of magnitudes over the largest one, so that no power overflows.
+    units = torch.where(largest > 0, largest, 1.0).log().split(1, 1)
+    logs = [x.log_().sub_(unit) for x, unit in zip(magnitudes, units, strict=True)]
+    return largest * (_log_mean_exp(logs, p) / p).exp()
 
 
 def _geometric_mean(x: Tensor) -> Tensor:
-    """Return the geometric mean, ``(R,)``, of the nonzero entries of ``(R, n)``."""
+    """Return the geometric mean ``(R,)`` of the nonzero entries of each row of magnitudes ``(R, n)``."""
     is_nonzero = x > 0
     logs = torch.where(is_nonzero, x, torch.ones_like(x)).log().sum(1)
     return torch.where(is_nonzero.any(1), (logs / is_nonzero.sum(1).clamp(min=1)).exp(), 0.0)
 
 
-SQUARED = (1e-12, 1e18)
-"""Norms whose squares, and those of all entries that matter to them, single precision holds."""
+SAFE_NORMS = (1e-12, 1e18)
+"""Smallest and largest norm for which the squares of all relevant entries are in the range of single precision."""
 
 
 def _root_mean_square(x: Tensor) -> Tensor:
-    """Return each row's RMS, ``(R, n)`` to ``(R,)``; rescale where squares would overflow or vanish."""
+    """Return the root mean square ``(R,)`` of each row ``(R, n)``, also where squares would overflow or underflow."""
     norm = torch.linalg.vector_norm(x, dim=1)
-    in_range = (norm >= SQUARED[0]) & (norm <= SQUARED[1])
+    in_range = (norm >= SAFE_NORMS[0]) & (norm <= SAFE_NORMS[1])
     if not (x.device.type == "cpu" and in_range.all()):
-        top = x.abs().amax(1)
-        safe = torch.where(top > 0, top, 1.0)
-        norm = torch.where(in_range, norm, safe * torch.linalg.vector_norm(x / safe.unsqueeze(1), dim=1))
+        largest = x.abs().amax(1)
+        unit = torch.where(largest > 0, largest, 1.0)
+        norm = torch.where(in_range, norm, unit * torch.linalg.vector_norm(x / unit.unsqueeze(1), dim=1))
     return norm / math.sqrt(max(1, x.shape[1]))
+
+
+SMALL_P = 0.1
+"""Power below which ``_log_mean_exp`` subtracts 1 from powers, because all are near 1 and would lose digits."""
 
 
 def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
@@ -183,19 +181,15 @@ def _log_mean_exp(logs: Sequence[Tensor], p: float) -> Tensor:
     if p >= SMALL_P:
         mean = torch.stack([x.exp_().mean(1) for x in logs], 1)
         return mean.clamp(min=torch.finfo(mean.dtype).tiny).log()
-    # All powers are near 1: their difference from it has the digits.
     difference = torch.stack([x.expm1_().mean(1) for x in logs], 1)
     return torch.log1p(difference.clamp(min=torch.finfo(difference.dtype).eps - 1))
 
 
-SMALL_P = 0.1
-
-
 def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
-    """Return ``clamp(round(x s / (2 M_p(x))), -s, s)``: Lp quantisation, which maps the mean magnitude to s / 2.
+    """Return the Lp quantisation ``clamp(round(x s / (2 M_p(x))), -s, s)``, which maps the mean magnitude to s / 2.
 
-    Entries above twice the mean are cut off, so that outliers do not change the scale of the others. For infinite p no
-    entry is cut off, and half of the range stays unused.
+    M_p is ``power_mean``. Entries above twice the mean are cut off, so that outliers do not change the scale of the
+    others. For infinite p no entry is cut off, and half of the range stays unused.
 
     Args:
         x: tensors of the rows, ``(R, *s)``.
@@ -229,7 +223,7 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
 
 def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
-    """Return the same integers, but plus or minus one where they are zero and ``x`` is not.
+    """Return the quantised integers with zeros replaced by the sign of ``x``, so that only zeros of x stay zero.
 
     Source: Lion Cub, Figure 4 ("w/o zero").
     """
@@ -237,45 +231,45 @@ def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
 
 
 def log_quantise(x: Tensor, levels: int) -> Tensor:
-    """Return octaves: ``sign(x) max(0, s + round(log2(|x| / max|x|)))``; the maximum becomes ``s``.
+    """Return the logarithmic quantisation ``sign(x) max(0, s + round(log2(|x| / max|x|)))``.
 
-    What is smaller than ``2^-(s - 1/2)`` of the maximum becomes zero. See ``log_restore``.
+    The maximum becomes s; entries below ``2^-(s - 1/2)`` of it become zero. ``log_restore`` is the inverse.
 
     Args:
-        x: ``(R, *s)``.
-        levels: s.
+        x: tensors of the rows, ``(R, *s)``.
+        levels: s, the largest integer.
 
     Raises:
-        SpecError: a number of levels that cannot be.
+        SpecError: ``levels`` is below 1 or too large for the dtype of ``x``.
 
-    Source: the idea is in Lion Cub's Figure 4, which does not say with which base.
+    Source: the idea is in Lion Cub's Figure 4, which does not give the base.
     """
     octaves = (_wide(x).abs() / power_mean(x, math.inf)).log2().round()
     return (x.sign() * _zeros_kept(octaves + _checked(levels, x), x).clamp(min=0)).to(x.dtype)
 
 
 def log_restore(quantised: Tensor, levels: int) -> Tensor:
-    """Decode ``log_quantise``'s integers ``q`` in units of the maximum: ``sign(q) 2^(|q| - s)``."""
+    """Return the numbers that integers q of ``log_quantise`` represent, over the maximum: ``sign(q) 2^(|q| - s)``."""
     return quantised.sign() * torch.exp2(quantised.abs() - levels)
 
 
 def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``floor(x s / |x|_2 + u)``, stochastic rounding relative to the Euclidean norm, and the norm.
+    """Return QSGD's integers ``floor(x s / |x|_2 + u)``, a stochastic rounding, and the Euclidean norms ``|x|_2``.
 
     ``integers * norm / s`` has the expectation x.
 
     Args:
-        x: ``(R, *s)``.
-        levels: s.
-        uniform: numbers from [0, 1), of the shape of x.
+        x: tensors of the rows, ``(R, *s)``.
+        levels: s, the largest integer.
+        uniform: random numbers u in [0, 1), with the shape of x.
 
     Returns:
         The integers ``(R, *s)`` and the norms ``(R, 1, .., 1)``, in the dtype of x.
 
     Raises:
-        SpecError: a number of levels that cannot be.
+        SpecError: ``levels`` is below 1 or too large for the dtype of ``x``.
 
-    Source: Alistarh et al., QSGD, section 3.1.
+    Source: Alistarh et al., QSGD (2017), section 3.1.
     """
     norm = euclidean(x)
     q = _stochastic((_wide(x) / divisor(norm)).mul_(_checked(levels, x)), uniform).clamp_(-levels, levels)
@@ -283,22 +277,22 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def euclidean(x: Tensor) -> Tensor:
-    """Return the norm of each row, ``(R, *s)`` to ``(R, 1, .., 1)``, in single precision at least."""
+    """Return the Euclidean norm of each row of ``x (R, *s)``, ``(R, 1, .., 1)``, in single precision at least."""
     return power_mean(x, 2.0) * math.sqrt(max(1, x[0].numel()))
 
 
 def divisor(norm: Tensor) -> Tensor:
-    """Return the norm, or 1 where it is zero, so that a division by it changes nothing there."""
+    """Return norms with zeros replaced by 1, so that zero tensors can be divided by their norm."""
     return torch.where(norm == 0, 1.0, norm)
 
 
 def ternary_sign(x: Tensor) -> Tensor:
-    """Return plus one, zero or minus one: a vote that can abstain."""
+    """Return the sign of each entry, 1, 0 or -1, as a vote in which zeros abstain."""
     return x.sign()
 
 
 class Agreement(NamedTuple):
-    """Shares of entries: the same sign, the opposite sign, none."""
+    """Shares of entries with the right sign (``match``), with the opposite sign (``flip``), and without (``zero``)."""
 
     match: Tensor
     flip: Tensor
@@ -306,41 +300,42 @@ class Agreement(NamedTuple):
 
 
 def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
-    """Return how often the quantised sum has the sign of the exact sum.
+    """Return the shares of entries whose quantised sum has the same, the opposite or no sign as the exact sum.
 
-    The three rates add up to 1 over the entries whose exact sum is not zero; they are nan where there is none.
+    Only entries with a nonzero exact sum count; the shares are NaN if there are none.
 
     Args:
-        quantised_sum: ``(..., n)``.
-        exact_sum: the same shape.
+        quantised_sum: sums over workers of quantised tensors, ``(..., n)``.
+        exact_sum: sums over workers of the tensors, with the same shape.
 
     Returns:
-        Rates of shape ``(...)``.
+        Shares of shape ``(...)``, whose sum is 1.
 
     Source: Lion Cub, Figure 4 and Table 3.
     """
-    product, meant = quantised_sum.sign() * exact_sum.sign(), exact_sum != 0
-    counts = [mask.sum(-1, dtype=torch.float64) for mask in (product > 0, product < 0, (product == 0) & meant, meant)]
-    return Agreement(*(count / counts[-1] for count in counts[:-1]))
+    product, is_nonzero = quantised_sum.sign() * exact_sum.sign(), exact_sum != 0
+    masks = (product > 0, product < 0, (product == 0) & is_nonzero, is_nonzero)
+    match, flip, zero, total = (mask.sum(-1, dtype=torch.float64) for mask in masks)
+    return Agreement(match / total, flip / total, zero / total)
 
 
 def most_levels(dtype: torch.dtype) -> int:
-    """Return the integer up to which a type holds each; above, rounding to it could pass the range."""
+    """Return the largest integer up to which a floating-point type represents all integers exactly."""
     return int(2 / torch.finfo(dtype).eps)
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Return ``x`` in fp32 if it has half precision, whose digits are too few to round to the nearest integer."""
+    """Return ``x`` in fp32 if it has half precision, which has too few digits to round to the nearest integer."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:
-    """Keep zeros as zeros, for any divisor."""
+    """Return ``scaled`` with zeros where ``x`` is zero, because 0 over a zero scale is NaN."""
     return torch.where(x == 0, 0.0, scaled)
 
 
 def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
-    """Return ``floor(scaled + uniform)``, but for the rounding of that sum, which could pass the next integer."""
+    """Return ``floor(scaled + uniform)`` as exact arithmetic gives it: the sum in floating point could round up."""
     below = scaled.floor()
     return below.add_(uniform >= (scaled - below).neg_().add_(1))
 
@@ -353,60 +348,58 @@ def _checked(levels: int, x: Tensor) -> int:
     return levels
 
 
-MOST_IN_A_BYTE = 127
-"""Levels whose integers, from none to twice as many, fit into a byte."""
+MOST_LEVELS_IN_A_BYTE = 127
+"""Largest number of levels s for which integers from 0 to 2 s fit into a byte."""
 
-IN_ORDER = 16
-"""Workers up to which their numbers are added one after the other; torch adds more in an order of its own."""
+MOST_ADDED_IN_ORDER = 16
+"""Number of workers up to which numbers are added one after another; torch adds more numbers in another order."""
 
 
-def drawn(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> tuple[Tensor, Tensor]:
-    """Return ``qsgd``'s integers plus ``levels`` and the norms, with the numbers of ``uniform``.
+def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> tuple[Tensor, Tensor]:
+    """Return QSGD's integers plus ``levels``, and the norms, with random numbers of ``uniform``; see ``qsgd``.
 
     Args:
-        x: ``(R, n)``.
+        x: tensors ``(R, n)``.
         levels: s, number of levels on one side of zero.
         workers: number of each row's worker.
         *names: names of the random stream, and the number of the step.
 
     Returns:
-        Integers ``(R, n)``, in one byte where they fit, and norms ``(R, 1)`` in the type of x.
+        Integers ``(R, n)`` from 0 to ``2 levels``, in one byte if they fit, and norms ``(R, 1)`` in the dtype of x.
     """
-    narrow = levels <= MOST_IN_A_BYTE
-    loops = compiled_loops(x) if narrow else None
-    if loops is None:
-        q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
-        return (q if narrow else q.long()).add_(levels).to(torch.uint8 if narrow else torch.int64), norm
-    norm, out = euclidean(x), torch.empty(x.shape, dtype=torch.uint8)
-    numbers = x.detach().contiguous().numpy()
-    begin = starts(workers, *names)
-    loops.draw_levels(numbers, divisor(norm).view(-1).numpy(), np.float32(levels), begin, out.numpy())
-    return out, norm
+    fits_in_byte = levels <= MOST_LEVELS_IN_A_BYTE
+    loops = compiled_loops(x) if fits_in_byte else None
+    if loops:
+        norm, out = euclidean(x), torch.empty(x.shape, dtype=torch.uint8)
+        numbers, states = x.detach().contiguous().numpy(), starts(workers, *names)
+        loops.draw_levels(numbers, divisor(norm).view(-1).numpy(), np.float32(levels), states, out.numpy())
+        return out, norm
+    q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
+    integers = q.add_(levels).to(torch.uint8) if fits_in_byte else q.long().add_(levels)
+    return integers, norm
 
 
-def mean_of(integers: Tensor, units: Tensor, levels: int) -> Tensor:
-    """Return the mean over M of ``(integers - levels) units``.
+def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
+    """Return the mean over M workers of ``(integers - levels) units``, ``(S, n)``.
 
     Args:
-        integers: ``(S, M, n)``.
+        integers: integers of ``qsgd_levels``, ``(S, M, n)``.
         units: value of one level, ``(S, M, 1)``, in the dtype of the result.
         levels: s, number of levels on one side of zero.
-
-    Returns:
-        ``(S, n)``.
     """
     workers = integers.shape[1]
-    loops = compiled_loops(units) if integers.dtype == torch.uint8 and workers <= IN_ORDER else None
-    if loops is None:
-        wide = integers.to(torch.promote_types(units.dtype, torch.float32))
-        parts = wide.sub_(levels).to(units.dtype).mul_(units)
-        if workers > IN_ORDER:
-            return parts.mean(1)
-        first, *others = parts.unbind(1)
-        for part in others:
-            first += part
-        return first / workers
-    out = torch.empty(len(integers), integers.shape[2])
-    numbers = integers.contiguous().numpy()
-    loops.mean_of_levels(numbers, units.reshape(units.shape[:2]).numpy(), np.float32(levels), out.numpy())
-    return out
+    adds_in_order = workers <= MOST_ADDED_IN_ORDER
+    loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
+    if loops:
+        out = torch.empty(len(integers), integers.shape[2])
+        numbers, values = integers.contiguous().numpy(), units.reshape(units.shape[:2]).numpy()
+        loops.mean_of_levels(numbers, values, np.float32(levels), out.numpy())
+        return out
+    wide = integers.to(torch.promote_types(units.dtype, torch.float32))
+    parts = wide.sub_(levels).to(units.dtype).mul_(units)
+    if not adds_in_order:
+        return parts.mean(1)
+    total, *others = parts.unbind(1)
+    for part in others:
+        total += part
+    return total / workers

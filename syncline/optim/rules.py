@@ -1,14 +1,4 @@
-"""Update rules: a momentum times a scaling.
-
-SGDM, Adam and ADOPT share one structure. A rule keeps ``N`` first momenta of the (possibly normalised) gradient, mixes
-them with the gradient itself, and scales the mixture:
-
-    u_j <- beta_j u_j + (1 - beta_j) g            (heavy-ball form: without the factor 1 - beta_j)
-    d   =  (1 - sum_j omega_j) g + sum_j omega_j u_j
-
-``N = 1, omega = 1`` is the ordinary momentum; ``omega < 1`` is quasi-hyperbolic (Ma & Yarats, 2019); several momenta
-are AggMo and AdEMAMix.
-"""
+"""Update rules with momenta and a scaling: SGD with momentum, Adam, AdaSGD, ADOPT, and Adam's fused kernel."""
 
 from __future__ import annotations
 
@@ -38,21 +28,26 @@ from syncline.optim.sharing import decay, with_equal
 
 @dataclass(frozen=True)
 class MomentumRule(UpdateRule, BatchedUpdateRule):
-    """N first momenta, the weight of each in the direction, and a scaling.
+    """An update rule with N momenta of the gradient, which are mixed with the gradient and then scaled.
+
+        u_j <- beta_j u_j + (1 - beta_j) g            (heavy-ball form: without the factor 1 - beta_j)
+        d   =  (1 - sum_j omega_j) g + sum_j omega_j u_j
+
+    ``N = 1, omega = 1`` is the ordinary momentum, ``omega < 1`` a quasi-hyperbolic one (Ma & Yarats, 2019).
 
     Args:
         betas: decay rates ``beta_j`` of the momenta, each in [0, 1).
         omegas: weights ``omega_j`` in [0, 1], with sum at most 1; the gradient gets the rest.
         scaling: transformation of gradients before the momenta, and of their mixture, such as Adam's or ADOPT's.
         form: ``ema`` (factor 1 - beta) or ``heavy-ball`` (torch's SGD: ``u <- beta u + g``).
-        bias_correction: divide ``u_j`` by ``1 - beta_j^(t+1)`` where it is used; for the ``ema`` form only.
-        nesterov: the weights are the decay rates, also where a group or a schedule sets these.
+        bias_correction: whether ``u_j`` is divided by ``1 - beta_j^(t+1)`` when it is used; for the ``ema`` form only.
+        nesterov: whether the weights are the decay rates, also after a group or a schedule changes the decay rates.
         switch_step: number of first steps in which one momentum of decay ``warmup_beta`` has all the weight; 0 for
             none.
         warmup_beta: decay rate of all momenta in these steps.
 
     Raises:
-        SpecError: for a rate or a weight out of range.
+        SpecError: a rate or a weight is out of range.
 
     Source: MT-DAO, Algorithms 1 to 3.
     """
@@ -83,13 +78,13 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return ``momentum_1`` ... ``momentum_N`` and the scaling's."""
+        """Return the names of the states: ``momentum_1`` to ``momentum_N``, then those of the scaling."""
         return momentum_names(len(self.betas)) + self.scaling.states
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas`` and ``omegas``, where there are momenta, the scaling's, and the switch, if there is one.
+        """Return the hyperparameters by name: ``betas``, ``omegas``, those of the switch, and those of the scaling.
 
-        Nesterov's omegas are the betas.
+        There are no ``betas`` without momenta, and no ``omegas`` with ``nesterov``, because they are the betas.
         """
         rates: dict[str, Any] = {"betas": self.betas} if self.betas else {}
         if self.betas and not self.nesterov:
@@ -104,68 +99,68 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        # Those with the same knobs take each operation together: of small ones a call costs more than its arithmetic.
+        # Parameters with equal hyperparameters share calls, because a call costs more than a small tensor's arithmetic.
         out: list[Tensor | None] = [None] * len(rows)
-        for places in with_equal(rows, tuple(self.hyperparameters())):
-            some = [rows[place] for place in places]
-            directions = self._of_group([row.g for row in some], [row.state for row in some], some[0].group, t)
-            for place, d in zip(places, directions or (), strict=directions is not None):
-                out[place] = d
+        for indices in with_equal(rows, tuple(self.hyperparameters())):
+            group_rows = [rows[index] for index in indices]
+            gradients, states = [row.g for row in group_rows], [row.state for row in group_rows]
+            directions = self._of_group(gradients, states, group_rows[0].group, t)
+            for index, d in zip(indices, directions or (), strict=directions is not None):
+                out[index] = d
         return out
 
     def move(self, rows: list[Row], t: int) -> bool:
-        """Move parameters and moments in one pass, where Adam has a kernel for it; whether it has."""
+        """Move parameters and moments by the fused kernel of Adam if it applies, and return whether it does."""
         if not (isinstance(self.scaling, AdamScaling) and all(self._is_adam(row.group) for row in rows)):
             return False
         names = (*momentum_names(1), SECOND_MOMENT)
         if not is_worth_fusing([*(row.x for row in rows), *(row.state[name] for row in rows for name in names)]):
             return False
-        for places in with_equal(rows, ("lr", "weight_decay", *self.hyperparameters())):
-            some = [rows[place] for place in places]
-            xs, h = [row.x for row in some], some[0].group
+        for indices in with_equal(rows, ("lr", "weight_decay", *self.hyperparameters())):
+            group_rows = [rows[index] for index in indices]
+            xs, h = [row.x for row in group_rows], group_rows[0].group
             decay(xs, h)
-            moments = Moments([row.g for row in some], *([row.state[name] for row in some] for name in names))
+            first_moments, second_moments = ([row.state[name] for row in group_rows] for name in names)
+            moments = Moments([row.g for row in group_rows], first_moments, second_moments)
             fused_adam(xs, moments, h["lr"], (h["betas"][0], h["beta2"]), h["eps"], t)
         return True
 
     def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return the directions of parameters that have one set of knobs; None to make no step."""
-        seen = self.scaling.before_all(gs, states, h, t)
-        if seen is None:
+        """Return the directions of parameters with equal hyperparameters ``h``, or None if they do not move."""
+        scaled = self.scaling.before_all(gs, states, h, t)
+        if scaled is None:
             return None
-        # What the gradient itself weighs; rounding in 1 - sum(omega) must not leave a stray 1e-17.
         betas, omegas = momenta_at(h, t) if self.betas else ((), ())
-        rest = 1.0 - sum(omegas)
-        ds = list(torch._foreach_mul(seen, rest)) if rest > 1e-12 else None
+        gradient_weight = 1.0 - sum(omegas)  # a rounding error of this sum counts as 0
+        ds = list(torch._foreach_mul(scaled, gradient_weight)) if gradient_weight > 1e-12 else None
         for j, (name, beta, omega) in enumerate(zip(momentum_names(len(self.betas)), betas, omegas, strict=True)):
             us = [state[name] for state in states]
             if self.form == "ema":
-                torch._foreach_lerp_(us, seen, 1 - beta)
+                torch._foreach_lerp_(us, scaled, 1 - beta)
             else:
                 torch._foreach_mul_(us, beta)
-                torch._foreach_add_(us, seen)
+                torch._foreach_add_(us, scaled)
             weight = omega / (1 - zero_share(h, j, t)) if self.bias_correction else omega
             if ds is None:
                 ds = list(torch._foreach_mul(us, weight))
             else:
                 torch._foreach_add_(ds, us, alpha=weight)
-        return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, seen, states, h, t)
+        return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, scaled, states, h, t)
 
     def _is_adam(self, h: Hyperparameters) -> bool:
-        """Return whether the rule is Adam as published, for which there are kernels."""
+        """Return whether the rule with hyperparameters ``h`` is Adam as published, for which torch has a kernel."""
         scaling = self.scaling
         if not (isinstance(scaling, AdamScaling) and scaling.per == "coordinate" and scaling.bias_correction):
             return False
-        plain = self.form == "ema" and self.bias_correction and not h.get("switch_step")
-        plain = plain and h.get("nu2", 1.0) == 1
-        return plain and len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
+        has_one_momentum = len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
+        is_corrected_average = self.form == "ema" and self.bias_correction
+        return has_one_momentum and is_corrected_average and not h.get("switch_step") and h.get("nu2", 1.0) == 1
 
     def lower_bounds(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
-        """Return the lower bound of Adam's second moment: ``v >= u_j^2 / C_j``, by Cauchy-Schwarz.
+        """Return a lower bound of the second moment v after step ``t``, by the name of the state.
 
-            C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i
-
-        at most ``1 / (1 - beta2)``, which is one gradient's own. ADOPT's momenta have no unit: it is only not negative.
+        For Adam, momentum ``u_j`` and v of the same gradients satisfy ``v >= u_j^2 / C_j``, see ``largest_ratio``. For
+        ADOPT, whose momenta are of normalised gradients, the bound is 0.
         """
         if SECOND_MOMENT not in self.states:
             return {}
@@ -174,26 +169,34 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             betas, _ = momenta_at(h, t) if self.betas else ((), ())
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
                 square = state[momentum].square()
-                seen = tensor_mean(square) if self.scaling.per == "tensor" else square
-                bound = torch.maximum(bound, seen / largest_ratio(beta, h["beta2"], t))
+                if self.scaling.per == "tensor":
+                    square = tensor_mean(square)
+                bound = torch.maximum(bound, square / largest_ratio(beta, h["beta2"], t))
         return {SECOND_MOMENT: bound}
 
 
 def largest_ratio(beta1: float, beta2: float, t: int) -> float:
-    """Return the most that ``u^2 / v`` can be after step ``t``: C of ``MomentumRule.least``.
+    """Return C, the largest possible ``u^2 / v`` of Adam's moments u and v of the same gradients after step ``t``.
+
+        C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i
+
+    It follows from the Cauchy-Schwarz inequality. C is limited to ``1 / (1 - beta2)``.
 
     >>> [round(largest_ratio(0.9, beta2, 1000), 1) for beta2 in (0.9, 0.999)]
     [1.0, 52.9]
     """
-    single = 1 / (1 - beta2)
-    if beta1**2 >= beta2:  # the momentum remembers longer: the sum grows without end
-        return single
+    limit = 1 / (1 - beta2)
+    if beta1**2 >= beta2:  # the sum grows without bound
+        return limit
     ratio = beta1**2 / beta2
-    return min(single, (1 - beta1) ** 2 * single * (1 - ratio ** (t + 1)) / (1 - ratio))
+    return min(limit, (1 - beta1) ** 2 * limit * (1 - ratio ** (t + 1)) / (1 - ratio))
 
 
 def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
-    """Return decay rates and weights at step ``t``; before ``switch_step``, those of one ordinary momentum."""
+    """Return the decay rates and the weights of all momenta at step ``t``.
+
+    Before ``switch_step`` the first momentum has all the weight, and all have the decay rate ``warmup_beta``.
+    """
     if t < h.get("switch_step", 0):
         count = len(h["betas"])
         return [h["warmup_beta"]] * count, [1.0] + [0.0] * (count - 1)
@@ -201,21 +204,21 @@ def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[fl
 
 
 def zero_share(h: Hyperparameters, j: int, t: int) -> float:
-    """Return the weight of the zero start in momentum j after step ``t``: the product of its decay rates so far."""
-    before = min(t + 1, h.get("switch_step", 0))
-    warm = h["warmup_beta"] ** before if before else 1.0
-    return float(warm * h["betas"][j] ** (t + 1 - before))
+    """Return the weight of the initial zero in momentum j after step ``t``: the product of its decay rates so far."""
+    warmup_steps = min(t + 1, h.get("switch_step", 0))
+    warmup_product = h["warmup_beta"] ** warmup_steps if warmup_steps else 1.0
+    return float(warmup_product * h["betas"][j] ** (t + 1 - warmup_steps))
 
 
 def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball") -> MomentumRule:
-    """Return stochastic gradient descent with momentum; with 0 it is plain SGD.
+    """Return stochastic gradient descent with momentum u of decay rate beta; with 0 it is plain SGD.
 
-    ``heavy-ball``: ``u <- beta u + g`` (torch's ``SGD``). ``ema``: ``u <- beta u + (1 - beta) g`` (MT-DAO, Algorithm
-    3); the same path at a learning rate ``1 / (1 - beta)`` times as large.
+    The form ``heavy-ball`` is ``u <- beta u + g``, as in torch's ``SGD``; ``ema`` is ``u <- beta u + (1 - beta) g``, as
+    in MT-DAO's Algorithm 3, and needs a learning rate ``1 / (1 - beta)`` times as large.
     """
     check_unit("momentum", momentum)
     if momentum == 0:
-        return MomentumRule((), (), Unscaled())  # no state to keep, and none to send
+        return MomentumRule((), (), Unscaled())  # without a state, so that none is kept or sent
     return MomentumRule((momentum,), (1.0,), Unscaled(), form=form)
 
 
@@ -234,21 +237,24 @@ def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> Momen
     return MomentumRule((beta1,), (1.0,), AdoptScaling(beta2, eps))
 
 
-WORTH = 3 * 2**14
-"""Numbers of a worker, parameters and moments, from which on the kernel pays; fewer take operations on all at once."""
+SMALLEST_FUSED = 3 * 2**14
+"""Elements of parameters and moments of one worker from which the fused kernel is faster than separate operations."""
 
 
 def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
-    """Return whether to use the kernel for ``(R, *s)``; the answer does not depend on the number of local workers."""
+    """Return whether the fused kernel of Adam supports the tensors ``(R, *s)`` and is faster for them.
+
+    The answer does not depend on R, the number of local workers.
+    """
     first = xs[0]
     has_kernel = first.device.type == "cpu" and first.dtype in (torch.float32, torch.float64)
-    if not has_kernel or sum(x.numel() // x.size(0) for x in xs) < WORTH:
+    if not has_kernel or sum(x.numel() // x.size(0) for x in xs) < SMALLEST_FUSED:
         return False
-    return all(x.is_contiguous() for x in xs)  # it goes through memory in order
+    return all(x.is_contiguous() for x in xs)
 
 
 class Moments(NamedTuple):
-    """Gradients, first and second moments of several parameters ``(R, *s)``."""
+    """Gradients g, first moments u and second moments v of several parameters, each ``(R, *s)``."""
 
     gs: Sequence[Tensor]
     us: Sequence[Tensor]
@@ -258,23 +264,24 @@ class Moments(NamedTuple):
 def fused_adam(
     xs: Sequence[Tensor], moments: Moments, lr: float, betas: tuple[float, float], eps: float, t: int
 ) -> None:
-    """Make Adam's step ``x <- x - lr u_hat / (sqrt(v_hat) + eps)`` in place, on parameters x and on their moments.
+    """Make Adam's step ``x <- x - lr u_hat / (sqrt(v_hat) + eps)`` in place, by torch's fused kernel.
 
-    Here u is the first moment and v the second, and hats are corrected for their start at zero. The kernel gets the
+    The kernel updates the first moment u and the second moment v, too; hats denote bias correction. It gets the
     tensors of each worker separately, because it rounds the end of a tensor differently from its inside. A worker's
     result therefore does not depend on the other workers of the process.
 
     Args:
-        xs: parameters, contiguous, as moments are.
-        moments: first and second moments of the parameters.
+        xs: parameters ``(R, *s)``, contiguous, as moments are.
+        moments: gradients and moments of the parameters.
         lr: learning rate.
         betas: decay rates of u and v.
-        eps: added to the root.
+        eps: number added to the root.
         t: number of the step, from 0.
     """
     gradients = [g if g[0].is_contiguous() else g.contiguous() for g in moments.gs]
     params, gs, us, vs = (
-        [row for x in some for row in x.unbind(0)] for some in (xs, gradients, moments.us, moments.vs)
+        [worker_tensor for x in tensors for worker_tensor in x.unbind(0)]
+        for tensors in (xs, gradients, moments.us, moments.vs)
     )
     steps = [torch.tensor(float(t + 1))] * len(params)
     torch._fused_adam_(

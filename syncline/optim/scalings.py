@@ -1,7 +1,4 @@
-"""Scalings of update rules: what is done to a gradient before the momenta see it, and to their mixture after.
-
-Signs that do not hide what is not a number.
-"""
+"""Scalings of update rules, such as Adam's division by the root of the second moment, and small tools of the rules."""
 
 from __future__ import annotations
 
@@ -17,10 +14,9 @@ from syncline.optim.base import Hyperparameters
 
 
 def finite_sign(x: Tensor) -> Tensor:
-    """Return ``sign(x)``, and NaN where x is not finite.
+    """Return ``sign(x)``, and NaN where x is not finite, so that a diverged training is visible in its loss.
 
-    Torch's sign of NaN is 0 and of infinity 1: a coordinate would stand still, or run away, for good, and no loss would
-    tell. No value is read back for it.
+    ``torch.sign`` returns 0 for NaN and 1 for infinity.
 
     >>> import torch
     >>> finite_sign(torch.tensor([-3.0, 0.0, 2.0, torch.nan, torch.inf])).tolist()
@@ -37,7 +33,7 @@ def nan_where_nonfinite(x: Tensor, source: Tensor) -> Tensor:
 SECOND_MOMENT = "second_moment"
 
 States = list[dict[str, Tensor]]
-"""Of several parameters."""
+"""The states of several parameters: for each parameter, its tensors by name."""
 
 
 def momentum_names(count: int) -> tuple[str, ...]:
@@ -46,57 +42,62 @@ def momentum_names(count: int) -> tuple[str, ...]:
 
 
 def check_unit(field: str, value: float) -> None:
-    """Refuse a decay rate outside [0, 1)."""
+    """Raise a SpecError, which names ``field``, if a decay rate is outside [0, 1)."""
     if not 0 <= value < 1:
         raise SpecError(field, value, "a number in [0, 1)")
 
 
 @runtime_checkable
 class Scaling(Protocol):
-    """A transformation of a gradient before the momenta see it, and of their mixture afterwards; by default none."""
+    """A transformation of gradients before they enter the momenta, and of the mixture of momenta; by default none."""
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the tensors kept per parameter."""
+        """Return the names of the tensors that the scaling keeps per parameter."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return knobs and their values."""
+        """Return the scaling's hyperparameters by name; by default none."""
         return {}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Return the gradient that the momenta see; None to make no step."""
+        """Return the gradient that enters the momenta, or None if the parameter does not move in step ``t``."""
         return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the direction for a mixture of momenta."""
+        """Return the direction of the step for a mixture ``d`` of momenta."""
         return d
 
     def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return ``before`` of several parameters of a group; by itself one after the other."""
-        seen = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
-        return None if any(value is None for value in seen) else [value for value in seen if value is not None]
+        """Return ``before`` of several parameters, or None if one of them does not move."""
+        scaled = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
+        moving = [value for value in scaled if value is not None]
+        return moving if len(moving) == len(scaled) else None
 
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        """Return ``after`` of several, likewise; ``gs`` are what the momenta saw."""
+        """Return ``after`` of several parameters; ``gs`` are the gradients that entered the momenta."""
         return [self.after(d, state, h, t) for d, state in zip(ds, states, strict=True)]
 
 
 @dataclass(frozen=True)
 class Unscaled(Scaling):
-    """The gradient as it is: SGD."""
+    """The identity as scaling: SGD uses gradients and momenta as they are."""
 
     states: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class AdamScaling(Scaling):
-    """``v <- beta2 v + (1 - beta2) g^2``; the mixture is divided by ``sqrt(v_hat) + eps`` (Kingma & Ba, 2015).
+    """Adam's scaling: the mixture of momenta is divided by the root of the second moment v.
 
-    ``v_hat = v / (1 - beta2^(t+1))`` with bias correction, else ``v``. Per ``tensor`` the mean of ``g^2`` takes the
-    place of ``g^2``, and ``v`` is the same number all over a tensor: the size of a step adapts, its direction does not
-    (J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020), Algorithm 1, there over all tensors).
-    With ``nu2`` below 1 the root is of ``(1 - nu2) g^2 + nu2 v_hat`` (QHAdam).
+        v <- beta2 v + (1 - beta2) g^2,    d <- d / (sqrt(v_hat) + eps)
+
+    ``v_hat`` is ``v / (1 - beta2^(t+1))`` with bias correction, else ``v``. With ``per="tensor"`` the mean of ``g^2``
+    over a tensor replaces ``g^2``, so that v is one number per tensor (AdaSGD). With ``nu2`` below 1 the root is of
+    ``(1 - nu2) g^2 + nu2 v_hat`` (QHAdam).
+
+    Source: D. Kingma, J. Ba, "Adam" (2015); J. Wang, J. Wiens, "AdaSGD: Bridging the gap between SGD and Adam" (2020),
+    Algorithm 1, which has one number for all tensors; J. Ma, D. Yarats, "Quasi-hyperbolic momentum" (2019), section 4.
     """
 
     beta2: float = 0.999
@@ -114,12 +115,12 @@ class AdamScaling(Scaling):
             raise SpecError("nu2", self.nu2, "a number from 0 to 1; 1 per tensor")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``beta2``, ``eps``; ``nu2`` where the gradient's own square has a share."""
+        """Return ``beta2``, ``eps`` and, if it is not 1, ``nu2``, by name."""
         share = {} if self.nu2 == 1 else {"nu2": self.nu2}
         return {"beta2": self.beta2, "eps": self.eps, **share}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Update the second moment; the gradient passes as it is."""
+        """Update the second moment in place, and return the gradient unchanged."""
         v = state[SECOND_MOMENT].mul_(h["beta2"])
         if self.per == "tensor":
             v.add_(tensor_mean(g.square()), alpha=1 - h["beta2"])
@@ -128,7 +129,7 @@ class AdamScaling(Scaling):
         return g
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``d / (sqrt(v_hat) + eps)``, where a gradient has no share in the root."""
+        """Return ``d / (sqrt(v_hat) + eps)``; it does not support ``nu2``, see ``after_all``."""
         return self._divided([d], [state[SECOND_MOMENT]], h, t)[0]
 
     @override
@@ -147,10 +148,12 @@ class AdamScaling(Scaling):
         if nu2 < 1:
             vs = list(torch._foreach_mul(vs, nu2))
             correction = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
-            torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * correction)  # the correction below takes it back
+            # The gradient's share has no bias; `_divided` divides all by the correction.
+            torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * correction)
         return self._divided(ds, vs, h, t)
 
     def _divided(self, ds: list[Tensor], vs: list[Tensor], h: Hyperparameters, t: int) -> list[Tensor]:
+        """Divide each mixture d of ``ds`` in place by ``sqrt(v_hat) + eps``, and return them."""
         roots = list(torch._foreach_sqrt(vs))
         if self.bias_correction:
             torch._foreach_div_(roots, (1 - h["beta2"] ** (t + 1)) ** 0.5)
@@ -161,11 +164,14 @@ class AdamScaling(Scaling):
 
 @dataclass(frozen=True)
 class AdoptScaling(Scaling):
-    """Normalise the gradient by the *previous* second moment, clip it, then smooth it (Taniguchi et al., 2024).
+    """ADOPT's scaling: the gradient is divided by the root of the *previous* second moment v, and clipped.
 
-    ``v_0 = g_0^2`` and no move at t = 0; then ``g~ = clip(g / max(sqrt(v), eps), t^clip_exponent)`` and
-    ``v <- beta2 v + (1 - beta2) g^2``. MT-DAO's Algorithm 2 prints the new ``v`` in the normalisation; the published
-    recurrence, used here, has the old one, which is what decorrelates it from the gradient.
+        g~ = clip(g / max(sqrt(v), eps), t^clip_exponent),    v <- beta2 v + (1 - beta2) g^2
+
+    The momenta smooth ``g~``. At t = 0 parameters do not move, and ``v = g^2``. MT-DAO's Algorithm 2 prints the new v
+    in the division; ADOPT has the old one, which does not correlate with the gradient.
+
+    Source: S. Taniguchi et al., "ADOPT: Modified Adam Can Converge with Any beta2" (2024).
     """
 
     beta2: float = 0.9999
@@ -181,7 +187,7 @@ class AdoptScaling(Scaling):
         return {"beta2": self.beta2, "eps": self.eps}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Return the normalised, clipped gradient."""
+        """Return the normalised and clipped gradient, or None at t = 0, and update the second moment in place."""
         v = state[SECOND_MOMENT]
         if t == 0:
             v.addcmul_(g, g)
@@ -189,14 +195,10 @@ class AdoptScaling(Scaling):
         normalised = g / v.sqrt().clamp_(min=h["eps"])
         if self.clip_exponent is not None:
             bound = float(t) ** self.clip_exponent
-            # What is not finite stays so: an infinite v would keep its coordinate where it is for good, unseen.
+            # Adding 0 g keeps NaN, which clamping would hide.
             normalised.clamp_(-bound, bound).add_(g, alpha=0)
         v.mul_(h["beta2"]).addcmul_(g, g, value=1 - h["beta2"])
         return normalised
-
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``d`` as it is."""
-        return d
 
 
 def tensor_mean(x: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""One copy of parameters and states for all workers, as long as all of them do the same; see `syncline.comm.copies`.
+"""One copy of parameters and states for all workers, as long as these are equal; see `syncline.comm.copies`.
 
-Where gradients are exchanged in every step, workers that begin alike stay alike. Their parameters are one copy then,
-and so are the states of the rule, which sees one gradient for all; both move once. What a reducer keeps of each worker,
-such as an error, has rows of its own, and so has everything once something differs.
+If gradients are averaged in every step, workers that start equal stay equal. The method then stores one copy of the
+parameters and of the rule's states, and computes each update once. Tensors that a reducer keeps for each worker, such
+as errors, have one row per worker. When workers begin to differ, all tensors get one row per worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syncline.optim.base import Row, UpdateRule
 
 
 class Shared:
-    """Rows that share one copy of each tensor that is equal on all workers, as a method's rules see them.
+    """The rows with which the rules of a method compute: one copy of each parameter, if it is equal on all workers.
 
     Attributes:
         state_names: names of the states that a rule keeps per parameter, by number of the parameter.
@@ -29,7 +29,7 @@ class Shared:
         self._views: dict[int, _Views] = {}
 
     def join(self, number: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
-        """Store a parameter and the states that its rule keeps as one copy where they are equal."""
+        """Store a parameter as one copy if it is equal on all workers, and so each state that its rule keeps."""
         p.data = as_one_copy(p.data)
         if state and number not in self.state_names:
             self.state_names[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
@@ -38,10 +38,10 @@ class Shared:
                 state[name] = as_one_copy(state[name])
 
     def for_rule(self, row: Row) -> Row:
-        """Return a row as its rule computes with it.
+        """Return the row with which the update rule computes.
 
-        If gradients, parameter and states are one copy for all workers, the row is this copy, ``(1, *s)``, so that the
-        rule computes once. Otherwise each worker gets states of its own.
+        If gradient, parameter and states are one copy for all workers, the row has this copy, ``(1, *s)``, so that the
+        rule computes once. Otherwise the row has separate states for each worker.
         """
         if row.g.size(0) == 1:
             return row
@@ -57,45 +57,45 @@ class Shared:
 
 
 class _Views:
-    """The first worker's view of a row's parameter and states, valid as long as the row has these tensors."""
+    """Views of the first worker's part of a row's parameter and states, valid as long as the row has these tensors."""
 
     def __init__(self, row: Row, names: Iterable[str]) -> None:
         self._states = {name: row.state[name] for name in names if name in row.state}
-        self._where, self._is_one = row.x.data_ptr(), is_one_copy(row.x)
-        self.are_one_copy = self._is_one and all(map(is_one_copy, self._states.values()))
+        self._address, self._is_one_copy = row.x.data_ptr(), is_one_copy(row.x)
+        self.are_one_copy = self._is_one_copy and all(map(is_one_copy, self._states.values()))
         self.x = the_copy(row.x)
         self.state = {name: the_copy(value) for name, value in self._states.items()}
 
     def are_of(self, row: Row) -> bool:
         """Return whether the row still has the tensors of these views."""
-        if row.x.data_ptr() != self._where or is_one_copy(row.x) != self._is_one:
+        if row.x.data_ptr() != self._address or is_one_copy(row.x) != self._is_one_copy:
             return False
         return all(row.state.get(name) is value for name, value in self._states.items())
 
 
-def store_states(row: Row, seen: Row) -> None:
-    """Store in ``row``, for all workers, the states that a rule replaced in ``seen``."""
-    for name, value in seen.state.items():
+def store_states(row: Row, rule_row: Row) -> None:
+    """Store in ``row``, for all workers, the states that a rule replaced in the row ``rule_row`` of one copy."""
+    for name, value in rule_row.state.items():
         if name not in row.state or value.data_ptr() != row.state[name].data_ptr():
             row.state[name] = for_rows(value, row.x.size(0))
 
 
 def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the rows whose groups have equal values of these knobs, in order."""
-    groups: list[tuple[list[Any], list[int]]] = []
+    """Return lists of the indices of rows whose groups have equal values of the hyperparameters ``knobs``."""
+    values_and_indices: list[tuple[list[Any], list[int]]] = []  # values can be lists or tensors, which have no hash
     for index, row in enumerate(rows):
         values = [row.group[name] for name in knobs]
-        indices = next((indices for others, indices in groups if others == values), None)
+        indices = next((indices for other_values, indices in values_and_indices if other_values == values), None)
         if indices is None:
-            groups.append((values, indices := []))
+            values_and_indices.append((values, indices := []))
         indices.append(index)
-    return [indices for _, indices in groups]
+    return [indices for _, indices in values_and_indices]
 
 
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
-    """Move parameters, ``x <- (1 - lr weight_decay) x - lr d``: those of equal rate and weight decay in one call.
+    """Move parameters in place: ``x <- (1 - lr weight_decay) x - lr d``, with d the direction of a row.
 
-    The one copy of a parameter that all workers share moves once.
+    Parameters with equal learning rate and weight decay move in one call. A direction of None leaves its row as it is.
     """
     moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
     for indices in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
@@ -112,7 +112,10 @@ def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
 
 
 def _tensor_and_direction(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tensor to move and its direction: the one copy, or separate rows where directions differ."""
+    """Return the tensor to move and its direction, ``(1, *s)`` if both are one copy for all workers, else ``(R, *s)``.
+
+    A parameter that is one copy gets separate rows if the workers' directions differ.
+    """
     x = row.x
     if x.size(0) > 1 and x.stride(0) == 0:
         if is_one_copy(d):
@@ -122,13 +125,13 @@ def _tensor_and_direction(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def clip_rows(rows: list[Row], radius: float) -> list[Row]:
-    """Scale each worker's gradient into the ball: ``g min(1, radius / (||g|| + 1e-6))``, as torch's clipping does."""
+    """Clip each worker's gradient g over all parameters: ``g min(1, radius / (||g|| + 1e-6))``, as torch does."""
     if not rows:
         return rows
-    in_common = all(is_one_copy(row.g) for row in rows)
-    gradients = [the_copy(row.g) if in_common else row.g for row in rows]
+    are_one_copy = all(is_one_copy(row.g) for row in rows)
+    gradients = [the_copy(row.g) if are_one_copy else row.g for row in rows]
     squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
-    # Along the last dimension: torch's order of adding up then depends on no worker beside this one.
+    # Stacked in the last dimension, so that the order in which torch adds does not depend on the number of workers.
     scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
     clipped = (g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients)
     return [row._replace(g=for_rows(g, len(row.g))) for row, g in zip(rows, clipped, strict=True)]

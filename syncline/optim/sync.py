@@ -1,11 +1,8 @@
-"""Sync policies: when which state is averaged over the workers.
-
-Buffers of a module over the workers: what a normalisation has seen of its data, and all else that is kept.
-"""
+"""Sync policies, which decide when states of workers are averaged, and the synchronisation of a module's buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +16,8 @@ from syncline.optim.base import SyncPolicy
 from syncline.seeds import seed64
 
 
-def _check_names(names: Mapping[str, int] | tuple[str, ...], available: tuple[str, ...]) -> None:
+def _check_names(names: Iterable[str], available: tuple[str, ...]) -> None:
+    """Raise a SpecError for the first name that is not available."""
     for name in names:
         if name not in available:
             raise SpecError("sync", name, one_of(available, name))
@@ -27,10 +25,10 @@ def _check_names(names: Mapping[str, int] | tuple[str, ...], available: tuple[st
 
 @dataclass(frozen=True)
 class EveryStep(SyncPolicy):
-    """The gradient is averaged in every step: data parallelism."""
+    """A sync policy that averages the gradient in every step, as in data parallelism."""
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return the gradient in every step."""
+        """Return ``gradient``, the state that is averaged in every step ``t``."""
         return ("gradient",)
 
     @override
@@ -40,18 +38,17 @@ class EveryStep(SyncPolicy):
 
 @dataclass(frozen=True)
 class Periodic(SyncPolicy):
-    """Each state has its own period: state ``s`` is averaged after step ``t`` when ``(t + 1 - offset_s) % K_s == 0``.
+    """A sync policy that averages state ``s`` after step ``t`` (from 0) if ``(t + 1 - offset_s) % K_s == 0``.
 
-    ``t`` counts from 0. With the default offset 0 each state is due at the end of its period, so that states with equal
-    periods travel together. MT-DAO's Algorithms 2 and 3 average parameters when ``(t + 1) % K_x == 0`` but momenta when
-    ``t % K_j == 0``: offset 1 for the momenta.
+    With offset 0, the default, a state is averaged at the end of its period, so that states with equal periods are sent
+    together. MT-DAO's Algorithms 2 and 3 average momenta if ``t % K_j == 0``, which is offset 1.
 
     Args:
         periods: K per state name (``params`` or a state of the update rule), number of steps between averages.
         offsets: offset per state name, in steps; by default 0.
 
     Raises:
-        SpecError: for a period below 1 or a state that does not exist.
+        SpecError: a period is below 1, or a state does not exist.
     """
 
     periods: Mapping[str, int]
@@ -63,7 +60,7 @@ class Periodic(SyncPolicy):
                 raise SpecError(f"periods.{name}", period, "an integer >= 1")
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return states whose period ends with step ``t``."""
+        """Return the names of the states whose period ends with step ``t``."""
         offsets = self.offsets or {}
         return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
 
@@ -75,15 +72,15 @@ class Periodic(SyncPolicy):
 
 @dataclass(frozen=True)
 class Random(SyncPolicy):
-    """Each state is averaged with probability ``1 / K_s`` after every step, whatever happens to the others.
+    """A sync policy that averages state ``s`` after each step with probability ``1 / K_s``, independently of others.
 
-    Draws are functions of state and step, the same on all workers and for every seed of a training.
+    The random numbers depend on state and step only, so that all workers draw the same.
 
     Args:
-        periods: K per state name, the mean number of steps from one average to the next.
+        periods: K per state name, the mean number of steps between averages.
 
     Raises:
-        SpecError: for a period below 1 or a state that does not exist.
+        SpecError: a period is below 1, or a state does not exist.
 
     Source: MT-DAO, Algorithm 4.
     """
@@ -94,7 +91,8 @@ class Random(SyncPolicy):
         Periodic(self.periods)
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return states whose draw of step ``t`` is below ``1 / K_s``."""
+        """Return the names of the states that the random numbers of step ``t`` select."""
+        # A random number below 2^63, times K_s, is below 2^63 with probability 1 / K_s.
         return tuple(s for s, period in self.periods.items() if seed64(0, "average", s, t) * period < 2**63)
 
     @override
@@ -103,11 +101,11 @@ class Random(SyncPolicy):
 
 
 BufferSync = Literal["broadcast", "mean", "none"]
-"""What becomes of buffers after a step: all have worker 0's, or the mean of all; or each keeps its own."""
+"""How buffers are synchronised after a step: all workers get worker 0's, or the mean of all, or keep their own."""
 
 
 class Buffers:
-    """The buffers of all rows, and the communication that makes them equal on all workers.
+    """The buffers of a module on all workers, such as the running statistics of batch norm.
 
     Args:
         tensors: buffers ``(R, *s)`` by name, which are changed in place.
@@ -119,10 +117,14 @@ class Buffers:
 
     @torch.no_grad()
     def synchronise(self, mode: BufferSync) -> None:
-        """Send and adopt: a broadcast of each number format, or one all-reduce of what is floating-point."""
+        """Make buffers equal on all workers: by a broadcast per dtype, or an all-reduce of floating-point buffers."""
         if mode == "broadcast":
-            for dtype in dict.fromkeys(x.dtype for x in self._tensors):
-                self._broadcast([x for x in self._tensors if x.dtype == dtype and x.numel()])
+            for dtype in dict.fromkeys(x.dtype for x in self._tensors if x.numel()):
+                xs = [x for x in self._tensors if x.dtype == dtype and x.numel()]
+                flat = [x.reshape(len(x), -1) for x in xs]
+                received = self._comm.broadcast(torch.cat(flat, 1), label="buffers")
+                for x, part in zip(xs, received.split([vector.shape[1] for vector in flat], 1), strict=True):
+                    x.copy_(part.view_as(x))
         elif mode == "mean":
             floats = [x for x in self._tensors if x.is_floating_point() and x.numel()]
             if floats:
@@ -130,19 +132,11 @@ class Buffers:
                 for x, mean in zip(floats, means, strict=True):
                     x.copy_(mean)
 
-    def _broadcast(self, xs: list[Tensor]) -> None:
-        if not xs:
-            return
-        flat = [x.reshape(len(x), -1) for x in xs]
-        sent = self._comm.broadcast(torch.cat(flat, 1), label="buffers")
-        for x, part in zip(xs, sent.split([vector.shape[1] for vector in flat], 1), strict=True):
-            x.copy_(part.view_as(x))
-
 
 def mean_buffers(tensors: Mapping[str, Tensor], comm: Communicator) -> dict[str, Tensor]:
-    """Return the means ``(R, *s)`` of floating-point buffers over the workers, and worker 0's of the others.
+    """Return the means ``(R, *s)`` of floating-point buffers over the workers, and worker 0's other buffers, by name.
 
-    The ledger does not note it.
+    The communication is not recorded in the ledger.
     """
     floats = {name: x for name, x in tensors.items() if x.is_floating_point()}
     with torch.no_grad(), comm.ledger.paused():

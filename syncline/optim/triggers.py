@@ -1,18 +1,10 @@
-"""Triggers: whether the workers exchange in this step.
-
-SelSync: local steps, and an average whenever some worker's gradient changes much.
-"""
+"""Triggers, which decide in each step whether workers exchange, and SelSync, which averages when a trigger fires."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import (
-    Any,
-    Literal,
-    Protocol,
-    runtime_checkable,
-)
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,32 +12,30 @@ from typing_extensions import override
 
 from syncline.comm import Communicator
 from syncline.errors import SpecError
-from syncline.optim.base import (
-    Row,
-    UpdateRule,
-)
+from syncline.optim.base import Row, UpdateRule
 from syncline.optim.method import Method
 from syncline.optim.sync import BufferSync, EveryStep
 
-NORM = "momentum_norm"
-MOMENTUM = "momentum"
-
-GRADIENT_SQUARE = "gradient_square"
+MOMENTUM, NORM, GRADIENT_SQUARE = "momentum", "momentum_norm", "gradient_square"
+"""Names of states: Dion's momentum, its last norm, and the smoothed squared norm of a gradient."""
 
 SMALLEST_NORM = 0.1
-"""CurvaDion's public code does not look at layers whose momentum norm is at or below this."""
+"""CurvaDion's public code skips layers whose momentum norm is at most this."""
+
+SMALLEST_DIVISOR = 1e-30
+"""Lower bound of the divisor of a relative change, so that a change from zero is large but finite."""
 
 
 @runtime_checkable
 class Trigger(Protocol):
-    """A decision whether workers exchange in step ``t``, which is the same on all workers."""
+    """A rule that decides in each step whether workers exchange; all workers decide alike."""
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the tensors that the trigger keeps per matrix; none by default."""
+        """Return the tensors that the trigger keeps for parameter ``x``, by name; by default none."""
         return {}
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
-        """Return whether to exchange; ``rows`` are the matrices before this step's update."""
+        """Return whether workers exchange in step ``t``; ``rows`` are the parameters before this step's update."""
         ...
 
 
@@ -66,11 +56,11 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class AtSteps(Trigger):
-    """After the steps ``t`` with ``t mod period`` among those that are named: a placement that is known beforehand.
+    """A trigger that fires after steps that are fixed beforehand: those with ``t mod period`` in ``steps``.
 
     Args:
         steps: steps of each period that exchange, from 0.
-        period: number of steps after which the placement repeats.
+        period: number of steps after which the pattern repeats.
     """
 
     steps: frozenset[int]
@@ -83,17 +73,17 @@ class AtSteps(Trigger):
 
 @dataclass(frozen=True)
 class RMMC(Trigger):
-    """Relative maximum momentum change above a threshold, on any layer of any worker.
+    """A trigger that fires when the momentum norm of some layer changes much on some worker (CurvaDion).
 
-        RMMC_l = | ||m_t|| - ||m_(t-1)|| | / ||m_(t-1)||,    fires when max_{l, worker} RMMC_l > threshold
+        RMMC_l = | ||m_t|| - ||m_(t-1)|| | / ||m_(t-1)||,    fires if max_{l, worker} RMMC_l > threshold
 
-    The maximum travels as one 4-byte all-reduce, and is read back by the host: the one place where a method waits for
-    a value. The first step has nothing to compare with and counts as an infinite change.
+    RMMC_l is the relative maximum momentum change of layer l, and m_t its momentum in step t. Workers exchange the
+    maximum by an all-reduce of 4 bytes, and the host waits for it. The change in the first step counts as infinite.
 
     Args:
-        threshold: tau; with 0 the trigger fires whenever one of the norms changes, with infinity never.
-        variant: ``paper``: ``m_t = M + G``, against the same one step before. ``code``: ``m_t = M + G`` against ``M``,
-            the buffer after error feedback, where ``||M|| > 0.1``, as in the public code.
+        threshold: tau; with 0 the trigger fires whenever a norm changes, with infinity it never fires.
+        variant: ``paper`` compares ``m_t = M + G`` with the same sum of the step before. ``code``, as the public code,
+            compares ``M + G`` with the momentum buffer ``M`` after error feedback, for layers with ``||M|| > 0.1``.
 
     Source: CurvaDion, equation (1) and Algorithm 2.
     """
@@ -101,9 +91,9 @@ class RMMC(Trigger):
     threshold: float = 0.1
     variant: Literal["paper", "code"] = "paper"
     records: list[Tensor] = field(default_factory=list, compare=False, repr=False)
-    """RMMC of each layer ``(R, layers)``, one tensor per step, for those who want to look."""
+    """RMMC of each layer ``(R, layers)``, one tensor per step, for analysis."""
     decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
-    """What was compared with the threshold, ``(1,)``, one tensor per step."""
+    """The maximum that was compared with the threshold, ``(1,)``, one tensor per step."""
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
@@ -112,33 +102,31 @@ class RMMC(Trigger):
             raise SpecError("variant", self.variant, "'paper' or 'code'")
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the last step's norm; negative before the first."""
+        """Return the momentum norm of the last step, ``(R,)``, by name; it is -1 before the first step."""
         return {NORM: x.new_full((x.shape[0],), -1.0)}
 
     def changes(self, rows: list[Row]) -> Tensor:
-        """Return RMMC of each layer, ``(R, layers)``, and replace the kept norms by the current ones."""
-        out = []
+        """Return RMMC of each layer, ``(R, layers)``, and store the current norms for the next step."""
+        changes = []
         for row in rows:
-            momentum = row.state[MOMENTUM]
+            momentum, last_norm = row.state[MOMENTUM], row.state[NORM]
             norm = (momentum + row.g).flatten(1).norm(dim=1)
-            if self.variant == "paper":
-                before = row.state[NORM].clone()
-                row.state[NORM].copy_(norm)
-                out.append(torch.where(before < 0, torch.inf, (norm - before).abs() / before.clamp(min=1e-30)))
-            else:
-                before = momentum.flatten(1).norm(dim=1)
-                change = torch.where(before > SMALLEST_NORM, (norm - before).abs() / before.clamp(min=1e-30), 0.0)
-                out.append(torch.where(row.state[NORM] < 0, torch.inf, change))
-                row.state[NORM].copy_(before)
-        return torch.stack(out, dim=1)
+            is_first_step = last_norm < 0
+            before = last_norm.clone() if self.variant == "paper" else momentum.flatten(1).norm(dim=1)
+            change = (norm - before).abs() / before.clamp(min=SMALLEST_DIVISOR)
+            if self.variant == "code":
+                change = torch.where(before > SMALLEST_NORM, change, 0.0)
+            changes.append(torch.where(is_first_step, torch.inf, change))
+            last_norm.copy_(norm if self.variant == "paper" else before)
+        return torch.stack(changes, dim=1)
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
         """Return whether the largest change over workers and matrices is above the threshold.
 
-        Without a matrix that has a gradient there is nothing to compare with, which counts as an infinite change.
+        If no matrix has a gradient, the change counts as infinite.
 
         Raises:
-            SpecError: for replicas side by side, which would have to agree.
+            SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
         if not rows:
@@ -153,14 +141,14 @@ class RMMC(Trigger):
 
 @dataclass(frozen=True)
 class GradientChange(Trigger):
-    """Relative change of a worker's smoothed squared gradient norm at or above a threshold, on any worker.
+    """A trigger that fires when the smoothed squared gradient norm of some worker changes much (SelSync).
 
         s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    Delta = |s_t - s_(t-1)| / s_(t-1)
 
-    fires when ``max_worker Delta >= threshold``, and in the first step, which has nothing to compare with. As
-    ``Delta = smoothing | ||g_t||^2 / s_(t-1) - 1 |``, a threshold above ``smoothing`` sees only gradients that grow.
-    One number per tensor is kept, and one is read back by the host; the maximum travels as one 4-byte all-reduce, in
-    the place of the flags that the source gathers.
+    It fires if ``max_worker Delta >= threshold``, and in the first step. Because
+    ``Delta = smoothing | ||g_t||^2 / s_(t-1) - 1 |``, it fires only for growing gradients if the threshold is above
+    ``smoothing``. Workers exchange the maximum by an all-reduce of 4 bytes, and the host waits for it; in the paper
+    they gather flags.
 
     Args:
         threshold: delta; with 0 the trigger fires in every step, with infinity never.
@@ -176,7 +164,7 @@ class GradientChange(Trigger):
     threshold: float = 0.1
     smoothing: float = 0.16
     decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
-    """What was compared with the threshold, ``(1,)``, one tensor per step."""
+    """The maximum that was compared with the threshold, ``(1,)``, one tensor per step."""
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
@@ -185,26 +173,27 @@ class GradientChange(Trigger):
             raise SpecError("smoothing", self.smoothing, "a number in (0, 1]")
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the smoothed square; negative before the first."""
+        """Return the smoothed squared gradient norm, ``(R,)``, by name; it is -1 before the first gradient."""
         return {GRADIENT_SQUARE: x.new_full((x.shape[0],), -1.0)}
 
     def change(self, rows: list[Row]) -> Tensor:
-        """Return Delta of each worker ``(R,)``, over all rows together, and update the kept averages."""
+        """Return Delta of each worker ``(R,)``, over all parameters together, and update the smoothed norms."""
         before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
             average, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
             average.copy_(torch.where(average < 0, square, torch.lerp(average, square, self.smoothing)))
-        after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
-        total = before.clamp(min=0).sum(0)  # a tensor whose gradient begins in this step had none before
-        return torch.where((before < 0).all(0), torch.inf, (after - total).abs() / total.clamp(min=1e-30))
+        total_after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
+        total_before = before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0
+        change = (total_after - total_before).abs() / total_before.clamp(min=SMALLEST_DIVISOR)
+        return torch.where((before < 0).all(0), torch.inf, change)
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
         """Return whether the largest change over the workers reaches the threshold.
 
-        Without a tensor that has a gradient there is nothing to compare with, which counts as an infinite change.
+        If no parameter has a gradient, the change counts as infinite.
 
         Raises:
-            SpecError: for replicas side by side, which would have to agree.
+            SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
         if not rows:
@@ -216,9 +205,9 @@ class GradientChange(Trigger):
 
 
 def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Tensor]:
-    """Return whether a step averaged, ``(S,)``, and the value that the trigger compared with its threshold.
+    """Return diagnostics of a trigger: ``averaged``, whether it fired, ``(S,)``, and ``trigger``, the compared value.
 
-    Nothing of a period, whose steps are known.
+    The result is empty for a trigger with a period, because its steps are known beforehand.
     """
     if isinstance(trigger, Every):
         return {}
@@ -228,11 +217,7 @@ def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Ten
 
 
 def check_one_seed(comm: Communicator) -> None:
-    """Refuse replicas side by side: each would trigger by itself.
-
-    Raises:
-        SpecError: there are several replicas; the error gives their number.
-    """
+    """Raise a SpecError if several replicas train side by side, because each would trigger at other steps."""
     if comm.replicas > 1:
         raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger by itself")
 
@@ -241,7 +226,7 @@ Aggregation = Literal["parameters", "gradients"]
 
 
 class SelSyncMethod(Method):
-    """SelSync: every worker steps alone; in steps in which the trigger fires, parameters or gradients are averaged.
+    """SelSync: workers take local steps, and average parameters or gradients in the steps in which a trigger fires.
 
     Args:
         params: parameters or parameter groups.
@@ -253,7 +238,7 @@ class SelSyncMethod(Method):
         **options: further options of ``Method``.
 
     Raises:
-        SpecError: for a value out of range.
+        SpecError: a value is out of range.
 
     Source: S. Tyagi, M. Swany (SelSync, 2023), Algorithm 1.
     """
@@ -280,7 +265,7 @@ class SelSyncMethod(Method):
 
     @override
     def trace(self) -> dict[str, Tensor]:
-        """Return ``averaged``, and ``trigger``: the largest change."""
+        """Return ``averaged``, whether the last step averaged, and ``trigger``, the largest change of a gradient."""
         return trigger_trace(self.trigger, self._firing, self.comm.replicas)
 
     @override

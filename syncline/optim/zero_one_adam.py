@@ -1,4 +1,4 @@
-"""0/1 Adam: signs of accumulated momenta, averaged seldom, in a scaling that is refreshed ever more seldom."""
+"""0/1 Adam: Adam whose second moment is updated, and whose steps are averaged by signs, at growing intervals."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from syncline.optim.one_bit_adam import (
     OneBitMethod,
     Scale,
     denominator,
-    momentum_share,
+    momentum_correction,
 )
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT
 
 ACCUMULATED, ANCHOR = "accumulated", "anchor"
-RATE_SUMS = "rate_sums"  # of a group: s of each of its parameters, by number, that moved since the last average
+"""Names of the states u, the sum of a worker's steps since the last average, and a, the parameters after it."""
+
+RATE_SUMS = "rate_sums"
+"""Key in a parameter group: for each parameter that moved since the last average, by number, s, its sum of rates."""
 
 Variant = Literal["paper", "merged", "code"]
 
 
 @dataclass(frozen=True)
 class ZeroOneSchedule:
-    """The schedule of second-moment refreshes and of averages over the workers.
+    """0/1 Adam's schedule of updates of the second moment, called refreshes, and of averages over the workers.
 
-    Refreshes, until ``freeze_step``: the j-th is followed by the next after ``2^floor(j / kappa)`` steps, j from 0 at
-    step 0. Averages: in every step until ``freeze_step``, then after step t when ``(t + 1) % interval == 0``, with an
-    interval that doubles every ``double_every`` steps, up to ``max_interval``. So the scaling never changes between two
-    averages.
+    Refreshes end at ``freeze_step``; before it, kappa refreshes are 1 step apart, then kappa are 2 steps apart, then 4,
+    and so on. Workers average in every step until ``freeze_step``, and then after step t if
+    ``(t + 1) % interval == 0``, with an interval that doubles every ``double_every`` steps up to ``max_interval``. The
+    second moment is therefore constant between two averages.
 
-    ``variant``: ``paper``: signs are averaged in every step until ``freeze_step``. ``merged``: a step that averages
-    gradients for the second moment uses them for the momentum too, and sends no signs. ``code``: DeepSpeed's. Until
-    ``freeze_step``, its ``var_freeze_step + 1``, nobody steps alone: momenta see gradients that all have, their mean
-    where the second moment is refreshed (see ``refresh_intervals``) and their ``OneBitMean`` elsewhere. Step 0 moves
-    nothing. At the freeze all errors are forgotten; from then on what is averaged, and owed, is the way that each has
-    come, weight decay too, times ``sqrt(v) + eps``. It has no bias correction.
+    `ZeroOneAdamSpec` explains the values of ``variant``.
+
+    Source: Lu et al., "Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam" (2023), section 5.
     """
 
     freeze_step: int
@@ -53,20 +53,20 @@ class ZeroOneSchedule:
     max_interval: int
     variant: Variant
 
-    def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
-        """Return i and the first step ``kappa (2^i - 1)`` of the kappa refreshes that are 2^i steps apart."""
+    def _phase(self, t: int) -> tuple[int, int]:
+        """Return i and ``kappa (2^i - 1)``: the phase of step ``t`` begins there, and its refreshes are 2^i apart."""
         i = (t // self.kappa + 1).bit_length() - 1
         return i, self.kappa * (2**i - 1)
 
     def refreshes(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``."""
-        i, begin = self._interval_of_refreshes(t)
+        i, begin = self._phase(t)
         return t < self.freeze_step and (t - begin) % 2**i == 0
 
     def refreshed(self, t: int) -> int:
         """Return the number of updates of the second moment until the end of step ``t``."""
         last = min(t, self.freeze_step - 1)
-        i, begin = self._interval_of_refreshes(last)
+        i, begin = self._phase(last)
         return self.kappa * i + (last - begin) // 2**i + 1
 
     def interval(self, t: int) -> int:
@@ -75,25 +75,25 @@ class ZeroOneSchedule:
         return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return ``gradient`` where the momentum sees mean gradients; ``params`` where signs are averaged."""
+        """Return ``gradient`` if workers average gradients in step ``t``, ``params`` if they average signs of steps."""
         if self.variant == "merged" and self.refreshes(t):
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Accept any rule, because the averaged states always exist."""
+        """Accept any update rule, because the averaged states always exist."""
 
 
 class CodeSchedule(ZeroOneSchedule):
-    """The public code's: each step before the freeze exchanges gradients, whole where v is refreshed, else as signs."""
+    """0/1 Adam's schedule in DeepSpeed's code: until ``freeze_step`` every step exchanges gradients.
 
-    def _interval_of_refreshes(self, t: int) -> tuple[int, int]:
-        """Return the interval and its first step."""
-        return next((interval, begin) for interval, begin, end in refresh_intervals(self.kappa) if t < end)
+    The gradients are uncompressed in steps that update the second moment, and signs in other steps.
+    """
 
     @override
     def refreshes(self, t: int) -> bool:
-        return 0 < t < self.freeze_step and (t + 1) % self._interval_of_refreshes(t)[0] == 0
+        interval = next(interval for interval, _, end in refresh_intervals(self.kappa) if t < end)
+        return 0 < t < self.freeze_step and (t + 1) % interval == 0
 
     @override
     def refreshed(self, t: int) -> int:
@@ -110,9 +110,14 @@ class CodeSchedule(ZeroOneSchedule):
 
 
 class ZeroOneAdamMethod(OneBitMethod):
-    """Local steps in a scaling that is the same on all workers, and what they add up to averaged by signs.
+    """0/1 Adam: workers take local Adam steps with equal second moments v, and average the sums u of these steps.
 
-    The formulas, and why they are so: `syncline.methods.one_bit_adam.ZeroOneAdamSpec`.
+        m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
+        average:   m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);    u <- 0;   s <- 0
+        refresh:   v <- beta2 v + (1 - beta2) (mean g)^2
+
+    g_i is the gradient of worker i, s the sum of the learning rates since the last average, and a are the parameters
+    after it. `ZeroOneAdamSpec` explains details and variants.
 
     Args:
         params: parameters or parameter groups.
@@ -126,7 +131,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         **options: further options of ``Method``.
 
     Raises:
-        SpecError: for a value out of range.
+        SpecError: a value is out of range.
 
     Source: Lu et al. (2023), Algorithm 1 and section 5.
     """
@@ -170,44 +175,52 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        if self.sync.refreshes(t) and rows:
+        if self.sync.refreshes(t):
             self._refresh(rows)
-        share = t + 1 if self.bias_correction else 0
+        steps = t + 1 if self.bias_correction else 0
         for group in self.param_groups:
-            decay, rate = self._rates(group, share)
-            before = group.get(RATE_SUMS, {})
+            decay, rate = self._rates(group, steps)
+            sums = group.get(RATE_SUMS, {})
             moving = [row.number for row in rows if row.group is group]
-            group[RATE_SUMS] = before | {number: decay * before.get(number, 0.0) + rate for number in moving}
-        return [self._local(row, t, share) for row in rows]
+            group[RATE_SUMS] = sums | {number: decay * sums.get(number, 0.0) + rate for number in moving}
+        return [self._local_direction(row, t, steps) for row in rows]
 
     def _refresh(self, rows: list[Row]) -> None:
+        """Update the second moments with the squared mean gradients."""
         gradients = [row.g for row in rows]
-        if self.sync.variant == "paper":
+        if self.sync.variant == "paper" and rows:
             gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
         for row, g in zip(rows, gradients, strict=True):
             beta2 = row.group["beta2"]
             row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
 
-    def _rates(self, group: dict[str, Any], share: int) -> tuple[float, float]:
-        """Return the factor of weight decay, and the share of the momentum that this step adds."""
-        decay = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
-        return decay, group["lr"] / (1 - group["betas"][0] ** share if share else 1)
+    def _rates(self, group: dict[str, Any], steps: int) -> tuple[float, float]:
+        """Return the factor of weight decay and the learning rate, divided by the bias correction of the momentum.
 
-    def _local(self, row: Row, t: int, share: int) -> Tensor:
-        m, (decay, rate) = row.state[MOMENTUM], self._rates(row.group, share)
+        Args:
+            group: hyperparameters.
+            steps: number of steps for the bias correction; 0 for none.
+        """
+        decay = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
+        return decay, group["lr"] / (1 - group["betas"][0] ** steps if steps else 1)
+
+    def _local_direction(self, row: Row, t: int, steps: int) -> Tensor:
+        """Update a worker's momentum and its sum u of steps, and return the direction of the local step."""
+        m, (decay, rate) = row.state[MOMENTUM], self._rates(row.group, steps)
         m.lerp_(row.g, 1 - row.group["betas"][0])
         if not self._is_code:
             row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
             row.state[ANCHOR].mul_(decay)
-        moving = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
-        return moving / momentum_share(row, 0, share) / self._denominator(row, t)
+        direction = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
+        return direction / momentum_correction(row, steps) / self._denominator(row, t)
 
     def _denominator(self, row: Row, t: int) -> Tensor:
+        """Return Adam's divisor ``sqrt(v) + eps`` after step ``t``, with bias correction of v if it is on."""
         return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)
 
     @override
     def averaged_rows(self, rows: list[Row]) -> list[Row]:
-        """Return the rows that moved since the last average: the momentum that arrives is a step too."""
+        """Return the rows of parameters that moved since the last average, also without a gradient in this step."""
         return [row for row in self.rows(without_gradient=True) if row.number in row.group[RATE_SUMS]]
 
     @override
@@ -229,21 +242,19 @@ class ZeroOneAdamMethod(OneBitMethod):
             group[RATE_SUMS] = {}
 
     def _average_signs(self, rows: list[Row], t: int) -> None:
-        """Move all workers from their last common parameters by the mean of their accumulated steps."""
+        """Average the workers' sums of steps by signs, and move all from their last common parameters by the mean."""
         sums = [row.group[RATE_SUMS][row.number] for row in rows]
-        # With learning rates of 0 nothing is accumulated; the momenta are averaged all the same.
-        sent = [self._sent(row, t) if s else row.state[MOMENTUM].clone() for row, s in zip(rows, sums, strict=True)]
-        units = [s if s and not self._is_code else 1.0 for s in sums]
-        sent = [step / unit for step, unit in zip(sent, units, strict=True)]
+        sent = []
+        for row, s in zip(rows, sums, strict=True):
+            if not s:  # all learning rates were 0, so that only momenta can be averaged
+                sent.append(row.state[MOMENTUM].clone())
+            elif self._is_code:
+                sent.append((row.state[ANCHOR] - row.x) * self._denominator(row, t))
+            else:
+                sent.append(row.state[ACCUMULATED] / s)
         means = self.one_bit.mean(sent, [row.state for row in rows], self.comm)
         for row, s, mean in zip(rows, sums, means, strict=True):
             m = row.state[MOMENTUM]
             momentum = mean / s if s and self._is_code else mean
             m.copy_(momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))
-
-    def _sent(self, row: Row, t: int) -> Tensor:
-        """Return the sum of a worker's steps since the last average, in units of momentum times learning rate."""
-        if self._is_code:
-            return (row.state[ANCHOR] - row.x) * self._denominator(row, t)
-        return row.state[ACCUMULATED]

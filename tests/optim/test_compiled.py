@@ -16,7 +16,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.optim import QSGD, TopK
 from syncline.optim import largest as loops
 from syncline.optim.largest import largest
-from syncline.optim.quantisers import drawn, mean_of
+from syncline.optim.quantisers import mean_of_levels, qsgd_levels
 from syncline.problems.random_draws import torch_generator
 
 pytest.importorskip("syncline.optim.compiled")
@@ -47,7 +47,7 @@ def test_levels_are_drawn_alike(seed: int, n: int, levels: int, scale: float) ->
     x = normal(3, n, seed=seed, scale=scale)
     x[1] = 0.0
     x[2, ::2] = 0.0
-    (one, norm), (other, same) = both(lambda: drawn(x, levels, (0, 1, 5), "test", seed))  # type: ignore[misc]
+    (one, norm), (other, same) = both(lambda: qsgd_levels(x, levels, (0, 1, 5), "test", seed))  # type: ignore[misc]
     assert one.dtype == other.dtype and torch.equal(one, other) and torch.equal(norm, same)
 
 
@@ -57,7 +57,7 @@ def test_levels_are_averaged_alike(seed: int, n: int, workers: int, replicas: in
     source = torch_generator(seed, "levels")
     integers = torch.randint(0, 15, (replicas, workers, n), generator=source, dtype=torch.uint8)
     units = torch.rand((replicas, workers, 1), generator=source)
-    one, other = both(lambda: mean_of(integers, units, 7))
+    one, other = both(lambda: mean_of_levels(integers, units, 7))
     assert torch.equal(one, other)  # type: ignore[arg-type]
 
 

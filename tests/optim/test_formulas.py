@@ -33,7 +33,7 @@ from syncline.optim import (
     sgdm,
     wsd_factor,
 )
-from syncline.optim.momenta import mu, mu_product
+from syncline.optim.momenta import nadam_weight, nadam_weight_product
 from syncline.problems import Quadratic, Rows
 
 M, T, LR = 3, 40, 0.02
@@ -157,8 +157,8 @@ def test_nadam_from_its_recurrence() -> None:
 def test_the_product_of_nadams_shares_is_that_of_each_in_turn(t: int) -> None:
     product = 1.0
     for i in range(t + 1):
-        product *= mu(0.99, 0.004, i)
-    assert mu_product(0.99, 0.004, t) == product
+        product *= nadam_weight(0.99, 0.004, i)
+    assert nadam_weight_product(0.99, 0.004, t) == product
 
 
 def test_adopt_from_its_published_recurrence() -> None:

@@ -8,22 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.errors import SpecError
-from syncline.fields import (
-    MANY,
-    Positive,
-    Rate,
-    Seconds,
-    Spec,
-    from_name,
-    refusal,
-)
+from syncline.fields import MANY, Positive, Rate, Seconds, Spec, from_name, refusal
 from syncline.methods.parts.method_spec import MethodBase
 
 

@@ -8,13 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-)
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from typing_extensions import override
@@ -32,14 +26,7 @@ from syncline.costmodel.traffic.packing import (
     sum_levels,
 )
 from syncline.fields import Spec, from_name, refusal, tag
-from syncline.methods.parts.method_spec import (
-    FP32_BYTES,
-    MethodBase,
-    Tensors,
-    elements,
-    or_object,
-    tensors_of,
-)
+from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Tensors, elements, or_object, tensors_of
 
 
 class CompressorBase(Spec):

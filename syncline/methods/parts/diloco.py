@@ -5,30 +5,15 @@ The spec of streaming a model in fragments.
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from syncline import optim
-from syncline.costmodel import (
-    Exchange,
-    TensorShape,
-    model_fragments,
-)
-from syncline.fields import (
-    Positive,
-    Rate,
-    Spec,
-    from_name,
-    refusal,
-    tag,
-)
+from syncline.costmodel import Exchange, TensorShape, model_fragments
+from syncline.fields import Positive, Rate, Spec, from_name, refusal, tag
 from syncline.methods.parts.method_spec import elements, or_object
 
 

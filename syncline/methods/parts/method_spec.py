@@ -8,21 +8,10 @@ Parts that are given as objects of Python where others are given by their fields
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import (
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -37,11 +26,7 @@ from pydantic import (
 )
 
 from syncline import optim
-from syncline.costmodel import (
-    Exchange,
-    Hardware,
-    TensorShape,
-)
+from syncline.costmodel import Exchange, Hardware, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Positive, Spec
 

@@ -8,34 +8,14 @@ Rules of several momenta, or of a momentum and the gradient itself, as specs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-)
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
-from syncline.fields import (
-    MANY,
-    Positive,
-    Rate,
-    Spec,
-    from_name,
-    refusal,
-    tag,
-)
+from syncline.fields import MANY, Positive, Rate, Spec, from_name, refusal, tag
 from syncline.methods.parts.method_spec import elements, or_object
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
