@@ -30,7 +30,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
         starts: initial states of the random generators, ``(R,)`` uint64.
         out: array for the integers, ``(R, n)`` uint8.
     """
-    one = np.float32(1)
+    unit = np.float32(1)
     for r in range(len(x)):
         row, norm, start, out_row = x[r], norms[r], starts[r], out[r]
         for i in range(len(row)):
@@ -40,7 +40,7 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
             scaled = row[i] / norm * levels
             below = np.floor(scaled)
-            q = below + np.float32(u >= one - (scaled - below))
+            q = below + np.float32(u >= unit - (scaled - below))
             out_row[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
 
 

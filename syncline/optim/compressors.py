@@ -139,13 +139,13 @@ class TopK(Compressor):
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
 
-        def own() -> list[Tensor]:
+        def own_tensors() -> list[Tensor]:
             return [
                 flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
                 for x, index, value in zip(xs, indices, values, strict=True)
             ]
 
-        return CompressedMeans(means, LazyTensors(own))
+        return CompressedMeans(means, LazyTensors(own_tensors))
 
     def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the sum ``(S, n)`` of the sparse tensors of M workers, from their bytes ``(S, M, b)``."""
@@ -218,8 +218,8 @@ class LpMean(Compressor):
             exact = wide if self.bits <= FP32_INTEGER_BITS else torch.int64
             total = (packed.decode(part, _count(x), exact).sub_(s * workers)).to(wide)
             means.append(_to_rows(total.mul_(first_rows(unit, comm)).div_(workers).to(x.dtype), x))
-        own = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
-        return CompressedMeans(means, own)
+        own_tensors = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
+        return CompressedMeans(means, own_tensors)
 
 
 FP32_INTEGER_BITS = 24
@@ -275,14 +275,14 @@ class QSGD(Compressor):
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
 
-        def own() -> list[Tensor]:
+        def own_tensors() -> list[Tensor]:
             # The mean over one worker is the worker's decoded tensor.
             return [
                 mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
                 for q, unit, x in zip(integers, units, xs, strict=True)
             ]
 
-        return CompressedMeans(means, LazyTensors(own))
+        return CompressedMeans(means, LazyTensors(own_tensors))
 
     def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the mean ``(S, n)`` over M workers of the tensors that their bytes ``(S, M, b)`` encode."""
@@ -373,8 +373,8 @@ class OneBit(Compressor):
         ]
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
-        own = LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in zip(encoded, xs, strict=True)])
-        return CompressedMeans(means, own)
+        pairs = zip(encoded, xs, strict=True)
+        return CompressedMeans(means, LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in pairs]))
 
     def _numbers(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the numbers ``(..., n)`` that bytes ``(..., b)`` encode, in the dtype of ``like``."""

@@ -90,9 +90,14 @@ def power_iteration(
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
     products = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
-    left = [computed_once(lambda p: torch.where(is_all_zero(p), 0.0, orthonormal_columns(p)), p) for p in products]
-    new_right = average([m.mT @ p for m, p in zip(matrices, left, strict=True)], "R")
-    return list(zip(left, new_right, strict=True))
+
+    def orthonormal_or_zero(p: Tensor) -> Tensor:
+        # A QR decomposition of zeros has arbitrary unit vectors.
+        return torch.where(is_all_zero(p), 0.0, orthonormal_columns(p))
+
+    left_factors = [computed_once(orthonormal_or_zero, p) for p in products]
+    new_right = average([m.mT @ p for m, p in zip(matrices, left_factors, strict=True)], "R")
+    return list(zip(left_factors, new_right, strict=True))
 
 
 def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:

@@ -1,12 +1,7 @@
-"""Statistics of Lion's update vectors and momenta: their distribution, and how well votes match the exact sum.
+"""Measures of workers during a training, such as their drift in a round or the distribution of their update vectors.
 
-Pure functions of tensors ``(R, *s)`` whose rows are the workers of S replicas, replica by replica; each value is one
-per replica, ``(S,)``.
-
-Measures of every worker during a training: before a step, before an average, after a step.
-
-`Measure` is the base of a measure, `Watch` records measures along a training. `MEASURES` has the names that specs call
-``watch``.
+`Measure` is the base of measures, `Watch` records them, and `MEASURES` has their names in specs. The tensors of
+measures have R rows: the workers of the first replica, then those of the second, and so on for S replicas.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import DENSE, Communicator, flat
+from syncline.comm import DENSE, Communicator, first_rows, flat
 from syncline.errors import SpecError
 from syncline.optim.base import Row
 from syncline.optim.diloco import OUTER_MOMENTUM
@@ -38,16 +33,17 @@ VOTES: Mapping[str, Vote] = {
     "8 bits, Linf": QuantisedVote(8, math.inf),
     "8 bits, Qinf": QuantisedVote(8, math.inf, stochastic=True),
 }
-"""Of Lion Cub's Figure 4 and Table 2, as methods take them; of ``signs`` a tie is a zero (Table 3), of one bit it is
-broken."""
+"""The votes of Lion Cub's Figure 4 and Tables 2 and 3, by the names of their results. ``signs`` has tied votes of 0."""
 
 
 class VectorShape(NamedTuple):
-    """Statistics of the magnitudes of a vector's entries, mean over the workers, each ``(S,)``.
+    """Statistics of the distribution of a vector c's entries, mean over the workers of each of S replicas, ``(S,)``.
 
-    ``mean_over_rms``: ``mean |c| / sqrt(mean c^2)``, which is ``sqrt(3) / 2`` = 0.866 of uniform entries,
-    ``sqrt(2 / pi)`` = 0.798 of Gaussian ones and ``1 / sqrt(2)`` = 0.707 of Laplace's; ``kurtosis``:
-    ``mean c^4 / (mean c^2)^2``, 1.8, 3 and 6; ``largest_over_mean``: ``max |c| / mean |c|``.
+    Attributes:
+        mean_over_rms: ``mean |c| / sqrt(mean c^2)``: 0.866 for a uniform distribution, 0.798 for a Gaussian one, 0.707
+            for a Laplace distribution.
+        kurtosis: ``mean c^4 / (mean c^2)^2``: 1.8, 3 and 6 for these.
+        largest_over_mean: ``max |c| / mean |c|``.
     """
 
     mean_over_rms: Tensor
@@ -56,9 +52,11 @@ class VectorShape(NamedTuple):
 
 
 def lion_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that Lion moves, with each worker's ``c = beta1 m + (1 - beta1) g`` in place of its gradient.
+    """Return the rows that follow Lion, with each worker's update vector c in place of its gradient g.
 
-    Nothing is changed: it is what the rule will make of gradients that are fresh.
+        c = beta1 m + (1 - beta1) g
+
+    The gradients are those of the coming step; states do not change.
     """
     mixed = []
     for row in rows:
@@ -69,22 +67,21 @@ def lion_rows(rows: Sequence[Row]) -> list[Row]:
 
 
 def vector_shape(c: Tensor, replicas: int = 1) -> VectorShape:
-    """Return the distribution statistics of the entries of ``c (R, *s)``; entries that are zero count.
+    """Return statistics of the distribution of the entries of ``c (R, *s)``, including zeros, for each replica.
 
     Source: Lion Cub, section 4.1 and Figure 3.
     """
-    sizes = flat(c).abs().double()
-    mean, square = sizes.mean(1), sizes.square().mean(1)
-    statistics = mean / square.sqrt(), sizes.pow(4).mean(1) / square.square(), sizes.amax(1) / mean
+    magnitudes = flat(c).abs().double()
+    mean, mean_square = magnitudes.mean(1), magnitudes.square().mean(1)
+    kurtosis = magnitudes.pow(4).mean(1) / mean_square.square()
+    statistics = mean / mean_square.sqrt(), kurtosis, magnitudes.amax(1) / mean
     return VectorShape(*(statistic.reshape(replicas, -1).mean(1) for statistic in statistics))
 
 
 def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
-    """Return the largest standard deviation over workers of an entry of ``m (R, *s)``, about their mean: ``(S,)``.
+    """Return the largest entry ``(S,)`` of the standard deviation over workers of ``m (R, *s)``, for each replica.
 
-    The variance is over M - 1: of momenta whose gradients differ by noise of variance s^2 alone its expectation is
-    ``s^2 (1 - beta) / (1 + beta) (1 - beta^(2 t))``, and the largest entry's is that times what the largest of so many
-    is. Of one worker it is 0.
+    The variance divides by M - 1 for M workers; the deviation of one worker is 0.
 
     Source: Lion Cub, section 5.1, Figures 6 and 17.
     """
@@ -92,7 +89,7 @@ def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
 
 
 def relative_spread(m: Tensor, replicas: int = 1) -> Tensor:
-    """Return ``(S,)``: the root of the mean variance between workers over the root of the mean squared mean."""
+    """Return the root mean square of the deviation over workers of ``m (R, *s)``, over that of their mean, ``(S,)``."""
     shared = flat(m).double().unflatten(0, (replicas, -1)).mean(1)
     return (_deviation(m, replicas).square().mean(1) / shared.square().mean(1)).sqrt()
 
@@ -104,9 +101,9 @@ def _deviation(m: Tensor, replicas: int) -> Tensor:
 
 
 def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Communicator, t: int) -> dict[str, Agreement]:
-    """Return how often votes match the sign of the workers' exact sum, over all rows' entries together.
+    """Return how often votes agree with the sign of the workers' exact sum, over the entries of all rows, by vote.
 
-    A vote whose fields are too narrow for so many workers is left out. The ledger notes nothing.
+    A vote with too few bits for the number of workers is left out. The ledger records none of the communication.
 
     Args:
         rows: rows whose ``g`` are update vectors.
@@ -115,36 +112,29 @@ def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Commun
         t: number of the step, on which the breaking of ties depends.
 
     Returns:
-        Rates ``(S,)`` over the entries whose exact sum is not zero.
+        By the name of a vote, shares ``(S,)`` of the entries whose exact sum is not zero.
 
     Source: Lion Cub, Figure 4 and Table 3.
     """
-    replicas = comm.replicas
     with comm.ledger.paused():
-        exact = _first_rows(comm.all_reduce(torch.cat([flat(row.g).double() for row in rows], 1)), replicas)
+        exact = first_rows(comm.all_reduce(torch.cat([flat(row.g).double() for row in rows], 1)), comm)
         agreements = {}
         for name, vote in votes.items():
             try:
-                decided = vote.reduce(list(rows), comm, DENSE, t)
+                directions = vote.reduce(list(rows), comm, DENSE, t)
             except SpecError:
                 continue
-            agreements[name] = sign_agreement(
-                _first_rows(torch.cat([flat(direction) for direction in decided], 1), replicas), exact
-            )
+            result = first_rows(torch.cat([flat(direction) for direction in directions], 1), comm)
+            agreements[name] = sign_agreement(result, exact)
     return agreements
 
 
-def _first_rows(x: Tensor, replicas: int) -> Tensor:
-    """Return each replica's first row, which equals the rows of its other workers."""
-    return x.unflatten(0, (replicas, -1))[:, 0]
-
-
 Vectors = list[Tensor]
-"""A vector for each row, in parts: ``(R, *s)`` of each parameter."""
+"""A vector of each worker over all parameters, in parts: a tensor ``(R, *s)`` for each parameter."""
 
 
 class MeasuredValue(NamedTuple):
-    """A value ``(S,)`` of each replica; ``layer`` is empty where it is of all parameters together."""
+    """A measured value of each of S replicas, ``(S,)``; ``layer`` is empty if it is of all parameters together."""
 
     measure: str
     value: Tensor
@@ -152,7 +142,7 @@ class MeasuredValue(NamedTuple):
 
 
 class WatchedValue(NamedTuple):
-    """A value of one seed after a number of completed steps."""
+    """A measured value of the training with one seed, after ``step`` completed steps."""
 
     seed: int
     step: int
@@ -183,7 +173,7 @@ class Measure:
 
 
 class Watch:
-    """Measures along one training.
+    """A recorder of measures along one training.
 
     Args:
         measures: measures to record.
@@ -201,7 +191,7 @@ class Watch:
                 self._keep(t, measure.before_step(method, t))
 
     def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
-        """Ask the measures before an average; the method calls this."""
+        """Record measures before the states ``names`` of these rows are averaged; the method calls it."""
         for measure in self._measures:
             self._keep(t, measure.before_average(method, rows, names, t))
 
@@ -216,7 +206,7 @@ class Watch:
         self._found += [(t + 1, value) for value in values]
 
     def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
-        """Return all measured values, in order."""
+        """Return all recorded values in order, one for each of the ``seeds`` of the replicas."""
         return [
             WatchedValue(seed, step, measured.measure, measured.layer, float(value))
             for step, measured in self._found
@@ -225,13 +215,13 @@ class Watch:
 
 
 class UpdateVectors(Measure):
-    """Before a step of Lion, of the vectors ``c = beta1 m + (1 - beta1) g`` that its workers are about to vote on.
+    """A measure of Lion's update vectors ``c = beta1 m + (1 - beta1) g`` before each step.
 
-    - ``match: VOTE``, ``flip: VOTE``, ``zero: VOTE``: the share of entries whose sign, as each of `VOTES` would decide
-      it, is that of the workers' exact sum, is the opposite, is none; whatever the training itself votes by;
-    - ``mean_over_rms``, ``kurtosis``, ``largest_over_mean`` by layer: how entries are distributed, see `VectorShape`.
+    - ``match: VOTE``, ``flip: VOTE``, ``zero: VOTE``: the shares of entries for which the result of each vote in
+      `VOTES` has the sign of the workers' exact sum, the opposite sign, or no sign;
+    - ``mean_over_rms``, ``kurtosis``, ``largest_over_mean`` by layer: the distribution of entries, see `VectorShape`.
 
-    What Lion does not move has none of them.
+    Only parameters that follow Lion are measured.
 
     Source: Lion Cub, Figures 3 and 4, Table 3.
     """
@@ -256,7 +246,7 @@ class UpdateVectors(Measure):
 
 
 class MomentumSpread(Measure):
-    """After a step, of each layer's first momentum: ``largest_spread`` and ``relative_spread`` between workers.
+    """A measure of how much workers' first momenta differ after a step: ``largest_spread`` and ``relative_spread``.
 
     Source: Lion Cub, section 5.1, Figures 6 and 17.
     """
@@ -273,27 +263,28 @@ class MomentumSpread(Measure):
 
 
 def layer_of(method: Method, number: int) -> str:
-    """Return a parameter's name, or its number where it came without."""
+    """Return the name of a parameter, or its number as text if it has no name."""
     return method.names[number] or str(number)
 
 
 class Rounds(Measure):
-    """At the end of each round of K steps, before the parameters are averaged, for M workers.
+    """A measure of workers' drift at the end of each round of K local steps, before the parameters are averaged.
 
-    With ``x_t, u_t`` after the average that the round began with, ``x^m, u^m`` of worker m at its end, ``x-bar, u-bar``
-    their means, and ``Delta^m = x_t - x^m`` (the pseudo-gradient, which points as gradients do):
+    ``x_t, u_t`` are parameters and momenta after the average at the start of the round, ``x^m, u^m`` those of worker m
+    of M at its end, ``x-bar, u-bar`` their means, and ``Delta^m = x_t - x^m`` is the pseudo-gradient. The values are:
 
-    - ``parameter_change``, ``momentum_change``: ``mean_m ||s^m - s_t|| / ||s_t||``;
+    - ``parameter_change``, ``momentum_change``: ``mean_m ||s^m - s_t|| / ||s_t||`` for s = x and u;
     - ``parameter_variance``, ``momentum_variance``: ``1/M sum_m ||s^m - s-bar||^2``;
-    - ``momentum_norm``: ``||u-bar||``, what the variance is to be held against;
-    - ``momentum_information_nats``: ``mean_m -1/2 ln(1 - rho_m^2)`` per coordinate, rho the correlation (about 0) of
-      ``u^m`` and ``u_t`` over the coordinates: ``1/2 ln(1 + beta^(2K) S / L)`` where ``u^m = beta^K u_t + l``;
+    - ``momentum_norm``: ``||u-bar||``, the scale of the variance;
+    - ``momentum_information_nats``: ``mean_m -1/2 ln(1 - rho_m^2)`` per coordinate, with rho the cosine of ``u^m`` and
+      ``u_t``; if ``u^m = beta^K u_t + l``, this is ``1/2 ln(1 + beta^(2K) S / L)`` for variances S of u_t and L of l;
     - ``local_update_global_momentum``, ``local_update_local_momentum``, ``local_update_global_update``,
-      ``global_update_global_momentum``, ``local_momentum_global_momentum``: cosines, of ``Delta^m`` or its mean and
-      ``u^m`` or its mean, mean over the workers. An outer optimizer's momentum, after its step, is the global one.
+      ``global_update_global_momentum``, ``local_momentum_global_momentum``: cosines of ``Delta^m`` or its mean and
+      ``u^m`` or its mean, averaged over the workers. With an outer optimizer, its momentum after its step is the global
+      momentum.
 
-    The momentum is the last of several, the slow one. What has no momentum has no measure of it, nor has the first
-    round one of how it changed.
+    The momentum is the slowest of several. Without momentum there are no values of it, and no changes in the first
+    round.
 
     Source: MT-DAO, section 4.1 (other metrics), sections 5.1 and 5.4, Figures 3, 4 and 6, Appendix F.2.
     """
@@ -330,7 +321,7 @@ class Rounds(Measure):
 def measured(
     start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """Yield the measured values of one round.
+    """Yield the values of `Rounds` for one round.
 
     Args:
         start: parameters and momenta after the average at the beginning of the round.
@@ -363,37 +354,40 @@ def measured(
 
 
 def _state(rows: list[Row]) -> tuple[Vectors, Vectors]:
-    """Return copies of parameters and of their slow momenta; of none if not all have one."""
-    names = [max(filter(re.compile(r"momentum(_\d+)?").fullmatch, row.state), default="") for row in rows]
-    momenta = [row.state[name].clone() for row, name in zip(rows, names, strict=True) if name]
-    return [row.x.detach().clone() for row in rows], momenta if all(names) else []
+    """Return copies of the parameters of these rows, and of their slowest momenta; no momenta if a row has none."""
+    slowest = [max(filter(re.compile(r"momentum(_\d+)?").fullmatch, row.state), default="") for row in rows]
+    momenta = [row.state[name].clone() for row, name in zip(rows, slowest, strict=True) if name]
+    return [row.x.detach().clone() for row in rows], momenta if all(slowest) else []
 
 
 def _dot(a: Vectors, b: Vectors) -> Tensor:
-    """Return the dot product of each row, ``(R,)``, in double precision."""
+    """Return the dot product of each worker's two vectors, ``(R,)``, in double precision."""
     products = [(x.double() * y.double()).reshape(len(x), -1).sum(1) for x, y in zip(a, b, strict=True)]
     return torch.stack(products).sum(0)
 
 
 def _norm(a: Vectors) -> Tensor:
+    """Return the norm of each worker's vector, ``(R,)``."""
     return _dot(a, a).sqrt()
 
 
 def _cosine(a: Vectors, b: Vectors) -> Tensor:
+    """Return the cosine of each worker's two vectors, ``(R,)``."""
     return _dot(a, b) / (_norm(a) * _norm(b))
 
 
 def _mean(a: Vectors, replicas: int) -> Vectors:
-    """Return the mean over each replica's workers, repeated for each of its rows."""
+    """Return the mean vector over the workers of each replica, repeated for each worker."""
     by_replica = [x.unflatten(0, (replicas, -1)) for x in a]
     return [x.mean(1, keepdim=True).expand_as(x).flatten(0, 1) for x in by_replica]
 
 
 def _spread(a: Vectors, replicas: int) -> Tensor:
-    return _norm([x - y for x, y in zip(a, _mean(a, replicas), strict=True)]).square()
+    """Return the squared distance of each worker's vector from the mean over its replica, ``(R,)``."""
+    return _norm([x - mean for x, mean in zip(a, _mean(a, replicas), strict=True)]).square()
 
 
 MEASURES: Mapping[str, Callable[[], Measure]] = {
     "rounds": Rounds, "update-vectors": UpdateVectors, "momentum-spread": MomentumSpread,
 }  # fmt: skip
-"""Measures by the names that specs call them."""
+"""Measures by their names in the field ``watch`` of specs."""

@@ -1,4 +1,4 @@
-"""Any optimizer of torch's kind as an update rule: whatever it does to parameters and gradients, it does unchanged."""
+"""Any ``torch.optim`` optimizer as an update rule, which steps the parameters of each worker unchanged."""
 
 from __future__ import annotations
 
@@ -23,31 +23,28 @@ ELEMENTWISE = (
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax,
     torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.RMSprop, torch.optim.ASGD, torch.optim.Rprop,
 )  # fmt: skip
-"""Torch's optimizers that treat every coordinate by itself: one of them can step all workers' parameters at once."""
+"""Optimizers of torch that treat every coordinate separately, so that one instance can step all workers together."""
 
 REFUSED = {
     torch.optim.LBFGS: "an optimizer that takes one gradient per step: this one evaluates the loss again by a closure",
     torch.optim.SparseAdam: "an optimizer of dense gradients: what is exchanged here is dense",
 }
 
-PROBE_LR = 1e-3
-
-
 PRIMES = (7, 11, 13, 17, 19, 23)
-"""Sides of a small tensor, by which those of its states are told."""
+"""Sides of a small tensor, from which each side of a state shows to which sides of the parameter it belongs."""
 
 
 @dataclass(frozen=True)
 class TorchRule(SteppingRule[Method]):
-    """An optimizer of torch's kind, by anybody, that steps each worker's parameters.
+    """An update rule that steps each worker's parameters by a ``torch.optim.Optimizer``, also one written by a user.
 
-    Each worker has an instance of its own, so that a norm over a layer, or over all parameters, is that worker's. Those
-    of torch that are elementwise are one instance for all workers, which is the same and faster.
+    Each worker has a separate instance of the optimizer, so that a norm over a layer is of this worker's layer. Torch's
+    elementwise optimizers have one instance for all workers, with the same result and less time.
 
     Args:
         make: a class derived from ``torch.optim.Optimizer``, ``functools.partial`` of one, or a function of a list of
-            parameters that returns an optimizer. A class is given the method's parameter groups. A function may group
-            its parameters; the learning rate of its first group is then the method's, and others keep their proportion.
+            parameters that returns an optimizer. A class gets the method's parameter groups. A function may group its
+            parameters; the learning rate of its first group is then the method's, and others keep their proportion.
         average_states: names of the optimizer's states that a sync policy may average.
 
     Raises:
@@ -67,7 +64,7 @@ class TorchRule(SteppingRule[Method]):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the states to average."""
+        """Return the names of the optimizer's states that a sync policy may average."""
         return self.average_states
 
     @property
@@ -77,15 +74,18 @@ class TorchRule(SteppingRule[Method]):
 
     @cached_property
     def probe(self) -> Probe:
-        """Step two small tensors and return the optimizer's properties."""
+        """Return properties of the optimizer, from a step of two small tensors.
+
+        Raises:
+            SpecError: the optimizer can step neither vectors nor matrices.
+        """
         vector, matrix = (2,), (3, 2)
-        failure: SpecError | None = None
-        # Some optimizers take matrices alone, some only vectors.
-        for shapes in ((vector, matrix), (matrix,), (vector,)):
+        first_error: SpecError | None = None
+        for shapes in ((vector, matrix), (matrix,), (vector,)):  # some optimizers step only matrices, some only vectors
             try:
                 optimizer, tensors, groups = self._stepped([torch.ones(shape) for shape in shapes])
             except SpecError as error:
-                failure = failure or error
+                first_error = first_error or error
                 continue
             states = dict.fromkeys(
                 name for p in tensors for name, value in optimizer.state[p].items() if is_state(name, value, p, ())
@@ -93,17 +93,17 @@ class TorchRule(SteppingRule[Method]):
             # A user's function may depend on the shapes of its parameters, so only known classes are elementwise.
             elementwise = self.is_class and type(optimizer) in ELEMENTWISE
             return Probe(type(optimizer).__name__, groups, tuple(states), elementwise, shapes)
-        assert failure is not None
-        raise failure
+        assert first_error is not None
+        raise first_error
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the options that all groups of the optimizer share, without the learning rate, set by the method."""
+        """Return the options by name that all groups of the optimizer share, without those that the method sets."""
         first, *others = self.probe.groups
         shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in others)}
         return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return the rule itself as its only part."""
+        """Return this rule with the whole group, after a check that the optimizer has the weight decay of the group."""
         if group.get("weight_decay") and not any("weight_decay" in options for options in self.probe.groups):
             raise SpecError("weight_decay", group["weight_decay"], f"none, as {self.probe.name} has none")
         return [(self, group)]
@@ -123,34 +123,37 @@ class TorchRule(SteppingRule[Method]):
         return Instances(self, method, worker_axis)
 
     def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return an instance for parameters, or of a class for groups of them.
+        """Return an instance of the optimizer for parameters, or for parameter groups if it is made from a class.
 
         Raises:
             SpecError: the optimizer cannot be made; the error repeats its message.
         """
+        make: Any = self.make
+        while isinstance(make, partial):
+            make = make.func
+        target_name = getattr(make, "__name__", type(make).__name__)
         try:
             takes_lr = "lr" in inspect.signature(self.make).parameters
-        except Exception:  # of some callables Python does not know it, and a user's object may raise
+        except Exception:  # Python does not know the signature of some callables, and a user's object may raise
             takes_lr = False
         try:
             optimizer = self.make(params, **({"lr": lr} if takes_lr else {}))
-        except Exception as error:  # what a user's class or function raises is told as what is wrong with the rule
-            raise SpecError(
-                "rule.target", _called(self.make), f"an optimizer that can be made; it says: {error_text(error)}"
-            ) from None
+        except Exception as error:  # any error of a user's class or function is a wrong rule
+            expected = f"an optimizer that can be made; it says: {error_text(error)}"
+            raise SpecError("rule.target", target_name, expected) from None
         if not isinstance(optimizer, torch.optim.Optimizer):
             expected = f"a class or function that makes a torch.optim.Optimizer, not {type(optimizer).__name__}"
-            raise SpecError("rule.target", _called(self.make), expected)
+            raise SpecError("rule.target", target_name, expected)
         if any("lr" not in group for group in optimizer.param_groups):
             expected = "an optimizer with a learning rate, lr, in each of its groups: the method sets it there"
             raise SpecError("rule.target", type(optimizer).__name__, expected)
         return optimizer
 
     def kept_shapes(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the states that the optimizer keeps per parameter, from its first step.
+        """Return the shapes of the states, by name, that the optimizer keeps for a parameter of this shape.
 
-        Found by stepping the shape on the meta device; where that fails, as of code that looks at values, by stepping a
-        small tensor with as many sides, of which the states' sides are told.
+        They are found by a step on the meta device, which needs no memory. If the optimizer reads values, a small
+        tensor with as many sides is stepped instead, and the sides of its states are scaled up.
         """
         cache: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._shapes
         key = tuple(shape)
@@ -158,30 +161,34 @@ class TorchRule(SteppingRule[Method]):
             try:
                 cache[key] = self._shapes_of(torch.empty(key, device="meta"))
             except SpecError:
-                cache[key] = self._shapes_by_small(key)
+                small_sides = [1 if n == 1 else prime for n, prime in zip(key, PRIMES, strict=False)]
+                large_sides = dict(zip(small_sides, key, strict=False))
+                small_shapes = self._shapes_of(torch.ones(small_sides))
+                cache[key] = {
+                    name: tuple(_scaled_up(n, large_sides) for n in small) for name, small in small_shapes.items()
+                }
         return cache[key]
 
     @cached_property
     def _shapes(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
+        """Return the cache of ``kept_shapes``."""
         return {}
 
     def _shapes_of(self, x: Tensor) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the states by name that the optimizer keeps for the tensor ``x`` after a step."""
         others = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
         optimizer, (p, *_), _ = self._stepped([x, *others])
         items = optimizer.state[p].items()
         return {name: tuple(value.shape) for name, value in items if is_state(name, value, p, self.probe.states)}
 
-    def _shapes_by_small(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        sides = [1 if n == 1 else prime for n, prime in zip(shape, PRIMES, strict=False)]
-        true = dict(zip(sides, shape, strict=False))
-        state_shapes = self._shapes_of(torch.ones(sides))
-        return {name: tuple(_grown(n, true) for n in small) for name, small in state_shapes.items()}
-
     def _stepped(self, tensors: list[Tensor]) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], Groups]:
-        """Return an instance after a step, its parameters, and the options of its groups as it was made."""
+        """Make an instance for these tensors and take a step; return it, its parameters, and its groups' first options.
+
+        The state of the global random generators does not change.
+        """
         params = [torch.nn.Parameter(x) for x in tensors]
-        with preserved(torch.device("cpu")):  # one that draws random numbers leaves the generators as they were
-            optimizer = self.built(list(params), PROBE_LR)
+        with preserved(torch.device("cpu")):
+            optimizer = self.built(list(params), 1e-3)
             for kind, expected in REFUSED.items():
                 if isinstance(optimizer, kind):
                     raise SpecError("rule.target", type(optimizer).__name__, expected)
@@ -190,22 +197,18 @@ class TorchRule(SteppingRule[Method]):
                 p.grad = torch.full_like(p, 0.5)
             try:
                 optimizer.step()
-            except Exception as error:  # as above
-                message = error_text(error)
-                expected = (
-                    f"an optimizer that takes a step without a closure, of vectors and matrices; it says: {message}"
-                )
+            except Exception as error:  # any error of a user's optimizer is a wrong rule
+                able = "an optimizer that takes a step without a closure, of vectors and matrices"
+                expected = f"{able}; it says: {error_text(error)}"
                 raise SpecError("rule.target", type(optimizer).__name__, expected) from None
         return optimizer, params, groups
 
 
-def _grown(side: int, true: dict[int, int]) -> int:
-    """Return the true size of a side of a probed state: the product of the true sides of its prime factors."""
-    primes = [p for p in true if p > 1 and side % p == 0]
-    return math.prod(true[p] for p in primes) if primes and math.prod(primes) == side else side
+def _scaled_up(side: int, large_sides: dict[int, int]) -> int:
+    """Return the side of a large parameter's state for the side of a small one's, whose prime factors are sides.
 
-
-def _called(make: Any) -> str:
-    while isinstance(make, partial):
-        make = make.func
-    return getattr(make, "__name__", type(make).__name__)
+    ``large_sides`` has the large parameter's sides by those of the small one, which are primes or 1. A side that is not
+    a product of these primes does not depend on the parameter's shape.
+    """
+    primes = [p for p in large_sides if p > 1 and side % p == 0]
+    return math.prod(large_sides[p] for p in primes) if primes and math.prod(primes) == side else side

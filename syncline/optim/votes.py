@@ -1,19 +1,17 @@
-"""Majority votes: workers send the signs of what they hold, and all move by the sign of the sum.
+"""Majority votes: reducers by which workers exchange signs of gradients or directions, and move by the sign of the sum.
 
-A vote is a reducer. All parameters of a step travel in one call, packed. What a *zero* becomes depends on what the
-format can hold:
+The signs of all parameters are sent together. A format without a zero breaks zeros of a worker, and ties of the vote,
+as ``ties`` says; ``ties: zero`` keeps them at the cost of more bits:
 
-| vote              | bits up                | a worker's zero       | bits down        | a tie             |
-|-------------------|------------------------|-----------------------|------------------|-------------------|
-| one-bit           | 1; 2 with ``zero``     | broken; kept          | 1; 2 with ``zero`` | broken; kept    |
-| server, efficient | 1; 2 with ``zero``     | broken; kept          | 1; 2 with ``zero`` | broken; kept    |
-| server, naive     | 32                     | kept                  | 32               | kept              |
-| direct            | of a sum up to P; 2 P  | broken; kept          | the same         | kept              |
-| quantised         | as many as it is given | kept                  | the same         | kept              |
+| vote              | bits per sign  | result's bits  | a worker's zero                    | a tied vote         |
+|-------------------|----------------|----------------|------------------------------------|---------------------|
+| one-bit           | 1 (2)          | 1 (2)          | broken (kept)                      | broken (kept)       |
+| server, efficient | 1 (2)          | 1 (2)          | broken (kept)                      | broken (kept)       |
+| server, naive     | 32             | 32             | kept                               | kept                |
+| direct            | of a sum       | the same       | broken (kept)                      | kept                |
+| quantised         | ``bits``       | the same       | kept                               | kept                |
 
-where an all-reduce's sum reaches all workers, a tie is seen by all, and 0 costs nothing. "Broken" means: by ``ties``.
-
-Votes with weights: small integers that say how sure a worker is, summed by one all-reduce.
+Values in parentheses are for ``ties: zero``.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ TIES: tuple[str, ...] = get_args(Ties)
 
 
 def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_name: str) -> Tensor:
-    """Replace each zero by plus or minus one; ``ties: zero`` leaves zeros.
+    """Return signs with each zero replaced by 1 or -1, as ``ties`` says; ``ties: zero`` keeps zeros.
 
-    ``alternate`` takes plus one at even ``t`` (from 0) and minus one at odd, which cancels over two steps and costs
-    nothing; ``plus`` takes plus one always, ``minus`` minus one, as Distributed Lion's public code does; ``random`` a
-    fair coin per worker, place and step, the same in all worlds.
+    ``alternate`` is 1 at even ``t`` (from 0) and -1 at odd, which cancels over two steps; ``plus`` is always 1;
+    ``minus`` is always -1, as in Distributed Lion's public code; ``random`` is a random sign per worker, entry and
+    step, which does not depend on how workers are distributed over processes.
 
     Args:
         signs: ``(R, n)`` of -1, 0, 1.
@@ -58,16 +56,16 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_
     if ties == "zero":
         return signs
     if ties == "random":
-        instead = coins(workers, signs.shape[1], signs.device, coin_name, t).to(signs.dtype) * 2 - 1
+        replacement = coins(workers, signs.shape[1], signs.device, coin_name, t).to(signs.dtype) * 2 - 1
     else:
         is_minus = ties == "minus" or (ties == "alternate" and t % 2)
-        instead = torch.full_like(signs, -1 if is_minus else 1)
-    return torch.where(signs == 0, instead, signs)
+        replacement = torch.full_like(signs, -1 if is_minus else 1)
+    return torch.where(signs == 0, replacement, signs)
 
 
 @dataclass(frozen=True)
 class SignCode:
-    """Signs in whole bytes: one bit each, or two where zero is a third value.
+    """An encoding of signs in bytes: one bit per sign, or two bits if zero is a third value (``ternary``).
 
     >>> SignCode(ternary=False).nbytes(9), SignCode(ternary=True).nbytes(9)
     (2, 3)
@@ -81,7 +79,7 @@ class SignCode:
         return 4 if self.ternary else 8
 
     def nbytes(self, count: int) -> int:
-        """Return the bytes of ``count`` signs."""
+        """Return the number of bytes that ``count`` signs take."""
         return -(-count // self.per_byte)
 
     def encode(self, signs: Tensor) -> Tensor:
@@ -89,29 +87,29 @@ class SignCode:
         return PackedIntegers(2).encode(signs + 1) if self.ternary else PackedSigns().encode(signs > 0)
 
     def decode(self, encoded: Tensor, count: int) -> Tensor:
-        """Decode bytes to int8 signs ``(..., count)``."""
+        """Decode bytes ``(..., nbytes(count))`` to int8 signs ``(..., count)``."""
         if self.ternary:
             return PackedIntegers(2).decode(encoded, count, torch.int8) - 1
         return PackedSigns().decode(encoded, count, torch.int8)
 
 
 class Vote(Reducer, ABC):
-    """The base of all votes: it concatenates the signs of all parameters and splits the verdict again."""
+    """The base of all votes: a reducer that votes on the signs of all parameters' gradients or directions together."""
 
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
-        """Return each worker's votes ``(R, N)`` as signs; NaN abstains, see ``reduce``."""
+        """Return each worker's votes on all N entries, ``(R, N)``: -1, 0 or 1; the vote on NaN is 0."""
         flat = [row.g.reshape(len(row.g), -1) for row in rows]
         return torch.cat([(c > 0).to(torch.int8) - (c < 0).to(torch.int8) for c in flat], 1)
 
     @abstractmethod
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
-        """Return the vote's result for each of S replicas ``(S, N)``: -1, 0 or 1."""
+        """Return the result of the vote for each of S replicas, ``(S, N)``: -1, 0 or 1."""
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
-        """Return the verdict, and NaN for a worker of its own where what it voted on was not finite.
+        """Return the result of the vote for each row, in the shape of its ``g``.
 
-        No other worker hears of it, for no vote can say so; that worker's next loss does. Votes have formats of their
-        own; ``wire`` is not used.
+        A worker whose own entry is not finite gets NaN there, so that its next loss shows the problem; votes cannot
+        carry NaN to other workers. ``wire`` is not used, because votes have formats of their own.
         """
         ballots = self.ballots(rows, comm, t)
         verdict = for_all(self.verdict(ballots, comm, t), len(ballots))
@@ -122,10 +120,10 @@ class Vote(Reducer, ABC):
 
 @dataclass(frozen=True)
 class OneBitVote(Vote):
-    """Packed signs to the owners of their chunks, the sign of the sum there, packed signs to all.
+    """A vote in which each of P workers counts the votes on one chunk of the N entries.
 
-    What travels: an all-to-all of P chunks and an all-gather of one, ``N / 8`` bytes up and ``N / (8 P)`` down; twice
-    that with ``ties: zero``. A chunk is whole bytes.
+    Workers send packed signs of each chunk to its owner by an all-to-all of ``N / 8`` bytes, and owners send the signs
+    of the sums to all by an all-gather of ``N / (8 P)`` bytes; twice as many with ``ties: zero``.
 
     Args:
         ties: value that replaces a worker's zero and a tied vote, see ``break_zeros``.
@@ -158,17 +156,17 @@ class OneBitVote(Vote):
 
 @dataclass(frozen=True)
 class DirectVote(Vote):
-    """Sums of 0/1 votes in fields that hold them, in one all-reduce: ``sign(2 sum - P)``.
+    """A vote by one all-reduce that sums the 0/1 votes of P workers: ``sign(2 sum - P)``.
 
-    What travels: ``ceil(log2(P + 1))`` bits per parameter, in words of whole fields; with ``ties: zero`` votes of 0, 1
-    and 2 in ``ceil(log2(2 P + 1))`` bits. A tied vote is 0 whatever ``ties`` says.
+    A sum takes ``ceil(log2(P + 1))`` bits per entry. With ``ties: zero`` votes are 0, 1 or 2, and a sum takes
+    ``ceil(log2(2 P + 1))`` bits. A tied vote is 0 for any value of ``ties``.
 
     Args:
         ties: value that replaces a worker's zero, see ``break_zeros``.
         bits: bits of a sum; by default, as few as the number of workers needs.
 
     Raises:
-        SpecError: other ties; when it votes, too many workers for the width.
+        SpecError: ``ties`` has another value, or later, there are too many workers for the bits.
 
     Source: Lion Cub, section 3 (direct all-reduce); its public code has fields of 4 bits.
     """
@@ -182,11 +180,11 @@ class DirectVote(Vote):
 
     @property
     def largest(self) -> int:
-        """Return the largest vote: 1, or 2 where zero is a vote of 1."""
+        """Return the number that stands for a vote of plus: 1, or 2 if a vote of zero is 1."""
         return 2 if self.ties == "zero" else 1
 
     def fields(self, workers: int) -> PackedIntegers:
-        """Return fields that hold the sum of all workers' votes."""
+        """Return the encoding of the sums of all workers' votes, after a check that its bits suffice."""
         fields = PackedIntegers(self.bits or (self.largest * workers).bit_length())
         fields.check_sum(self.largest, workers)
         return fields
@@ -202,15 +200,15 @@ class DirectVote(Vote):
 
 @dataclass(frozen=True)
 class ServerVote(Vote):
-    """Worker 0 gathers all signs, and broadcasts the sign of the sum.
+    """A vote by a server: worker 0 gathers the signs of all workers, and broadcasts the sign of the sum.
 
     Args:
-        server: ``naive`` sends a 32-bit word per sign, both ways; ``efficient`` packs them.
-        ties: what becomes of a worker's zero and of a tied vote, where they are packed; ``alternate`` if none. Words
-            hold zeros.
+        server: ``naive`` sends a 32-bit word per sign in both directions; ``efficient`` packs signs.
+        ties: value that replaces a worker's zero and a tied vote with ``efficient``, see ``break_zeros``; by default
+            ``alternate``. Words of ``naive`` keep zeros.
 
     Raises:
-        SpecError: another server, other ties, or ties to break where words hold zeros.
+        SpecError: ``server`` or ``ties`` has another value, or ``ties`` is given with ``naive``.
 
     Source: Distributed Lion (Liu et al., 2024); Lion Cub, Table 1 (parameter servers).
     """
@@ -244,19 +242,19 @@ class ServerVote(Vote):
 
 
 def check_ties(ties: str) -> None:
-    """Refuse what no vote knows."""
+    """Raise a SpecError if there is no rule ``ties`` for zeros and tied votes."""
     if ties not in TIES:
         raise SpecError("ties", ties, one_of(TIES, ties))
 
 
 @dataclass(frozen=True)
 class QuantisedVote(Vote):
-    """Each worker's tensor, quantised to integers in ``[-s, s]``; the verdict is the sign of their sum.
+    """A vote with weights: each worker's tensor c is quantised to integers q from -s to s; the result is sign(sum q).
 
         q = clamp(round(s c / (2 M_p(c))), -s, s),   M_p(c) = (mean |c|^p)^(1/p),   s = floor((2^bits - 1) / (2 P))
 
-    per tensor. What travels: one all-reduce of ``q + s`` in fields of ``bits`` bits, as many as fit into a word. What
-    is rounded to 0 abstains, and a sum of 0 does not move.
+    Each tensor has a scale M_p of its own. The P workers send ``q + s`` by one all-reduce, with ``bits`` bits per
+    entry. An entry that is rounded to 0 abstains, and an entry with the sum 0 does not move.
 
     Args:
         bits: bits of a sum of integers, 1 to 31, enough for ``2 s P``.
@@ -266,7 +264,7 @@ class QuantisedVote(Vote):
             only with infinite p.
 
     Raises:
-        SpecError: a value out of range; when it votes, too many workers for the width.
+        SpecError: a value is out of range, or later, there are too many workers for the bits.
 
     Source: Lion Cub, equation 1 and section 2.
     """
@@ -288,8 +286,7 @@ class QuantisedVote(Vote):
 
     @override
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
-        # Integers; a worker whose mean is not a number abstains.
-        out = []
+        integers = []
         for row in rows:
             c, levels = row.g, self.levels(comm.world_size, row.g.dtype)
             if self.stochastic:
@@ -297,8 +294,9 @@ class QuantisedVote(Vote):
                 q = quantise_max(c, levels, noise.view(c.shape))
             else:
                 q = quantise_lp(c, levels, self.p)
-            out.append(q.nan_to_num().to(torch.int64).reshape(len(c), -1))
-        return torch.cat(out, 1)
+            # A NaN becomes 0, an abstention.
+            integers.append(q.nan_to_num().to(torch.int64).reshape(len(c), -1))
+        return torch.cat(integers, 1)
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
