@@ -1,8 +1,8 @@
-"""Instances of an optimizer of torch's kind over the worker axis: their parameters and states are views of a method's.
+"""Instances of a ``torch.optim`` optimizer, one per worker, whose parameters and states are views of a method's tensors.
 
-What a method keeps, averages and saves are its stacked tensors; an instance sees a worker's row of them. Whatever an
-optimizer puts in the place of such a view is copied into the row, and a view again from then on. Step counters, other
-numbers and what an instance writes into its groups stay its own; ``state_dict`` has them under ``instances``.
+A method stores, averages and saves tensors with a worker axis; an instance uses views of one worker's row. If an
+optimizer replaces such a view by another tensor, this is copied to the row, and the instance gets a view again. Step
+counters and other numbers stay in the instance; the method's ``state_dict`` has them under ``instances``.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from syncline.optim.method import Method
 from syncline.randomness import preserved, seed_all
 
 METHODS_OWN = ("params", "param_names", "step")
-"""Of a method's groups what is no option of an optimizer."""
+"""Keys of a method's parameter groups that are not options of an optimizer."""
 
 INSTANCES = "instances"
+"""Key of the instances' state in the first parameter group of a saved method."""
 
 Groups = tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Properties of an optimizer that a step of two small tensors, a vector and a matrix, shows.
+    """Properties of an optimizer, from a step of a small vector and a small matrix.
 
     Attributes:
         name: name of the optimizer's class.
@@ -61,7 +62,7 @@ class InstanceFactory(Protocol):
         ...
 
     def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return an optimizer of these parameters."""
+        """Return a new instance of the optimizer for these parameters, with this learning rate."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -70,9 +71,9 @@ class InstanceFactory(Protocol):
 
 
 def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> bool:
-    """Return whether an optimizer's value is a tensor with a worker axis, not a number, such as a step counter.
+    """Return whether a value that an optimizer keeps for parameter ``p`` is a state per element, not a step counter.
 
-    Of a parameter that is a single number both are; then those are that have a state's name.
+    For a parameter that is a single number, states are told from counters by ``state_names``.
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return False
@@ -80,7 +81,14 @@ def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> 
 
 
 class Instance(NamedTuple):
-    """An optimizer, its parameters by number, and of each of its groups the method's and the share of its rate."""
+    """One instance of an optimizer.
+
+    Attributes:
+        optimizer: the instance.
+        params: its parameters, by the number of the method's parameter.
+        of_groups: for each of its parameter groups, the number of the method's group, and the ratio of its learning
+            rate to that group's.
+    """
 
     optimizer: torch.optim.Optimizer
     params: list[torch.nn.Parameter]
@@ -88,7 +96,7 @@ class Instance(NamedTuple):
 
 
 class Instances:
-    """The optimizers of a rule in one method: one for each row of the worker axis, or one for all where it is stacked.
+    """The instances of an optimizer in one method: one per row of the worker axis, or one if it is elementwise.
 
     Args:
         rule: update rule that makes the optimizers.
@@ -104,29 +112,30 @@ class Instances:
         method.register_load_state_dict_post_hook(self._load)
 
     def _forget(self) -> None:
-        self._made: list[Instance] = []
-        self._lent: list[dict[str, Tensor]] = []  # by the parameter's number, the tensors that states are views of
-        self._group_options: list[dict[str, Any]] = []  # by the group's number, the options that the instances know
+        """Start without instances."""
+        self._instances: list[Instance] = []  # by row
+        self._states: list[dict[str, Tensor]] = []  # by parameter number, the method's tensors whose views are states
+        self._group_options: list[dict[str, Any]] = []  # by group number, the options that the instances have
 
     def step(self, rows: list[Row]) -> None:
-        """Move the parameters of these rows, and only these."""
+        """Move the parameters of these rows by their gradients, and no others."""
         if len(self._group_options) < len(self._method.param_groups):
             self._make()
         self._copy_options()
-        for instance in self._made:
+        for instance in self._instances:
             for p in instance.params:
                 p.grad = None
         for row in rows:
-            self._lend(row.number, row.x, row.state)
-            g = row.g.contiguous() if len(row.g) > 1 else row.g  # an average is one tensor that all workers share
-            for place, instance in enumerate(self._made):
+            self._set_views(row.number, row.x, row.state)
+            g = row.g.contiguous() if len(row.g) > 1 else row.g  # workers may share the memory of an average
+            for place, instance in enumerate(self._instances):
                 instance.params[row.number].grad = self._part(g, place)
         self._step_all(rows[0].x.device if rows else torch.device("cpu"))
         for row in rows:
-            self._take(row.number, row.x, row.state)
+            self._copy_results(row.number, row.x, row.state)
 
     def _built(self, place: int, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return an instance; what it draws when it is made is its worker's, and the same for all seeds."""
+        """Return a new instance for row ``place``; its random numbers depend on the worker and not on the seed."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
@@ -136,161 +145,185 @@ class Instances:
         """Copy the private state (counters, generators) of the instance of row ``source`` to that of row ``place``."""
         if self._rule.probe.elementwise:
             return
-        copied = copy.deepcopy(self._own_state_dict(self._made[source]))
-        for number, (_, state) in self._numbered(self._made[source], copied.get("state", {})):
-            state |= {name: self._part(lent, place) for name, lent in self._lent[number].items()}
-        self._made[place].optimizer.load_state_dict(copied)
-        for number, lent in enumerate(self._lent):
-            for name, tensor in lent.items():
-                self._lend_state(number, name, tensor)
+        copied = copy.deepcopy(self._private_state_dict(self._instances[source]))
+        for number, state in self._by_number(self._instances[source], copied.get("state", {})):
+            state |= {name: self._part(tensor, place) for name, tensor in self._states[number].items()}
+        self._instances[place].optimizer.load_state_dict(copied)
+        for number, states in enumerate(self._states):
+            for name, tensor in states.items():
+                self._set_state_views(number, name, tensor)
 
     def _step_all(self, device: torch.device) -> None:
-        """Step the instances, each on the stream of its seed, worker and step, where a training says its seeds.
+        """Step all instances, each with random numbers of its seed, worker and step if the training has seeds.
 
-        In a loop of a user's own they draw from the global generators as they are.
+        In a user's own training loop, without seeds, the instances use the global random generators.
         """
         seeds, workers = self._method.seeds, self._method.comm.local_workers
         if self._rule.probe.elementwise or not seeds:
-            for instance in self._made:
+            for instance in self._instances:
                 instance.optimizer.step()
             return
         with preserved(device):
-            for place, (instance, worker) in enumerate(zip(self._made, workers, strict=True)):
+            for place, (instance, worker) in enumerate(zip(self._instances, workers, strict=True)):
                 seed = seeds[place * len(seeds) // len(workers)]
                 seed_all(device, seed, "optimizer", worker, self._method.steps_done)
                 instance.optimizer.step()
 
     def _part(self, x: Tensor, place: int) -> Tensor:
+        """Return the part of a tensor ``(R, *s)`` that the instance of row ``place`` uses: its row, or all rows."""
         return x.detach() if self._rule.probe.elementwise else x.detach()[place]
 
+    def _address(self, x: Tensor, place: int) -> int:
+        """Return the memory address of ``_part(x, place)``."""
+        return x.data_ptr() + (0 if self._rule.probe.elementwise else place * x.stride(0) * x.element_size())
+
     def _over_workers(self, p: Tensor) -> Tensor:
+        """Return a parameter of the method with a worker axis."""
         return p if self._worker_axis else p.unsqueeze(0)
 
     def _make(self) -> None:
-        """Make an instance for each row; if the method has new groups, add these to the instances."""
+        """Make an instance for each row; if there are instances, add the method's new groups to them."""
         groups = self._method.param_groups[len(self._group_options) :]
         x = self._over_workers(self._method.param_groups[0]["params"][0])
         for place in range(1 if self._rule.probe.elementwise else len(x)):
-            proxies = [
+            params = [
                 [torch.nn.Parameter(self._part(self._over_workers(p), place), p.requires_grad) for p in group["params"]]
                 for group in groups
             ]
-            self._join(place, groups, proxies)
-        self._lent += [{} for group in groups for _ in group["params"]]
-        baseline = self._rule.hyperparameters()
-        self._group_options += [_options(group) if self._rule.is_class else dict(baseline) for group in groups]
+            self._add_groups(place, groups, params)
+        self._states += [{} for group in groups for _ in group["params"]]
+        defaults = self._rule.hyperparameters()
+        self._group_options += [_options(group) if self._rule.is_class else dict(defaults) for group in groups]
 
-    def _join(self, place: int, groups: list[dict[str, Any]], proxies: list[list[torch.nn.Parameter]]) -> None:
-        first = len(self._group_options)
-        arguments: list[Any] = [p for part in proxies for p in part]
+    def _add_groups(self, place: int, groups: list[dict[str, Any]], params: list[list[torch.nn.Parameter]]) -> None:
+        """Add the method's groups, with the instance's parameters for each, to the instance of row ``place``."""
+        first_number = len(self._group_options)
+        all_params = [p for group_params in params for p in group_params]
+        new_groups: list[Any] = [{"params": all_params}]
         if self._rule.is_class:
-            arguments = [_options(g) | {"params": part} for g, part in zip(groups, proxies, strict=True)]
-        if not self._made[place:]:
-            self._made.append(Instance(self._built(place, arguments, groups[0]["lr"]), [], []))
+            new_groups = [_options(group) | {"params": part} for group, part in zip(groups, params, strict=True)]
+        if place < len(self._instances):
+            for group in new_groups:
+                self._instances[place].optimizer.add_param_group(group)
         else:
-            for group in arguments if self._rule.is_class else [{"params": arguments}]:
-                self._made[place].optimizer.add_param_group(group)
-        instance = self._made[place]
-        instance.params.extend(p for part in proxies for p in part)
-        number_of = {id(p): first + i for i, part in enumerate(proxies) for p in part}
-        _cut(instance.optimizer, len(instance.of_groups), number_of)
-        for param_group in instance.optimizer.param_groups[len(instance.of_groups) :]:
-            share = 1.0 if self._rule.is_class else _share(param_group, instance.optimizer.param_groups[0])
-            instance.of_groups.append(
-                (number_of[id(param_group["params"][0])] if param_group["params"] else first, share)
-            )
+            arguments = new_groups if self._rule.is_class else all_params
+            self._instances.append(Instance(self._built(place, arguments, groups[0]["lr"]), [], []))
+        instance = self._instances[place]
+        instance.params.extend(all_params)
+        group_number = {id(p): first_number + i for i, group_params in enumerate(params) for p in group_params}
+        _split_groups(instance.optimizer, len(instance.of_groups), group_number)
+        for group in instance.optimizer.param_groups[len(instance.of_groups) :]:
+            ratio = 1.0 if self._rule.is_class else _lr_ratio(group, instance.optimizer.param_groups[0])
+            number = group_number[id(group["params"][0])] if group["params"] else first_number
+            instance.of_groups.append((number, ratio))
 
     def _copy_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
-        for number, (group, recorded) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
-            options = _options(group)
-            news = {
-                k: v for k, v in options.items() if k not in recorded or (recorded[k] is not v and recorded[k] != v)
+        for number, (group, known) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
+            changed = {
+                name: value
+                for name, value in _options(group).items()
+                if name not in known or (known[name] is not value and known[name] != value)
             }
-            if not news:
+            if not changed:
                 continue
-            recorded.update(news)
-            for instance in self._made:
-                for param_group, (group_number, share) in zip(
-                    instance.optimizer.param_groups, instance.of_groups, strict=True
-                ):
+            known.update(changed)
+            for instance in self._instances:
+                groups = zip(instance.optimizer.param_groups, instance.of_groups, strict=True)
+                for instance_group, (group_number, lr_ratio) in groups:
                     if group_number == number:
-                        param_group.update(news | ({"lr": news["lr"] * share} if "lr" in news else {}))
+                        instance_group.update(changed)
+                        if "lr" in changed:
+                            instance_group["lr"] = changed["lr"] * lr_ratio
 
-    def _lend(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
-        """Give instances views of a parameter and its states wherever they do not hold such views."""
-        for place, instance in enumerate(self._made):
+    def _set_views(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
+        """Make the instances' parameter and states views of the method's tensors, if these are not the same as before.
+
+        Args:
+            number: number of the parameter.
+            x: the method's parameter ``(R, *s)``.
+            state: its states by name.
+        """
+        for place, instance in enumerate(self._instances):
             p = instance.params[number]
             if p.data_ptr() != self._address(x, place):
                 p.data = self._part(x, place)
-        for name, lent in self._lent[number].items():
-            if state.get(name) is not lent:
-                self._lend_state(number, name, state[name])
+        for name, tensor in self._states[number].items():
+            if state.get(name) is not tensor:
+                self._set_state_views(number, name, state[name])
 
-    def _lend_state(self, number: int, name: str, tensor: Tensor) -> None:
-        self._lent[number][name] = tensor
-        for place, instance in enumerate(self._made):
+    def _set_state_views(self, number: int, name: str, tensor: Tensor) -> None:
+        """Make a state of the instances' parameter with this number views of the method's tensor ``(R, *s)``."""
+        self._states[number][name] = tensor
+        for place, instance in enumerate(self._instances):
             part = tensor if self._rule.probe.elementwise else tensor[place]
             instance.optimizer.state[instance.params[number]][name] = part
 
-    def _take(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
-        """Copy the instances' results for a parameter and its states to the method."""
-        for place, instance in enumerate(self._made):
+    def _copy_results(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
+        """Copy the instances' parameter and states to the method, if an optimizer replaced the views by new tensors."""
+        for place, instance in enumerate(self._instances):
             p = instance.params[number]
-            if p.data_ptr() != self._address(x, place):  # some put another tensor in its place
+            if p.data_ptr() != self._address(x, place):
                 self._part(x, place).copy_(p.detach())
                 p.data = self._part(x, place)
-        states = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._made]
-        for name, value in states[0].items():
-            if is_state(name, value, self._made[0].params[number], self._rule.probe.states):
-                self._take_state(number, name, [state_of_worker.get(name) for state_of_worker in states], state)
+        worker_states = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._instances]
+        for name, value in worker_states[0].items():
+            if is_state(name, value, self._instances[0].params[number], self._rule.probe.states):
+                self._copy_state(number, name, [worker_state.get(name) for worker_state in worker_states], state)
 
-    def _take_state(self, number: int, name: str, values: list[Any], state: dict[str, Tensor]) -> None:
-        lent = self._lent[number].get(name)
-        if lent is None and name in state:
+    def _copy_state(self, number: int, name: str, values: list[Any], state: dict[str, Tensor]) -> None:
+        """Copy one state of the instances, with a value for each, to the method's states of the parameter.
+
+        Raises:
+            SpecError: the method has a state of this name, or the values differ in shape.
+        """
+        tensor = self._states[number].get(name)
+        if tensor is None and name in state:
             raise SpecError("rule", self._rule.probe.name, f"another name of its state {name}: the method has one so")
         if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
             raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
-        if lent is not None and all(
-            value.data_ptr() == self._address(lent, place) and value.shape == self._part(lent, place).shape
+        if tensor is not None and all(
+            value.data_ptr() == self._address(tensor, place) and value.shape == self._part(tensor, place).shape
             for place, value in enumerate(values)
         ):
             return
-        now = values[0] if self._rule.probe.elementwise else torch.stack(values)
-        if lent is not None and (lent.shape, lent.dtype) == (now.shape, now.dtype):
-            now = lent.copy_(now)  # in place, for whoever holds it
-        state[name] = now
-        self._lend_state(number, name, now)
-
-    def _address(self, x: Tensor, place: int) -> int:
-        return x.data_ptr() + (0 if self._rule.probe.elementwise else place * x.stride(0) * x.element_size())
+        stacked = values[0] if self._rule.probe.elementwise else torch.stack(values)
+        if tensor is not None and (tensor.shape, tensor.dtype) == (stacked.shape, stacked.dtype):
+            stacked = tensor.copy_(stacked)  # in place, so that other references to the state stay valid
+        state[name] = stacked
+        self._set_state_views(number, name, stacked)
 
     def _save(self, method: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-        """Return each instance's ``state_dict``, without the tensors that the method holds."""
-        if self._made:
-            names = [list(lent) for lent in self._lent]
-            state_dicts = [self._own_state_dict(instance) for instance in self._made]
+        """Add the private state of each instance to a method's ``state_dict``."""
+        if self._instances:
             saved["param_groups"][0][INSTANCES] = {
-                "states": names,
+                "states": [list(states) for states in self._states],
                 "group_options": self._group_options,
-                "own": state_dicts,
+                "own": [self._private_state_dict(instance) for instance in self._instances],
             }
 
-    def _own_state_dict(self, instance: Instance) -> dict[str, Any]:
+    def _private_state_dict(self, instance: Instance) -> dict[str, Any]:
+        """Return the ``state_dict`` of an instance without the states that are views of the method's tensors."""
         state_dict = instance.optimizer.state_dict()
-        state = {
-            key: {name: value for name, value in values.items() if name not in self._lent[number]}
-            for number, (key, values) in self._numbered(instance, state_dict.get("state", {}))
-        }
-        return state_dict | ({"state": state} if "state" in state_dict else {})
+        if "state" not in state_dict:
+            return state_dict
+        state = {key: dict(values) for key, values in state_dict["state"].items()}
+        for number, values in self._by_number(instance, state):
+            for name in self._states[number]:
+                values.pop(name, None)
+        return state_dict | {"state": state}
 
-    def _numbered(self, instance: Instance, state: dict[Any, Any]) -> list[tuple[int, tuple[Any, Any]]]:
-        """Return the entries of an instance's state by parameter number; torch numbers them in the order of groups."""
+    def _by_number(self, instance: Instance, state: dict[Any, Any]) -> list[tuple[int, Any]]:
+        """Return pairs of the method's parameter number and the state, for the state of an instance's ``state_dict``.
+
+        Torch numbers the parameters of an instance in the order of its groups.
+        """
         numbers = {id(p): number for number, p in enumerate(instance.params)}
-        in_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
-        return [(in_order[key], (key, values)) for key, values in state.items()]
+        in_group_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
+        return [(in_group_order[key], values) for key, values in state.items()]
 
     def _load(self, method: torch.optim.Optimizer) -> None:
+        """Make new instances and load their private states after a method has loaded its ``state_dict``."""
         saved = method.param_groups[0].pop(INSTANCES, None)
         self._forget()
         if saved is None:
@@ -298,35 +331,39 @@ class Instances:
         self._make()
         self._group_options = saved["group_options"]
         params = [p for group in method.param_groups for p in group["params"]]
-        for place, (instance, state_dict) in enumerate(zip(self._made, saved["own"], strict=True)):
-            for number, (_, values) in self._numbered(instance, state_dict.get("state", {})):
+        for place, (instance, state_dict) in enumerate(zip(self._instances, saved["own"], strict=True)):
+            for number, values in self._by_number(instance, state_dict.get("state", {})):
                 state = method.state[params[number]]
                 values |= {name: self._part(state[name], place) for name in saved["states"][number]}
             instance.optimizer.load_state_dict(state_dict)
         for number, (p, names) in enumerate(zip(params, saved["states"], strict=True)):
             for name in names:
-                self._lend_state(number, name, method.state[p][name])
+                self._set_state_views(number, name, method.state[p][name])
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the optimizer's options of a method's parameter group."""
     return {name: value for name, value in group.items() if name not in METHODS_OWN}
 
 
-def _share(group: dict[str, Any], first_group: dict[str, Any]) -> float:
+def _lr_ratio(group: dict[str, Any], first_group: dict[str, Any]) -> float:
+    """Return the ratio of a group's learning rate to that of the optimizer's first group."""
     if group is first_group or group["lr"] == first_group["lr"]:
         return 1.0
     if not first_group["lr"]:
-        raise SpecError(
-            "rule.lr", first_group["lr"], "a rate > 0 of its first group, to which others keep their proportion"
-        )
+        expected = "a rate > 0 of its first group, to which others keep their proportion"
+        raise SpecError("rule.lr", first_group["lr"], expected)
     return float(group["lr"] / first_group["lr"])
 
 
-def _cut(optimizer: torch.optim.Optimizer, first_new: int, number_of: dict[int, int]) -> None:
-    """Cut an optimizer's new groups, as a function made them, so that each is of one of the method's."""
-    cut = []
+def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, group_number: dict[int, int]) -> None:
+    """Split an optimizer's groups from number ``first_new`` so that each has parameters of one of the method's groups.
+
+    ``group_number`` has the number of the method's group by the id of a parameter.
+    """
+    split = []
     for group in optimizer.param_groups[first_new:]:
-        numbers = dict.fromkeys(number_of[id(p)] for p in group["params"])
-        parts = [[p for p in group["params"] if number_of[id(p)] == n] for n in numbers] or [[]]
-        cut += [group | {"params": part} for part in parts]
-    optimizer.param_groups[first_new:] = cut
+        numbers = dict.fromkeys(group_number[id(p)] for p in group["params"])
+        parts = [[p for p in group["params"] if group_number[id(p)] == number] for number in numbers] or [[]]
+        split += [group | {"params": part} for part in parts]
+    optimizer.param_groups[first_new:] = split

@@ -1,9 +1,4 @@
-"""Basis Rotation, SOAP, EShampoo, full-rank GaLore, and the rotation of all coordinates of a small problem.
-
-Orthonormal bases that follow a symmetric matrix: found at once, or improved by one power iteration.
-
-Adam in a basis of its own: one rule, of which Basis Rotation, SOAP and full-rank GaLore are settings.
-"""
+"""Adam in a rotated basis: Basis Rotation, SOAP, EShampoo, full-rank GaLore, and a rotation of all coordinates."""
 
 from __future__ import annotations
 
@@ -23,32 +18,35 @@ from syncline.optim.scalings import SECOND_MOMENT, AdamScaling, check_unit, mome
 
 
 def rotate(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
-    """Return ``U^T X V``; a basis that is none is the identity."""
+    """Return ``U^T X V`` for matrices X and bases U (left) and V (right); a basis of None is the identity."""
     x = x if left_basis is None else left_basis.mT @ x
     return x if right_basis is None else x @ right_basis
 
 
 def rotate_back(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
-    """Return ``U X V^T``, which undoes ``rotate``."""
+    """Return ``U X V^T``, the inverse of ``rotate``; a basis of None is the identity."""
     x = x if left_basis is None else left_basis @ x
     return x if right_basis is None else x @ right_basis.mT
 
 
 def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
-    """Return the order ``(..., d)`` of a basis's columns by their Rayleigh quotients ``b^T C b``, the largest first."""
+    """Return the order ``(..., d)`` of a basis's columns b by Rayleigh quotient ``b^T C b``, the largest first.
+
+    C is the symmetric ``matrix``.
+    """
     return (basis * (matrix @ basis)).sum(-2).argsort(dim=-1, descending=True, stable=True)
 
 
 def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
-    """Return ``x`` with its rows (-2) or columns (-1) in an order ``(..., d)``."""
+    """Return matrices ``x`` with their rows (``dim=-2``) or columns (``dim=-1``) in this order, indices ``(..., d)``."""
     index = order.unsqueeze(-1 if dim == -2 else -2)
     return x.gather(dim, index.expand_as(x))
 
 
 def off_diagonal_share(matrix: Tensor) -> Tensor:
-    """Return ``||B - diag(B)|| / ||B||`` of matrices ``(..., d, d)``, as ``(..., 1, 1)``; 0 of a matrix of zeros.
+    """Return ``||B - diag(B)|| / ||B||`` of matrices B ``(..., d, d)``, as ``(..., 1, 1)``; 0 for a matrix of zeros.
 
-    It is the relative error of C where ``B = U^T C U`` is taken for diagonal, so how far U is from C's eigenvectors.
+    For ``B = U^T C U`` it tells how far the basis U is from the eigenvectors of C.
 
     Source: R. Eschenhagen et al., "Purifying Shampoo" (2025), its criterion for a warm-started QR iteration.
     """
@@ -58,23 +56,24 @@ def off_diagonal_share(matrix: Tensor) -> Tensor:
 
 
 def exact_basis(matrix: Tensor) -> Tensor:
-    """Return eigenvectors of a symmetric matrix ``(..., d, d)`` as columns, that of the largest eigenvalue first."""
+    """Return the eigenvectors of symmetric matrices ``(..., d, d)`` as columns, that of the largest eigenvalue first.
+
+    A matrix that is not finite gives NaN instead of an error, so that the loss shows it.
+    """
     wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-    # A decomposition of what is not finite raises an error; it has no basis, and that shall be seen in the loss.
-    lost = (wide * 0).sum((-2, -1), keepdim=True)
+    zero_or_nan = (wide * 0).sum((-2, -1), keepdim=True)
     vectors = torch.linalg.eigh(wide.nan_to_num(0, 0, 0)).eigenvectors.flip(-1)
-    return (vectors + lost).to(matrix.dtype)
+    return (vectors + zero_or_nan).to(matrix.dtype)
 
 
 def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
-    """Apply one power iteration and a QR decomposition: ``orth((C + s I) B)``.
+    """Return an orthonormal basis after one power iteration and a QR decomposition: ``orth((C + s I) B)``.
 
-    The shift ``s`` is a few rounding errors of C, so that columns where C is zero stay where they are: without it
-    rounding alone would choose them anew.
+    The shift s is a few rounding errors of C. It keeps columns along which C is zero, which rounding would change.
 
     Args:
-        matrix: C, symmetric and not negative, ``(..., d, d)``.
-        basis: B, its columns by falling Rayleigh quotients.
+        matrix: C, symmetric and positive semidefinite, ``(..., d, d)``.
+        basis: B, the last basis, with columns in the order of falling Rayleigh quotients.
 
     Source: S. Wang et al., "4-bit Shampoo" (2024), and SOAP (N. Vyas et al., 2025), without the shift.
     """
@@ -89,20 +88,18 @@ def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
 
 BASES = ("left_basis", "right_basis")
 COVARIANCES = ("left_covariance", "right_covariance")
-"""By side: 0 is the left, ``U`` and ``E[G G^T]``; 1 the right, ``V`` and ``E[G^T G]``."""
+"""Names of states by side: 0 is the left, with ``U`` and ``E[G G^T]``; 1 is the right, with ``V`` and ``E[G^T G]``."""
 
-STACKED_LENGTH = {"cpu": 0}
-"""Up to which length bases of all matrices are found together, by device. A processor does them one by one anyway, and
-stacking them costs it up to half the speed; on others a decomposition of a long one fills the device alone."""
-
-OTHERWISE_STACKED = 512
+LONGEST_STACKED = {"cpu": 0, "cuda": 512}
+"""Largest length of bases that are decomposed together, by device. A longer one keeps a GPU busy alone; on a CPU, which
+decomposes one after another, stacking costs up to half the speed."""
 
 Curvature = Callable[[int], Tensor]
-"""The symmetric matrix ``(R, d, d)`` whose eigenvectors are wanted at step t, as an exact Hessian is."""
+"""A function that returns, at step t, the symmetric matrix ``(R, d, d)`` whose eigenvectors are the basis."""
 
 
 class RotatedPart(NamedTuple):
-    """A parameter as matrices ``(R, m, n)``: its gradient, state and hyperparameters."""
+    """A parameter of a rotated rule: its gradient as matrices ``(R, m, n)``, its states, and its hyperparameters."""
 
     g: Tensor
     state: dict[str, Tensor]
@@ -110,40 +107,40 @@ class RotatedPart(NamedTuple):
 
     @property
     def bases(self) -> tuple[Tensor | None, Tensor | None]:
-        """Return ``U`` and ``V``; none for a side that does not rotate."""
+        """Return the bases U and V, or None for a side that is not rotated."""
         left_name, right_name = BASES
         return self.state.get(left_name), self.state.get(right_name)
 
 
 @dataclass(frozen=True)
 class RotatedAdam(UpdateRule, BatchedUpdateRule):
-    """Adam on the rotated gradient ``U^T G V``, its direction rotated back, with bases that are renewed now and then.
+    """Adam on the rotated gradient ``U^T G V`` of a matrix, whose direction d is rotated back.
 
         M <- beta1 M + (1 - beta1) G,   v <- beta2 v + (1 - beta2) (U^T G V)^2
         d  = U [ (U^T M_hat V) / (sqrt(v_hat) + eps) ] V^T
 
-    The first bases are eigenvectors of C (``G G^T`` on the left, ``G^T G`` on the right, of G as ``source`` says);
-    renewed ones are sorted by Rayleigh quotients, and the rows and columns of v go with them.
+    Basis Rotation, SOAP, EShampoo and full-rank GaLore are settings of it. The bases U and V are eigenvectors of C,
+    which is ``G G^T`` for U and ``G^T G`` for V, with G as ``source`` says. They are renewed every f steps.
 
     Args:
-        source: ``1st``: G is the momentum. ``2nd``: an average of ``G G^T`` with decay ``covariance_beta``.
-            ``gradient``: G is this step's gradient. Or, for geometry ``full``, a function that gives C at a step.
-        geometry: ``bilateral``: both sides. ``unilateral``: the smaller side of a matrix alone (the right one of a
+        source: ``1st``: G is the momentum. ``2nd``: C is a moving average with decay rate ``covariance_beta``.
+            ``gradient``: G is the gradient of the step. Or, for geometry ``full``, a function that returns C at a step.
+        geometry: ``bilateral``: both sides. ``unilateral``: only the smaller side of a matrix (the right one of a
             square). ``full``: any tensor as one vector, by a basis of all its d coordinates.
         frequency: f, number of steps between renewals of the bases, which happen at steps f - 1, 2 f - 1, ... (from 0).
-            With None only the first step finds bases. A parameter group may have its own f.
+            With None only the first step computes bases. A parameter group may have another f.
         estimate: how bases are renewed: ``power``, by one power iteration and a QR decomposition; ``exact``, by
             eigenvectors.
-        refresh: when bases are renewed: ``before`` a step's moments, which use the new bases; or ``after`` its update,
-            as in SOAP, where the first step only finds bases and does not move.
+        refresh: when bases are renewed: ``before`` the moments of a step, which use the new bases; or ``after`` its
+            update, as in SOAP, where the first step computes bases and does not move.
         momentum: state that is kept: ``original``, M as above; ``rotated``, ``U^T M V``.
         carry: whether moments are adapted to renewed bases: v is sorted, and a rotated momentum is rotated into them.
         beta1: decay rate of the momentum.
         beta2: decay rate of the second moment.
         eps: number added to the root of the second moment.
         covariance_beta: decay rate of the averages of ``2nd``; by default ``beta2``.
-        tolerance: a basis U of C that is due stays as long as ``||B - diag(B)|| <= tolerance ||B||``, ``B = U^T C U``
-            (EShampoo); none renews whatever is due.
+        tolerance: a basis U is not renewed while ``||B - diag(B)|| <= tolerance ||B||`` for ``B = U^T C U`` (EShampoo);
+            by default it is always renewed.
 
     Raises:
         SpecError: a value is out of range, or the geometry does not support the source.
@@ -190,11 +187,11 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the state that workers may average: a momentum in original coordinates. Bases differ by worker."""
+        """Return the names of states that workers may average: only an original momentum, because bases differ."""
         return (MOMENTUM,) if self.momentum == "original" else ()
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas``, ``beta2``, ``eps``, ``covariance_beta``, ``frequency``."""
+        """Return by name ``betas``, ``beta2``, ``eps``, ``covariance_beta`` and ``frequency``."""
         return {
             "betas": (self.beta1,),
             "beta2": self.beta2,
@@ -204,7 +201,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         }
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return zero moments and covariances, and the identity as bases."""
+        """Return zero moments and covariances, and the identity as bases, by name."""
         state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}
         for side in self.sides(x):
             d = self._matrix(x).shape[-2 + side]
@@ -215,7 +212,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return state
 
     def sides(self, x: Tensor) -> tuple[int, ...]:
-        """Return which sides of ``(R, *s)`` have a basis: 0 the left, 1 the right."""
+        """Return the sides of a parameter ``(R, *s)`` that have a basis: 0 is the left, 1 the right."""
         if self.geometry == "bilateral":
             return (0, 1)
         if self.geometry == "full":
@@ -229,11 +226,11 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        # Bases of one length are found together.
         parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
         return self._directions(parts, [row.g for row in rows], t)
 
     def _directions(self, parts: list[RotatedPart], gradients: list[Tensor], t: int) -> list[Tensor | None]:
+        """Return the directions of parameters at step ``t``, each in the shape of its gradient, and renew bases."""
         if self.refresh == "before":
             self._renew(parts, t, t + 1)
             return [self._adam(part, t).view_as(g) for part, g in zip(parts, gradients, strict=True)]
@@ -244,10 +241,11 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return out
 
     def _matrix(self, x: Tensor) -> Tensor:
+        """Return a tensor ``(R, *s)`` as the matrices ``(R, m, n)`` that are rotated, a column for geometry ``full``."""
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam(self, part: RotatedPart, t: int) -> Tensor:
-        """Return Adam's direction at its own step ``t``, in the bases that there are."""
+        """Return Adam's direction at its step ``t`` in the current bases, and update both moments."""
         g, state, h = part
         (beta1,) = h["betas"]
         scaling = AdamScaling(h["beta2"], h["eps"])
@@ -260,8 +258,14 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return rotate_back(scaling.after(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
 
     def _renew(self, parts: list[RotatedPart], t: int, count: int) -> None:
-        """Take gradients into account; at the first step, and every ``frequency``-th of ``count``, renew bases."""
-        due: list[tuple[RotatedPart, Tensor]] = []
+        """Add gradients to the covariances; renew bases in step ``t = 0`` and if ``frequency`` divides ``count``.
+
+        Args:
+            parts: the parameters.
+            t: number of the step.
+            count: number of updates so far.
+        """
+        due: list[tuple[RotatedPart, Tensor]] = []  # with the momentum in original coordinates
         for part in parts:
             if self.source == "2nd":
                 for side in self.sides(part.g):
@@ -269,57 +273,61 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             if t == 0 or (part.h["frequency"] is not None and count % part.h["frequency"] == 0):
                 u = self._matrix(part.state[MOMENTUM])
                 due.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
-        sources = [(part, side, self._source(part, u, t, side)) for part, u in due for side in self.sides(part.g)]
-        for length in {matrix.shape[-1] for *_, matrix in sources}:
-            self._renew_alike([source for source in sources if source[2].shape[-1] == length], t)
+        by_length: dict[int, list[tuple[RotatedPart, int, Tensor]]] = {}
+        for part, u in due:
+            for side in self.sides(part.g):
+                curvature = self._curvature(part, u, t, side)
+                by_length.setdefault(curvature.shape[-1], []).append((part, side, curvature))
+        for length, same_length in by_length.items():
+            is_stacked = length <= LONGEST_STACKED.get(same_length[0][2].device.type, LONGEST_STACKED["cuda"])
+            for stack in [same_length] if is_stacked else [[single] for single in same_length]:
+                self._renew_stacked(stack, t)
         if self.momentum == "rotated" and self.carry:
             for part, u in due:
                 self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
 
-    def _renew_alike(self, sources: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
-        """Renew the bases of one length."""
-        first = sources[0][2]
-        alone = first.shape[-1] > STACKED_LENGTH.get(first.device.type, OTHERWISE_STACKED)
-        for some in [[source] for source in sources] if alone else [sources]:
-            bases = [part.state[BASES[side]] for part, side, _ in some]
-            counts = [len(basis) for basis in bases]
-            matrices = torch.cat([matrix for *_, matrix in some])
-            if t == 0:
+    def _renew_stacked(self, stack: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
+        """Renew bases of one length: for each, the parameter, the side, and the matrix C ``(R, d, d)``."""
+        bases = [part.state[BASES[side]] for part, side, _ in stack]
+        counts = [len(basis) for basis in bases]
+        matrices = torch.cat([matrix for *_, matrix in stack])
+        if t == 0:
+            new = exact_basis(matrices)
+        else:
+            old = torch.cat(bases)
+            order = rayleigh_order(matrices, old)
+            if self.estimate == "exact":
                 new = exact_basis(matrices)
             else:
-                stacked = torch.cat(bases)
-                order = rayleigh_order(matrices, stacked)
-                new = (
-                    exact_basis(matrices)
-                    if self.estimate == "exact"
-                    else power_basis(matrices, reordered(stacked, order, -1))
-                )
-                if self.tolerance is not None:
-                    is_unchanged = off_diagonal_share(rotate(matrices, stacked, stacked)) <= self.tolerance
-                    new = torch.where(is_unchanged, stacked, new)
-                    order = torch.where(is_unchanged[..., 0], torch.arange(len(order[0]), device=order.device), order)
-                if self.carry:
-                    for (part, side, _), chunk in zip(some, order.split(counts), strict=True):
-                        v = self._matrix(part.state[SECOND_MOMENT])
-                        v.copy_(reordered(v, chunk, -2 + side))
-            for basis, chunk in zip(bases, new.split(counts), strict=True):
-                basis.copy_(chunk)
+                new = power_basis(matrices, reordered(old, order, -1))
+            if self.tolerance is not None:
+                is_unchanged = off_diagonal_share(rotate(matrices, old, old)) <= self.tolerance
+                new = torch.where(is_unchanged, old, new)
+                order = torch.where(is_unchanged[..., 0], torch.arange(len(order[0]), device=order.device), order)
+            if self.carry:
+                for (part, side, _), part_order in zip(stack, order.split(counts), strict=True):
+                    v = self._matrix(part.state[SECOND_MOMENT])
+                    v.copy_(reordered(v, part_order, -2 + side))
+        for basis, new_basis in zip(bases, new.split(counts), strict=True):
+            basis.copy_(new_basis)
 
-    def _source(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
-        """Return the symmetric matrix whose eigenvectors rotate a side, from the momentum in original coordinates."""
+    def _curvature(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
+        """Return C, the symmetric matrix whose eigenvectors rotate a side, as ``source`` says.
+
+        ``u`` is the momentum in original coordinates.
+        """
         if callable(self.source):
-            return self.source(t)[: len(part.g)]  # one for all workers where these are one copy
+            return self.source(t)[: len(part.g)]  # the gradient has one row if all workers share one copy
         if self.source == "2nd":
             return part.state[COVARIANCES[side]]
         if self.source == "gradient":
             return gram(part.g, side)
-        # A momentum that has not seen this gradient yet is taken as it will be.
-        seen = self.refresh == "after" and t > 0
-        return gram(u if seen else u.lerp(part.g, 1 - part.h["betas"][0]), side)
+        includes_gradient = self.refresh == "after" and t > 0
+        return gram(u if includes_gradient else u.lerp(part.g, 1 - part.h["betas"][0]), side)
 
 
 def gram(x: Tensor, side: int) -> Tensor:
-    """Return ``X X^T`` on the left (0), ``X^T X`` on the right (1)."""
+    """Return ``X X^T`` for side 0, the left, and ``X^T X`` for side 1, the right, of matrices X ``(R, m, n)``."""
     return x @ x.mT if side == 0 else x.mT @ x
 
 
@@ -350,10 +358,10 @@ def basis_rotation(
 
 
 def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95, **options: Any) -> MatrixSplit:
-    """Return SOAP: Basis Rotation 2nd, bilateral, with ``refresh: after`` and ``momentum: rotated``.
+    """Return SOAP: `RotatedAdam` with bases of both sides that are renewed after a step, and a rotated momentum.
 
     Args:
-        frequency: steps between renewals of the bases; None for never.
+        frequency: number of steps between renewals of the bases; None for never.
         beta1: decay rate of the momentum.
         beta2: decay rate of the second moment, and of the averages of ``G G^T`` and ``G^T G``.
         **options: as for ``basis_rotation``.
@@ -365,15 +373,15 @@ def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95
 
 
 def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
-    """Return GaLore at full rank: the smaller side rotates by the singular vectors of one gradient.
+    """Return GaLore at full rank: the smaller side of a matrix is rotated by the singular vectors of one gradient.
 
-    Both moments live in the rotated coordinates and stay as they are when those change.
+    Both moments are in rotated coordinates, and do not change when the basis changes.
 
     Args:
-        frequency: steps between decompositions; None for the first alone.
+        frequency: number of steps between decompositions; None for only the first.
         **options: as for ``basis_rotation``.
 
-    Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with a rank of all and a scale of 1.
+    Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with full rank and a scale of 1.
     """
     defaults: dict[str, Any] = {
         "source": "gradient",
@@ -386,13 +394,12 @@ def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
 
 
 def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **options: Any) -> MatrixSplit:
-    """Return EShampoo: Shampoo with eigenvalues corrected in every step, and eigenvectors renewed less often.
+    """Return EShampoo: Shampoo whose eigenvalues are corrected in every step, and whose eigenvectors less often.
 
-    Basis Rotation 2nd, bilateral, but for two switches: ``estimate: exact``, and a second moment that stays as it is
-    when its basis changes.
+    It is `RotatedAdam` with exact bases of both sides, and a second moment that does not change with the bases.
 
     Args:
-        frequency: steps between renewals of the bases; None for the first alone.
+        frequency: number of steps between renewals of the bases; None for only the first.
         tolerance: a basis that is still this close to its matrix's eigenvectors is not renewed, see ``RotatedAdam``.
         **options: as for ``basis_rotation``.
 
@@ -410,12 +417,12 @@ def full_rotation(
     estimate: Literal["power", "exact"] = "exact",
     **options: Any,
 ) -> RotatedAdam:
-    """Return Adam in a basis of all coordinates of a tensor together, for problems of few dimensions.
+    """Return Adam in a basis of all coordinates of a tensor, for problems of few dimensions.
 
     Args:
-        source: eigenvectors of what: an average of ``g g^T``, or the symmetric ``(R, d, d)`` that a function gives at
-            a step (from 0), as an exact Hessian is.
-        frequency: steps between renewals of the basis; None for never.
+        source: matrix whose eigenvectors are the basis: an average of ``g g^T`` for gradients g, or the symmetric
+            matrix ``(R, d, d)`` that a function returns at a step (from 0), such as an exact Hessian.
+        frequency: number of steps between renewals of the basis; None for never.
         estimate: see ``RotatedAdam``.
         **options: ``beta1``, ``beta2``, ``eps``, ``covariance_beta``, ``refresh``, ``momentum``, ``carry``.
 

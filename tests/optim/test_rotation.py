@@ -395,7 +395,7 @@ def test_bases_found_together_are_those_found_alone(rule: RotatedAdam, monkeypat
         return run(build, given)
 
     alone = trained()
-    monkeypatch.setitem(rotation.STACKED_LENGTH, "cpu", 3)
+    monkeypatch.setitem(rotation.LONGEST_STACKED, "cpu", 3)
     sizes = []
     monkeypatch.setattr(rotation, "exact_basis", lambda c: sizes.append(len(c)) or exact_basis(c))
     monkeypatch.setattr(rotation, "power_basis", lambda c, b: sizes.append(len(c)) or power_basis(c, b))
