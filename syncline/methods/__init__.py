@@ -1,27 +1,27 @@
-"""The methods, one place each: knobs and checks, what is sent in closed form, what is kept, and how it is built.
+"""The methods: each is a spec class with its parameters, its traffic in closed form, its memory, and its optimizer.
 
-A method is a spec class in a file here, composed of the parts in ``syncline.optim``; the specs of parts are in
-``parts``. Every file is imported, and what it registers is found by its name: nothing is listed a second time. Read
-``base``, then ``local``, the shortest example; ``registry`` is the door, for methods of other packages too.
+A spec class combines parts of `syncline.optim`; `syncline.methods.parts` has the specs of parts. The package imports
+all of its modules, so that a method needs no other registration than ``@register``. ``local`` has the shortest example.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+from syncline.fields import kind_of_model
+from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import MethodBase, Tensors, tensors_of
 from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_plugins, method_of, named, register
 
 _constructors: dict[str, Any] = {}
 for _module in iter_modules(__path__):
-    _imported = import_module(f"{__name__}.{_module.name}")
-    for _name, _one in vars(_imported).items():
-        if f"{_name}Spec" in vars(_imported) and callable(_one):
-            _constructors[_name] = _one
+    for _name, _spec in vars(import_module(f"{__name__}.{_module.name}")).items():
+        if isinstance(_spec, type) and issubclass(_spec, MethodBase) and kind_of_model(_spec):
+            _constructors[_name.removesuffix("Spec")] = constructor(_spec)
 
 
 def __getattr__(name: str) -> Any:
-    """Return a method's constructor, as in ``from syncline.methods import MTDAO``."""
+    """Return the constructor of a method, as in ``from syncline.methods import MTDAO``."""
     if name not in _constructors:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _constructors[name]

@@ -1,7 +1,4 @@
-"""Methods in Python: made as torch makes optimizers, with the knobs, defaults and checks of their specs.
-
-Construction of the functions of ``functions.py``, each with the knobs, types, defaults and checks of its kind.
-"""
+"""Functions that make methods from the fields of their specs: optimizers for training loops, and specs for commands."""
 
 from __future__ import annotations
 
@@ -26,52 +23,7 @@ from syncline.methods.parts.torch_rule import from_optimizer, options_of
 from syncline.methods.registry import METHOD_KINDS, kind_named
 
 SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
-"""Fields that kinds have in common; a remedy is of all that average the gradient in every step."""
-
-
-def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
-    """Return a function ``make(params, lr, ...)`` that builds a method from the knobs of its spec.
-
-    A part (``rule``, ``outer_optimizer``, ``compressor``) may be a name, a mapping of fields, or an object. ``comm`` is
-    the group of workers: by default torch.distributed's if it is initialised, else a single worker. ``worker_axis``
-    says whether the parameters' first dimension is the worker axis; an ordinary parameter has none.
-
-    >>> import torch
-    >>> from syncline.methods import DDP
-    >>> x = torch.nn.Parameter(torch.tensor([1.0]))
-    >>> optimizer = DDP([x], lr=0.1)
-    >>> x.grad = torch.tensor([3.0])
-    >>> optimizer.step()
-    >>> round(x.item(), 6)  # Adam's first step is lr, whatever the gradient's size
-    0.9
-    """
-    positional = [name for name in spec.model_fields if name not in SHARED]
-    shared = [name for name in spec.model_fields if name in SHARED and name not in ("kind", "label", "lr")]
-    plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    signature = Signature([
-        Parameter("params", plain),
-        Parameter("lr", plain),
-        *(Parameter(name, plain, default=spec.model_fields[name].default) for name in positional),
-        *(Parameter(name, by_name, default=spec.model_fields[name].default) for name in shared),
-        Parameter("comm", by_name, default=None),
-        Parameter("worker_axis", by_name, default=False),
-    ])  # fmt: skip
-
-    def make(*args: Any, **knobs: Any) -> optim.Method:
-        arguments = dict(signature.bind(*args, **knobs).arguments)
-        params, comm = arguments.pop("params"), arguments.pop("comm", None)
-        worker_axis = arguments.pop("worker_axis", False)
-        arguments = {name: plain_argument(name, value) for name, value in arguments.items()}
-        method = validate(spec, {"kind": spec.model_fields["kind"].default} | arguments)
-        check_synchronous(method, "")
-        check_punctual(method, "")
-        return method.build(params, comm, worker_axis)
-
-    make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")
-    make.__module__, make.__doc__ = spec.__module__, spec.__doc__
-    make.__signature__ = signature  # type: ignore[attr-defined]
-    return make
-
+"""Fields that several kinds of methods have; functions take them as keyword arguments."""
 
 RETURNS = """
 Returns:
@@ -87,14 +39,64 @@ function of a list of parameters. Further options are the optimizer's, and so is
 """
 
 
+def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
+    """Return a function ``make(params, lr, ...)`` that builds the optimizer of a method from the fields of its spec.
+
+    A part (``rule``, ``outer_optimizer``, ``compressor``) may be a name, a mapping of fields, or an object. ``comm`` is
+    the group of workers: by default torch.distributed's if it is initialised, else a single worker. ``worker_axis``
+    says whether the parameters' first dimension is the worker axis; an ordinary parameter has none.
+
+    >>> import torch
+    >>> from syncline.methods import DDP
+    >>> x = torch.nn.Parameter(torch.tensor([1.0]))
+    >>> optimizer = DDP([x], lr=0.1)
+    >>> x.grad = torch.tensor([3.0])
+    >>> optimizer.step()
+    >>> round(x.item(), 6)  # Adam's first step is lr, whatever the gradient's size
+    0.9
+    """
+    positional, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    parameters = [
+        Parameter(name, by_name if name in SHARED else positional, default=field.default)
+        for name, field in spec.model_fields.items()
+        if name not in ("kind", "label", "lr")
+    ]
+    signature = Signature([
+        Parameter("params", positional),
+        Parameter("lr", positional),
+        *sorted(parameters, key=lambda parameter: parameter.kind),
+        Parameter("comm", by_name, default=None),
+        Parameter("worker_axis", by_name, default=False),
+    ])  # fmt: skip
+
+    def make(*args: Any, **knobs: Any) -> optim.Method:
+        arguments = dict(signature.bind(*args, **knobs).arguments)
+        params, comm = arguments.pop("params"), arguments.pop("comm", None)
+        worker_axis = arguments.pop("worker_axis", False)
+        method = _spec_of(spec, {name: plain_argument(name, value) for name, value in arguments.items()})
+        check_synchronous(method, "")
+        check_punctual(method, "")
+        return method.build(params, comm, worker_axis)
+
+    make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")
+    make.__module__, make.__doc__ = "syncline.methods", spec.__doc__
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    return make
+
+
+def _spec_of(spec: type[MethodBase], arguments: dict[str, Any]) -> MethodBase:
+    """Return the method of this class with these fields, after validation."""
+    return validate(spec, {"kind": spec.model_fields["kind"].default} | arguments)
+
+
 def kinds() -> dict[str, str]:
-    """Return all method kinds, by the names of their functions."""
-    return {_name(kind): kind for kind in METHOD_KINDS.names()}
+    """Return all kinds of methods, by the names of their functions such as ``mt_dao``."""
+    return {kind.replace("-", "_"): kind for kind in METHOD_KINDS.names()}
 
 
 @cache
 def function_of(kind: str) -> Callable[..., MethodBase]:
-    """Return the function that makes methods of a kind from its knobs.
+    """Return the function that makes specs of methods of this kind from their fields.
 
     >>> import torch
     >>> from syncline.methods.functions import local, mt_dao
@@ -104,21 +106,20 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
     >>> method.name, method.traffic_formula(8)
     ('local-AdamW', '8 N / 16')
     """
-    spec = kind_named(kind)
+    spec, name = kind_named(kind), kind.replace("-", "_")
     signature = _signature(spec)
 
     def make(*args: Any, **knobs: Any) -> MethodBase:
-        arguments = {**dict(signature.bind_partial(*args).arguments), **knobs}
-        if len(arguments) < len(args) + len(knobs):
-            twice = next(name for name in signature.bind_partial(*args).arguments if name in knobs)
-            raise TypeError(f"{_name(kind)}() got multiple values for argument '{twice}'")
-        arguments = {name: plain_argument(name, value) for name, value in arguments.items()}
+        positional = dict(signature.bind_partial(*args).arguments)
+        if repeated := [argument for argument in positional if argument in knobs]:
+            raise TypeError(f"{name}() got multiple values for argument '{repeated[0]}'")
+        arguments = {key: plain_argument(key, value) for key, value in {**positional, **knobs}.items()}
         rule = from_optimizer(arguments.get("rule"))
         if isinstance(rule, dict) and rule.get("kind") == "torch":
             arguments["rule"] = rule | _options(spec, rule, arguments)
-        return validate(spec, {"kind": spec.model_fields["kind"].default} | arguments)
+        return _spec_of(spec, arguments)
 
-    make.__name__ = make.__qualname__ = _name(kind)
+    make.__name__ = make.__qualname__ = name
     make.__module__ = "syncline.methods.functions"
     make.__signature__ = signature  # type: ignore[attr-defined]
     about = inspect.cleandoc(spec.__doc__ or "").removesuffix("Args:").rstrip()
@@ -126,27 +127,23 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
     return make
 
 
-def _name(kind: str) -> str:
-    return kind.replace("-", "_")
-
-
 def _signature(spec: type[MethodBase]) -> Signature:
-    """Return a signature: the kind's parameters in order, then shared ones as keywords; ``lr`` has no default."""
-    fields = spec.model_fields
+    """Return the signature of a kind's function: its fields, then by keyword ``lr`` and the shared fields."""
+    fields, positional, by_name = spec.model_fields, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     shared = [name for name in fields if name in SHARED and name not in ("kind", "lr")]
-    plain, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-
-    def parameter(name: str, kind: Any) -> Parameter:
-        return Parameter(name, kind, default=_default(fields[name]), annotation=_accepted_type(fields[name]))
-
-    parameters = [parameter(name, plain) for name in fields if name not in SHARED]
-    parameters += [parameter(name, by_name) for name in ("lr", *shared)]
-    parameters += [Parameter("options", Parameter.VAR_KEYWORD, annotation=Any)] if "rule" in fields else []
+    names = [(name, positional) for name in fields if name not in SHARED]
+    names += [(name, by_name) for name in ("lr", *shared)]
+    parameters = [
+        Parameter(name, kind, default=_default(fields[name]), annotation=_accepted_type(fields[name]))
+        for name, kind in names
+    ]
+    if "rule" in fields:
+        parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))
     return Signature(parameters, return_annotation=MethodBase)
 
 
 def _default(field: FieldInfo) -> Any:
-    """Return a field's default; a part's default is its kind."""
+    """Return the default of a field as a user would write it; a part's default is its kind."""
     if field.is_required():
         return Parameter.empty
     default = field.get_default(call_default_factory=True)
@@ -154,39 +151,46 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _accepted_type(field: FieldInfo) -> Any:
-    """Return the type of what may be given: of a part, and of what is read from other things, anything beside it."""
+    """Return the type of the values that a field accepts; it includes ``Any`` if a validator converts other values."""
     annotation = _plain(field.annotation)
-    return (
-        annotation
-        if annotation is Any or not any(isinstance(m, BeforeValidator) for m in field.metadata)
-        else annotation | Any
-    )
+    converts = any(isinstance(m, BeforeValidator) for m in field.metadata)
+    return annotation | Any if converts and annotation is not Any else annotation
 
 
 def _plain(annotation: Any) -> Any:
-    """Return a field's type without its validators; lists stand for tuples, and a part may have any type."""
+    """Return a field's type without validators, with a sequence for a tuple, and ``Any`` for a part."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _plain(inner[0])
     if origin in (Union, UnionType):
-        of_all = [_plain(argument) for argument in inner]
-        return Any if Any in of_all else reduce(or_, of_all)
+        members = [_plain(argument) for argument in inner]
+        return Any if Any in members else reduce(or_, members)
     if origin is tuple:
         return Sequence[_plain(inner[0])]  # type: ignore[misc]
     return Any if isinstance(annotation, type) and issubclass(annotation, BaseModel) else annotation
 
 
 def _options(spec: type[MethodBase], rule: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that belong to the optimizer, removed from the others."""
+    """Remove the options of a torch optimizer from the arguments of a method's function, and return them.
+
+    Args:
+        spec: class of the method.
+        rule: fields of the optimizer.
+        arguments: the function's arguments by name, which change.
+
+    Raises:
+        SpecError: an argument is neither a field of the method nor an option of the optimizer.
+    """
     accepted = options_of(rule.get("target"))
-    allowed = {*spec.model_fields, "average_states", *(accepted or [])} - {"kind"}
     options = {name: value for name, value in arguments.items() if name not in spec.model_fields}
-    for name, value in options.items():
-        if accepted is not None and name not in allowed:
-            expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed, name)
-            raise SpecError(name, value, expected)
-    if accepted is None or "weight_decay" in accepted:
-        options |= {name: arguments[name] for name in ("weight_decay",) if name in arguments}
+    if accepted is not None:
+        allowed = {*spec.model_fields, "average_states", *accepted} - {"kind"}
+        for name, value in options.items():
+            if name not in allowed:
+                expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed, name)
+                raise SpecError(name, value, expected)
+    if "weight_decay" in arguments and (accepted is None or "weight_decay" in accepted):
+        options["weight_decay"] = arguments["weight_decay"]
     for name in options:
         del arguments[name]
     return options

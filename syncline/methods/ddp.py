@@ -1,7 +1,4 @@
-"""Data parallelism: the gradient is averaged in every step.
-
-PowerSGD: gradients of matrices travel as low-rank factors.
-"""
+"""Data parallelism, which averages the gradient in every step, and PowerSGD, which averages low-rank factors of it."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from typing_extensions import override
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
-from syncline.methods.constructor import constructor
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.asynchronous import AsynchronousSpec, RemedyField
 from syncline.methods.parts.compressors import CompressibleBase
@@ -70,6 +66,7 @@ class DataParallelBase(CompressibleBase):
     def _with_rule(
         self, params: Iterable[Any], rule: optim.UpdateRule, comm: Communicator | None, worker_axis: bool
     ) -> optim.Method:
+        """Build the optimizer that steps by this update rule with the averaged gradient."""
         reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
@@ -117,7 +114,8 @@ class DDPSpec(DataParallelBase):
     asynchronous: AsynchronousSpec | None = None
 
     @model_validator(mode="after")
-    def _can_be_late(self) -> Self:
+    def _suits_a_server(self) -> Self:
+        """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
         return self
@@ -139,12 +137,9 @@ class DDPSpec(DataParallelBase):
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
 
-DDP = constructor(DDPSpec)
-
-
 @register
 class PowerSGDSpec(MethodBase):
-    """PowerSGD: gradients of matrices as low-rank factors, with error feedback.
+    """PowerSGD: workers average low-rank factors of the gradients of matrices, with error feedback.
 
     Args:
         rule: the update rule, applied to the averaged low-rank gradient.
@@ -178,11 +173,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of a training.
-
-        In the warm-up workers exchange all gradients. Then they exchange the gradients that are not compressed, and for
-        each other gradient its two factors P and R.
-        """
+        """Return the exchange of gradients in the warm-up, then of uncompressed gradients and factors P and R."""
         tensors, warmup_steps = tensors_of(model), self.warmup_steps
         compressed = [t for t in tensors if self._rank_of(t)]
         sent = [
@@ -190,10 +181,10 @@ class PowerSGDSpec(MethodBase):
             ("P", sum(t.sides[0] * self._rank_of(t) for t in compressed)),
             ("R", sum(t.sides[1] * self._rank_of(t) for t in compressed)),
         ]
-        warmup = (
-            [self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps)] if warmup_steps else []
-        )
-        return [*warmup, *(self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in sent if n)]
+        out = [self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in sent if n]
+        if warmup_steps:
+            out.insert(0, self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps))
+        return out
 
     def _rank_of(self, tensor: TensorShape) -> int:
         """Return the rank of a tensor's factors; 0 if its gradient is not compressed."""
@@ -210,12 +201,13 @@ class PowerSGDSpec(MethodBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the rule's states, and of compressed matrices' errors and right factors."""
         tensors = tensors_of(model)
-        low = [t for t in tensors if self._rank_of(t)]
-        return self.rule.state_elements(tensors) + elements(low) + sum(t.sides[1] * self._rank_of(t) for t in low)
+        compressed = [t for t in tensors if self._rank_of(t)]
+        right_factors = sum(t.sides[1] * self._rank_of(t) for t in compressed)
+        return self.rule.state_elements(tensors) + elements(compressed) + right_factors
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the rule, and of the factors of each compressed matrix and their product."""
+        """Return the work of the rule, of the factors of each compressed matrix, and of their product."""
         work = super()._update_work(tensors)
         for tensor in tensors:
             if rank := self._rank_of(tensor):
@@ -232,14 +224,5 @@ class PowerSGDSpec(MethodBase):
         reducer = optim.FactorMean(
             self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
         )
-        return optim.Method(
-            params,
-            self.lr,
-            self.rule.build(),
-            optim.EveryStep(),
-            reducer=reducer,
-            **self.common_options(comm, worker_axis),
-        )
-
-
-PowerSGD = constructor(PowerSGDSpec)
+        options = self.common_options(comm, worker_axis)
+        return optim.Method(params, self.lr, self.rule.build(), optim.EveryStep(), reducer=reducer, **options)

@@ -1,4 +1,4 @@
-"""DeMo: the largest coefficients of the momentum's blocks are gathered from all workers."""
+"""DeMo, whose workers exchange the largest coefficients of blocks of their momenta."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
 from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
-from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import (
     FP32_BYTES,
     MethodBase,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 @register
 class DeMoSpec(MethodBase):
-    """DeMo: the largest coefficients of the momentum's blocks, gathered from all workers.
+    """DeMo: workers average the largest coefficients of blocks of their momenta.
 
     With ``per_node`` above 1, this is the two-level hybrid: each node of ``per_node`` neighbouring workers averages its
     gradients in full, and DeMo runs between the nodes. Each worker gathers a share of its node's coefficients from the
@@ -87,10 +86,10 @@ class DeMoSpec(MethodBase):
         return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k + nodes
 
     def tensor_bytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of one parameter's pairs: all its indices packed, then all its values.
+        """Return the bytes of a parameter's pairs of index and coefficient.
 
         Raises:
-            SpecError: if the index cannot tell the entries of a block apart.
+            SpecError: a block has more entries than an index can count.
         """
         return block_pairs_bytes(shape, self.k, self.chunk, self.index_bits, self.value_format)
 
@@ -136,50 +135,32 @@ class DeMoSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the traffic for matrices whose sides ``chunk`` divides."""
-        pair = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
-        if self.per_node > 1 and workers > 1:
-            size = min(self.per_node, workers)
-            pair *= (1 + workers // size) / size
-            gradient = f"{self._bytes(1)} N"
+        """Return the formula of the bytes per step, for matrices whose sides are multiples of ``chunk``."""
+        pair_bytes = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
+        size, gradient = min(self.per_node, workers), ""
+        if size > 1:
             if workers == size:
-                return gradient
-            return f"{gradient} + " + per_step_formula(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
-        return per_step_formula(f"{pair:g} × {self.k} N / {self.chunk}²", self.period)
+                return f"{self._bytes(1)} N"
+            pair_bytes *= (1 + workers // size) / size
+            gradient = f"{self._bytes(1)} N + "
+        return gradient + per_step_formula(f"{pair_bytes:g} × {self.k} N / {self.chunk}²", self.period)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the momentum; the bases have no states."""
+        """Return the number of elements of the momentum."""
         return elements(tensors_of(model))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising if the base is ``muon``; the transforms count as encoding."""
+        """Return the work of orthogonalising matrices if the base is ``muon``; changes of basis count as encoding."""
         return orthogonal_work(tensors) if self.base == "muon" else UpdateWork()
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         from syncline.comm import SparsePairs
 
-        reducer = optim.CoefficientMean(
-            self.k,
-            self.chunk,
-            self.beta,
-            self.alpha,
-            self.basis,
-            self.average,
-            SparsePairs(self.index_bits, self.value_format),
-            self.period,
-            self.per_node,
-        )
-        return optim.Method(
-            params,
-            self.lr,
-            optim.demo_rule(self.base),
-            optim.EveryStep(),
-            reducer=reducer,
-            **self.common_options(comm, worker_axis),
-        )
-
-
-DeMo = constructor(DeMoSpec)
+        names = ("k", "chunk", "beta", "alpha", "basis", "average", "period", "per_node")
+        pairs = SparsePairs(self.index_bits, self.value_format)
+        reducer = optim.CoefficientMean(**{name: getattr(self, name) for name in names}, pairs=pairs)
+        options = self.common_options(comm, worker_axis)
+        return optim.Method(params, self.lr, optim.demo_rule(self.base), optim.EveryStep(), reducer=reducer, **options)

@@ -1,7 +1,4 @@
-"""The Dion family: low-rank orthonormal updates, exchanged in every step, on a schedule or on a trigger.
-
-Dion whose averages are placed beforehand: evenly, at random or at the beginning, so many in so many steps.
-"""
+"""The Dion family, with low-rank orthonormal updates that workers exchange on a schedule or on a trigger."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from syncline.costmodel import Exchange, TensorShape, dion_rank
 from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, Seed, Steps, refusal
-from syncline.methods.constructor import constructor
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, per_step_formula, tensors_of
 from syncline.methods.parts.rules import OTHER_RULES, OtherRule
@@ -29,11 +25,12 @@ if TYPE_CHECKING:
 
 
 FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
-"""Bytes per number, of the factors of matrices m by n at rank r and of the parameters that travel as they are."""
+"""Formula of the bytes of the factors, at rank r, of m by n matrices, and of all other parameters; {} is the bytes of a
+number."""
 
 
 class DionBase(CompressibleBase):
-    """The base of the Dion family."""
+    """The base of the Dion family, see `DionSpec` for the fields."""
 
     family: ClassVar[str] = "low rank"
     flag_bytes: ClassVar[int] = 0
@@ -46,7 +43,8 @@ class DionBase(CompressibleBase):
     other_rule: OtherRule = "adam"
 
     @model_validator(mode="after")
-    def _whole_factors(self) -> Self:
+    def _suits_factors(self) -> Self:
+        """Raise an error for a clipped gradient, or a compressor that is not for factors, if factors are sent."""
         if self.clip_norm is not None and self.exchange == "compressed":
             expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
             raise refusal("clip_norm", self.clip_norm, expected)
@@ -65,83 +63,82 @@ class DionBase(CompressibleBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Return whether only gradients travel: neither factors nor a compressor's messages."""
+        """Return whether workers send only gradients, neither factors nor a compressor's messages."""
         return self.exchange == "gradient" and not self.compressor
 
     def rank(self, tensor: TensorShape) -> int:
-        """Return ``ceil(fraction min(m, n))``, the rank of the factors."""
+        """Return the rank of the factors of an m by n matrix, ``ceil(rank_fraction min(m, n))``."""
         return dion_rank(*tensor.sides, self.rank_fraction)
 
     def _averaged_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
         """Return the exchanges after each step of ``averaged``, which repeat every ``steps`` steps."""
-        sent = self._synced(model, workers, steps)
-        return [replace(exchange, offset=t + 1) for t in averaged for exchange in sent]
+        once = self._exchanges_every(steps, model, workers)
+        return [replace(exchange, offset=t + 1) for t in averaged for exchange in once]
 
-    def _synced(self, model: Tensors, workers: int, period: int) -> list[Exchange]:
-        """Return the messages of one exchange: gradients, then P and R of the matrices that are worth factors."""
-        plain, low = self._shared_out(model)
-        p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in low]
-        r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in low]
-        if self.compressor:
-            return [
-                exchange
-                for label, sent in (("gradient", plain), ("P", p), ("R", r))
-                for exchange in self.compressor.exchanges(sent, workers, period, label, joins=False)
-            ]
-        return [
-            self._plain(elements(sent), period, label, joins=False, in_backward=self.sends_in_backward)
-            for label, sent in (("gradient", plain), ("P", p), ("R", r))
-            if sent
-        ]
+    def _exchanges_every(self, period: int, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of gradients, then of P and R of factored matrices, every ``period`` steps."""
+        plain, factored = self._gradients_and_factored(model)
+        p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
+        r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
+        out: list[Exchange] = []
+        for label, sent in (("gradient", plain), ("P", p), ("R", r)):
+            if self.compressor:
+                out += self.compressor.exchanges(sent, workers, period, label, joins=False)
+            elif sent:
+                in_backward = self.sends_in_backward
+                out.append(self._plain(elements(sent), period, label, joins=False, in_backward=in_backward))
+        return out
 
-    def _shared_out(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
-        """Return the tensors sent as gradients, and the matrices that are worth factors."""
+    def _gradients_and_factored(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
+        """Return the parameters whose gradients are sent, and the matrices whose factors are sent."""
         plain: list[TensorShape] = []
-        low: list[TensorShape] = []
+        factored: list[TensorShape] = []
         for t in tensors_of(model):
-            is_low = self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t))
-            (low if is_low else plain).append(t)
-        return plain, low
+            is_factored = self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t))
+            (factored if is_factored else plain).append(t)
+        return plain, factored
+
+    @property
+    def _period(self) -> int:
+        """Return the number of steps between exchanges, on average."""
+        return self.exchanges(1, workers=1)[-1].period
 
     @override
     def traffic_formula(self, workers: int) -> str:
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
-        flag = [f"{self.flag_bytes}"] if self.flag_bytes else []
+        flag = f"{self.flag_bytes} + " if self.flag_bytes else ""
         if self.compressor:
             suffix = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
-            return " + ".join([*flag, super().traffic_formula(workers) + suffix])
-        return " + ".join(
-            [*flag, per_step_formula(FACTORS_FORMULA.format(self._bytes(1)), self.exchanges(1, workers)[-1].period)]
-        )
+            return flag + super().traffic_formula(workers) + suffix
+        return flag + per_step_formula(FACTORS_FORMULA.format(self._bytes(1)), self._period)
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        return self._shared_out(tensors)[0]
+        return self._gradients_and_factored(tensors)[0]
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        return [self.exchanges(1, workers=1)[-1].period]
+        return [self._period]
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the elements of momenta and right factors, other rules' states, and a compressor's errors."""
+        """Return the number of elements of momenta, right factors, other rules' states and a compressor's errors."""
         tensors = tensors_of(model)
         others = [tensor for tensor in tensors if not tensor.is_matrix]
         matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
-        errors = self._kept_errors(self._shared_out(model)[0], reference=False)
-        held_elements = elements(tensors) if self.local_step == "hold" else 0
-        return matrix_elements + held_elements + errors + OTHER_RULES[self.other_rule].state_elements(others)
+        errors = self._kept_errors(self._compressed(tensors), reference=False)
+        summed_gradients = elements(tensors) if self.local_step == "hold" else 0
+        return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule].state_elements(others)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the computing work of an update.
+        """Return the work of an update of matrices per step.
 
-        For each matrix an update computes the low-rank factors of the momentum, subtracts their product from the
-        momentum, and multiplies the factors to get the direction. With ``local_step: hold``, only steps with an
-        exchange do this.
+        An update computes the factors of a momentum, subtracts their product, and multiplies them to get the direction.
+        With ``local_step: hold``, only steps with an exchange do this.
         """
-        work, every_steps = UpdateWork(), self.exchanges(1, 1)[-1].period if self.local_step == "hold" else 1
+        work, every_steps = UpdateWork(), self._period if self.local_step == "hold" else 1
         for tensor in tensors:
             if tensor.is_matrix:
                 short, long = sorted(tensor.sides)
@@ -151,6 +148,7 @@ class DionBase(CompressibleBase):
     def _with_trigger(
         self, params: Iterable[Any], trigger: optim.Trigger, comm: Communicator | None, worker_axis: bool
     ) -> optim.Method:
+        """Build the optimizer whose workers exchange when this trigger fires."""
         rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
         reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
@@ -202,6 +200,7 @@ class DionSpec(DionBase):
 
     @model_validator(mode="after")
     def _local_steps(self) -> Self:
+        """Raise an error for ``local_step: hold`` if there are no steps without an exchange."""
         if self.local_step != "step" and self.period == 1:
             raise refusal("local_step", self.local_step, "'step' with period 1, where every step exchanges")
         return self
@@ -221,7 +220,7 @@ class DionSpec(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients, or of gradients and the factors P and R."""
-        return self._synced(model, workers, self.period)
+        return self._exchanges_every(self.period, model, workers)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
@@ -229,7 +228,7 @@ class DionSpec(DionBase):
 
 
 class TriggeredDionBase(DionBase):
-    """The base of Dion under a trigger: a flag in every step, and an exchange whenever it fires."""
+    """The base of Dion with a trigger: workers exchange a flag in every step, and more when the trigger fires."""
 
     flag_bytes: ClassVar[int] = 4
 
@@ -244,33 +243,34 @@ class TriggeredDionBase(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the flag in every step, and an exchange at the expected rate, taken as a period."""
-        return [self._flag, *self._synced(model, workers, round(1 / self.expected_sync_rate))]
+        """Return the exchange of the flag in every step, and Dion's exchanges, with the expected rate as a period."""
+        return [self._flag, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the flag in every step, and an exchange after each of these."""
+        """Return the exchange of the flag in every step, and Dion's exchanges after each step of ``averaged``."""
         return [self._flag, *self._averaged_at(model, workers, steps, averaged)]
 
     @property
     def _flag(self) -> Exchange:
+        """Return the exchange of the maximum that decides whether the trigger fires."""
         return Exchange(self.flag_bytes, label="trigger", joins=False)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return Dion's number of kept elements, and one more per matrix for the trigger."""
+        """Return the number of elements that Dion keeps, and one more per matrix for the trigger."""
         return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override
     def check_model(self, model: Sequence[TensorShape]) -> None:
-        """Refuse a model without matrices: there would be nothing that triggers."""
+        """Raise a SpecError for a model without matrices, because the trigger compares momenta of matrices."""
         if not any(tensor.is_matrix for tensor in model):
             raise SpecError("method", self.name, "a model with matrices, whose momenta the trigger looks at")
 
 
 @register
 class CurvaDionSpec(TriggeredDionBase):
-    """CurvaDion: Dion that exchanges when a layer's momentum norm changes (RMMC above ``threshold``).
+    """CurvaDion: Dion whose workers exchange when the momentum norm of a layer changes much (RMMC above ``threshold``).
 
     Every step sends a 4-byte maximum; a step that exchanges also sends what Dion sends, by default the full gradient as
     in the public code. Between exchanges workers take Dion's step on their own gradients (or hold them, see
@@ -310,23 +310,17 @@ class CurvaDionSpec(TriggeredDionBase):
         return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), comm, worker_axis)
 
 
-CurvaDion = constructor(CurvaDionSpec)
-
-
-Dion = constructor(DionSpec)
-
-
 Placement = Literal["even", "random", "early"]
 
 MOST_STEPS = 10**7
-"""Among which averages are placed: drawing them at random lists all steps."""
+"""Largest number of steps among which averages are placed, because a random placement lists all steps."""
 
 
 def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int = 0) -> tuple[int, ...]:
-    """Return the steps, from 0, after which ``num_averages`` of ``steps`` steps average, in order.
+    """Return the steps t (from 0), in order, after which n = ``num_averages`` of T = ``steps`` steps average.
 
-    ``even``: every ``t`` with ``floor((t + 1) n / T) > floor(t n / T)``, the last step among them; ``random``: a draw
-    without replacement, the same on all workers; ``early``: ``t < n``.
+    ``even`` selects each t with ``floor((t + 1) n / T) > floor(t n / T)``; ``random`` is a random choice, equal on all
+    workers; ``early`` selects ``t < n``.
 
     >>> placed_steps(3, 12, "even"), placed_steps(3, 12, "early")
     ((3, 7, 11), (0, 1, 2))
@@ -335,16 +329,16 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
         return tuple(-(-number * steps // num_averages) - 1 for number in range(1, num_averages + 1))
     if placement == "early":
         return tuple(range(num_averages))
-    drawn = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
-    return tuple(sorted(int(t) for t in drawn))
+    chosen = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
+    return tuple(sorted(int(t) for t in chosen))
 
 
 @register
 class PlacedDionSpec(DionBase):
-    """Dion with ``num_averages`` averages in ``steps`` steps, placed beforehand.
+    """Dion whose workers exchange in steps that are fixed beforehand, ``num_averages`` times in ``steps`` steps.
 
-    It is the baseline for triggers: CurvaDion without its flag, with as many averages, at steps that do not depend on
-    the training. If the training is longer than T steps, the placement repeats.
+    It is a baseline for triggers: CurvaDion with as many averages, at steps that do not depend on the training. If the
+    training is longer than T steps, the placement repeats.
 
     Args:
         num_averages: n, number of steps that average.
@@ -369,6 +363,7 @@ class PlacedDionSpec(DionBase):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        """Raise an error for more averages than steps."""
         if self.num_averages > self.steps:
             raise refusal("num_averages", self.num_averages, f"at most steps ({self.steps})")
         return self
@@ -405,12 +400,9 @@ class PlacedDionSpec(DionBase):
             return super().traffic_formula(workers)
         if self.steps == 1:
             return super().traffic_formula(workers)
-        in_each = self.model_copy(update={"num_averages": 1, "steps": 1})
-        return f"{self.num_averages} ({in_each.traffic_formula(workers)}) / {self.steps}"
+        every_step = self.model_copy(update={"num_averages": 1, "steps": 1})
+        return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)
-
-
-PlacedDion = constructor(PlacedDionSpec)

@@ -1,7 +1,4 @@
-"""Local methods: workers step alone, and average everything every so many steps.
-
-DiLoCo: long periods of local steps, joined by an outer Nesterov step.
-"""
+"""Local methods, whose workers take local steps between averages, and DiLoCo, which adds an outer optimizer."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from typing_extensions import override
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.constructor import constructor
 from syncline.methods.parts.asynchronous import AsynchronousSpec
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
@@ -28,12 +24,12 @@ if TYPE_CHECKING:
 
 @register
 class LocalSpec(CompressibleBase):
-    """Local SGDM, Adam, ADOPT: parameters and all states are averaged every ``period`` steps.
+    """Local SGDM, Adam, ADOPT: workers take local steps, and average parameters and all states every K steps.
 
     If the rule is a torch optimizer, only the states that its ``average_states`` names are averaged.
 
-    What travels: one all-reduce of ``(1 + states) 4 N`` bytes every K steps; for Adam 3 tensors, so K/3 times less than
-    data parallelism. Local SGD(M) with ``period = 1`` is data-parallel SGD(M): averaging is linear, and so is the rule.
+    Workers send ``(1 + states) 4 N`` bytes every K steps by one all-reduce; for Adam, which has two states, this is K/3
+    times less than data parallelism. Local SGDM with ``period = 1`` equals data-parallel SGDM.
 
     Args:
         rule: the update rule of each worker.
@@ -64,14 +60,13 @@ class LocalSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return parameters and states together."""
-        states = state_names(self.rule)
-        if isinstance(self.rule, TorchRuleSpec):
-            states = self.rule.average_states
+        """Return one exchange of parameters and states per period."""
+        is_torch_rule = isinstance(self.rule, TorchRuleSpec)
+        states = self.rule.average_states if is_torch_rule else state_names(self.rule)
         return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))
 
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
-        """Return each parameter and each of its states; of a torch optimizer, only the named states."""
+        """Return the shapes that are sent: each parameter and its averaged states."""
         if isinstance(self.rule, TorchRuleSpec):
             return [*tensors, *self.rule.averaged(tensors)]
         return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
@@ -97,15 +92,12 @@ class LocalSpec(CompressibleBase):
         return optim.Method(params, self.lr, rule, sync, **self._averaging(), **self.common_options(comm, worker_axis))
 
 
-Local = constructor(LocalSpec)
-
-
 @register
 class DiLoCoSpec(CompressibleBase):
-    """DiLoCo: periods of local steps, joined by an outer Nesterov step.
+    """DiLoCo: workers take H local steps, then one outer Nesterov step with the average of their pseudo-gradients.
 
-    The pseudo-gradient of a period is start minus end, averaged over the workers. What travels: one all-reduce of
-    ``4 N`` bytes every K steps. With ``outer_lr = 1, outer_momentum = 0`` it is parameter averaging.
+    A worker's pseudo-gradient is its parameters at the start of a period minus those at its end. Workers send ``4 N``
+    bytes every H steps by one all-reduce. With ``outer_lr = 1, outer_momentum = 0`` this is parameter averaging.
 
     Args:
         period: H, number of inner steps from one outer step to the next.
@@ -140,7 +132,8 @@ class DiLoCoSpec(CompressibleBase):
     asynchronous: AsynchronousSpec | None = None
 
     @model_validator(mode="after")
-    def _steps_by_layer(self) -> DiLoCoSpec:
+    def _can_send_in_backward(self) -> DiLoCoSpec:
+        """Raise an error for fields that need the whole pseudo-gradient, if layers are sent one by one."""
         expected = "none with in_backward: every layer steps before the gradients below it are there"
         if self.in_backward and self.clip_norm is not None:
             raise refusal("clip_norm", self.clip_norm, expected)
@@ -149,7 +142,8 @@ class DiLoCoSpec(CompressibleBase):
         return self
 
     @model_validator(mode="after")
-    def _can_be_late(self) -> Self:
+    def _suits_a_server(self) -> Self:
+        """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
             names, _ = averaged_of(self.rule, [])
@@ -167,7 +161,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return one pseudo-gradient per period, and the states that are averaged with it."""
+        """Return one exchange per period of the pseudo-gradient and of the states that are averaged with it."""
         tensors = tensors_of(model)
         names, states = averaged_of(self.rule, tensors)
         sent = self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
@@ -195,6 +189,3 @@ class DiLoCoSpec(CompressibleBase):
         names, _ = averaged_of(self.rule, [])
         sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
         return optim.Method(params, self.lr, self.rule.build(), sync, outer_optimizer=outer, **options)
-
-
-DiLoCo = constructor(DiLoCoSpec)

@@ -1,7 +1,4 @@
-"""MT-DAO: several momenta of different time scales, each averaged at its own period.
-
-DES-LOC: local Adam or ADOPT whose states are averaged as seldom as their half-lives allow.
-"""
+"""MT-DAO and DES-LOC, which average momenta of different time scales at different periods."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from typing_extensions import override
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, half_life_period
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.constructor import constructor
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.diloco import OuterSpec
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
@@ -27,10 +23,9 @@ if TYPE_CHECKING:
 
 @register
 class DESLOCSpec(MethodBase):
-    """DES-LOC: local Adam or ADOPT with periods from half-lives.
+    """DES-LOC: local Adam or ADOPT that averages each state at a period of its own, which follows from its half-life.
 
-    A state that changes slowly need not be averaged often. What travels:
-    ``4 N (1/K_x + 1/K_u + 1/K_v)`` bytes per step.
+    Slow states are averaged less often. Workers send ``4 N (1/K_x + 1/K_u + 1/K_v)`` bytes per step for N parameters.
 
     Args:
         base: ``adam`` or ``adopt``.
@@ -73,16 +68,16 @@ class DESLOCSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return one exchange per state; those that are due together travel together."""
+        """Return one exchange per state; states that are due in the same step are sent together."""
         return [self._plain(elements(tensors_of(model)), k, state) for state, k in self.periods().items()]
 
     @property
     def _beta2(self) -> float:
-        """Return the decay rate of the second moment; the default is from rows DES-LOC-* of MT-DAO's Table 3."""
+        """Return the decay rate of the second moment; defaults are from the rows DES-LOC-* of MT-DAO's Table 3."""
         return {"adam": 0.99, "adopt": 0.9999}[self.base] if self.beta2 is None else self.beta2
 
     def periods(self) -> dict[str, int]:
-        """Return the periods K_x, K_u and K_v in steps."""
+        """Return the periods K_x, K_u and K_v in steps, by the name of the state."""
         return {
             "params": self.period,
             "momentum_1": self.momentum_period or half_life_period(self.beta1, self.period),
@@ -102,20 +97,16 @@ class DESLOCSpec(MethodBase):
         )
 
 
-DESLOC = constructor(DESLOCSpec)
-
-
 @register
 class MTDAOSpec(CompressibleBase):
-    """MT-DAO: several momenta, each with its weight and its period.
+    """MT-DAO: local steps with several momenta u_j of the gradient g, each with a weight and a period of averages.
 
         u_j <- beta_j u_j + (1 - beta_j) g
         x   <- x - lr [(1 - sum omega_j) g + sum omega_j u_j] / (sqrt(v) + eps)
 
-    and parameters, each momentum and the second moment averaged every ``K_x``, ``K_j``, ``K_v`` steps. A momentum whose
-    half-life is long against its period remembers the common direction from one average to the next. What travels:
-    ``4 N (1/K_x + sum_j 1/K_j + 1/K_v)`` bytes per step. ``N = 1, omega = 1`` is Local Adam;
-    ``omega = 0`` has no momentum.
+    Parameters x, each momentum and the second moment v are averaged every ``K_x``, ``K_j`` and ``K_v`` steps. Workers
+    send ``4 P (1/K_x + sum_j 1/K_j + 1/K_v)`` bytes per step for P parameters. One momentum with ``omega = 1`` is Local
+    Adam; ``omega = 0`` has no momentum.
 
     Args:
         betas: decay rates of the N momenta.
@@ -137,7 +128,7 @@ class MTDAOSpec(CompressibleBase):
             decay ``warmup_beta`` and all the weight. With 0, MT-DAO starts at once.
         warmup_beta: decay rate of the momenta before the switch.
 
-    Source: MT-DAO, Algorithms 1 to 4. Algorithm 1 as printed reads no average; 2 and 3 fix the form used here.
+    Source: MT-DAO, Algorithms 1 to 4. Algorithm 1 as printed does not use the averages; the form is that of 2 and 3.
     """
 
     family: ClassVar[str] = "time scales"
@@ -169,13 +160,15 @@ class MTDAOSpec(CompressibleBase):
     warmup_beta: Rate = 0.9
 
     @model_validator(mode="after")
-    def _drawn(self) -> MTDAOSpec:
+    def _has_periods_for_a_compressor(self) -> MTDAOSpec:
+        """Raise an error for a compressor if averages are random."""
         if self.phase == "random" and self.compressor:
             raise refusal("compressor", self.compressor.kind, "none with phase random, where no state has a period")
         return self
 
     @model_validator(mode="after")
     def _lengths(self) -> MTDAOSpec:
+        """Raise an error unless there are a weight and a period per momentum."""
         check_momenta(self.betas, self.omegas)
         if self.momentum_periods is not None and len(self.momentum_periods) != len(self.betas):
             raise refusal("momentum_periods", self.momentum_periods, f"one period per beta ({len(self.betas)})")
@@ -190,25 +183,21 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return one exchange per state; those that are due together travel together.
+        """Return one exchange per state; states that are due in the same step are sent together.
 
-        Random averages coincide by chance alone: each is taken for a call of its own, every K steps as on average.
+        With ``phase: random`` each state is sent by itself, every K steps on average.
         """
-        offset = 1 if self.phase == "paper" else 0
-        tensors = tensors_of(model)
-        if self.phase == "random":
-            drawn = [(self._of_state(state, tensors), state, k) for state, k in self.periods().items()]
-            return [
-                self._plain(elements(tensors_sent), k, state, joins=k == 1)
-                for tensors_sent, state, k in drawn
-                if tensors_sent
-            ]
-        return [
-            exchange
-            for state, period in self.periods().items()
-            if (sent := self._of_state(state, tensors))
-            for exchange in self._exchange(sent, workers, period, state, 0 if state == "params" else offset)
-        ]
+        tensors, out = tensors_of(model), []
+        for state, period in self.periods().items():
+            sent = self._of_state(state, tensors)
+            if not sent:
+                continue
+            if self.phase == "random":
+                out.append(self._plain(elements(sent), period, state, joins=period == 1))
+            else:
+                offset = 1 if self.phase == "paper" and state != "params" else 0
+                out += self._exchange(sent, workers, period, state, offset)
+        return out
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
@@ -219,17 +208,17 @@ class MTDAOSpec(CompressibleBase):
         return self.periods().values()
 
     def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements in one averaged state."""
+        """Return the number of elements of one averaged state, for parameters of these shapes."""
         return elements(self._of_state(state, tensors))
 
     def _of_state(self, state: str, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """Return the parameters that have a state: Muon's matrices have no second moment."""
+        """Return the parameters that have this state; with ``muon`` matrices have no second moment."""
         if state == "second_moment" and self.base == "muon":
             return [tensor for tensor in tensors if not tensor.is_matrix]
         return tensors
 
     def periods(self) -> dict[str, int]:
-        """Return the periods K_x, K_j and K_v in steps."""
+        """Return the periods K_x, K_j and K_v in steps, by the name of the state."""
         k_j = self.momentum_periods or (self.period,) * len(self.betas)
         periods = {"params": self.period} | {f"momentum_{j}": k for j, k in enumerate(k_j, start=1)}
         if self.base != "sgdm":
@@ -238,7 +227,7 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the elements of the averaged states, of the outer optimizer's states, and of a compressor's."""
+        """Return the number of elements of the averaged states, of the outer optimizer's, and of a compressor's."""
         tensors = tensors_of(model)
         states = [self._of_state(state, tensors) for state in self.periods() if state != "params"]
         count = sum(elements(state) + self._kept_errors(state, reference=True) for state in states)
@@ -255,11 +244,10 @@ class MTDAOSpec(CompressibleBase):
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 
     def _rule(self, **switch: Any) -> optim.UpdateRule:
+        """Return the update rule; ``switch`` has ``switch_step`` and ``warmup_beta`` if the method has a warmup."""
         knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
         return optim.multi_momentum_rule(self.base, self.betas, self.omegas, **knobs, **switch)
 
     def _outer(self) -> optim.OuterOptimizer | None:
+        """Return the outer optimizer, or None without one."""
         return self.outer_optimizer.build() if self.outer_optimizer else None
-
-
-MTDAO = constructor(MTDAOSpec)

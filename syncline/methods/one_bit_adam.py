@@ -1,7 +1,4 @@
-"""1-bit Adam: Adam for a while, then momentum in a frozen scaling, averaged by signs.
-
-0/1 Adam: signs of accumulated momenta, averaged seldom, in a scaling refreshed ever more seldom.
-"""
+"""1-bit Adam and 0/1 Adam, whose workers average signs instead of gradients after some steps."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from syncline.costmodel import Exchange
 from syncline.costmodel.traffic.exchanges import refresh_intervals
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
-from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import (
     FP32_BYTES,
     MethodBase,
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OneBitBase(MethodBase):
-    """The base of methods that average by signs.
+    """The base of methods whose workers average signs.
 
     Args:
         freeze_step: number of steps before the second moment stays constant.
@@ -54,7 +50,7 @@ class OneBitBase(MethodBase):
     scale: Literal["rms", "mean"] = "rms"
 
     def _signs(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
-        """Return the exchange of signs and a scale of every chunk to its owner, and back."""
+        """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back."""
         encoded = FP32_BYTES * elements(tensors_of(model))
         owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
         return [
@@ -68,24 +64,26 @@ class OneBitBase(MethodBase):
         return elements(tensors_of(model)) + sum(chunks(model, workers))
 
     def _gradient(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
+        """Return the exchange of uncompressed gradients every ``period`` steps."""
         return self._plain(elements(tensors_of(model)), period, "gradient", **phase)
 
     def _options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
+        """Return the options of the optimizer that 1-bit and 0/1 Adam share, by name."""
         names = ("beta1", "beta2", "eps", "bias_correction", "scale")
         return {name: getattr(self, name) for name in names} | self.common_options(comm, worker_axis)
 
 
 @register
 class OneBitAdamSpec(OneBitBase):
-    """1-bit Adam: Adam until ``freeze_step``, then signs of momenta in a scaling that stays.
+    """1-bit Adam: Adam until ``freeze_step``; then workers average signs of momenta, with a constant second moment v.
 
         m_i = beta1 m + (1 - beta1) g_i;   m <- OneBitMean(m_i);   x <- x - lr m^ / (sqrt(v^) + eps)
 
-    Bias correction goes on, so that the direction does not jump at the freeze: ``m^ = m / (1 - beta1^(t+1))``, and
-    ``v^ = v / (1 - beta2^freeze_step)`` stays as it is. The public code has none. Where v is 0, no worker has seen a
-    gradient: the signs, which know no zero, would move x by ``lr m / eps`` there, so it stays, and so does m = 0.
+    g_i and m_i are gradient and momentum of worker i. Bias correction continues, so that the direction does not jump:
+    ``m^ = m / (1 - beta1^(t+1))``, and ``v^ = v / (1 - beta2^freeze_step)`` is constant. (The public code has none.)
+    Where v is 0, so that no worker has had a gradient, parameter and momentum stay, because signs have no zero.
 
-    What travels: ``4 N`` bytes per step, later about ``N / 8`` twice (see ``OneBitMean``).
+    Workers send ``4 N`` bytes per step, and later about ``N / 8`` bytes twice (see ``OneBitMean``).
 
     Args:
         freeze_step: number of first steps, which are Adam's, at least 1; then the second moment stays constant.
@@ -109,12 +107,12 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return gradients until the freeze, then signs."""
+        """Return the exchange of gradients until ``freeze_step``, then those of signs."""
         return [self._gradient(model, stop=self.freeze_step), *self._signs(model, workers, start=self.freeze_step)]
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the traffic after the freeze."""
+        """Return the formula of the bytes per step after ``freeze_step``."""
         return signs_formula(workers)
 
     @override
@@ -132,9 +130,6 @@ def chunks(model: Tensors, workers: int) -> list[int]:
     return [-(-tensor.elements // workers) for tensor in tensors_of(model)]
 
 
-OneBitAdam = constructor(OneBitAdamSpec)
-
-
 def signs_formula(workers: int) -> str:
     """Return the bytes that a worker sends: a chunk to each owner, then its own chunk, as packed signs and a scale."""
     return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"
@@ -142,7 +137,7 @@ def signs_formula(workers: int) -> str:
 
 @register
 class ZeroOneAdamSpec(OneBitBase):
-    """0/1 Adam: local steps in a scaling refreshed ever more seldom, averaged by signs ever more seldom.
+    """0/1 Adam: local Adam steps with equal second moments v; workers average them by signs at growing intervals.
 
         m_i <- beta1 m_i + (1 - beta1) g_i;   x_i <- x_i - lr m_i / (sqrt(v) + eps);   u_i <- u_i + lr m_i
 
@@ -151,7 +146,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
         m <- OneBitMean(u_i / s);   x <- a <- a - s m / (sqrt(v) + eps);   u <- 0;   s <- 0
 
-    When the second moment is refreshed: ``v <- beta2 v + (1 - beta2) (mean g)^2``, in full precision.
+    The second moment is updated ("refreshed") at growing intervals, too: ``v <- beta2 v + (1 - beta2) (mean g)^2``.
 
     Error feedback acts on ``u / s`` instead of ``u``, so that a change of the learning rate or of the interval does not
     magnify the errors; if both are constant, there is no difference. Momentum and second moment include the step's
@@ -197,28 +192,27 @@ class ZeroOneAdamSpec(OneBitBase):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients and of signs.
 
-        Gradients travel at growing intervals until the freeze. Signs travel in all other steps until the freeze, then
-        at growing intervals.
+        Until ``freeze_step`` workers send gradients at growing intervals, and signs in all other steps; with the
+        variant ``paper``, signs in all steps. Later they send signs at growing intervals.
         """
         if self.variant == "code":
             return self._exchanges_of_code(model, workers)
-        out, signs = [], []
+        gradients, signs = [], []
         for doublings, begin, end in self._doublings():
             period, phase = 2**doublings, {"start": begin, "stop": end}
-            out.append(self._gradient(model, period, offset=begin + 1, **phase))
-            # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
-            halves = range(1, doublings + 1) if self.variant == "merged" else ()
-            signs += [
-                e for k in halves for e in self._signs(model, workers, 2**k, offset=begin + 1 + 2 ** (k - 1), **phase)
-            ]
+            gradients.append(self._gradient(model, period, offset=begin + 1, **phase))
+            if self.variant == "merged":
+                # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
+                for half in (2**k for k in range(doublings)):
+                    signs += self._signs(model, workers, 2 * half, offset=begin + 1 + half, **phase)
         if self.variant == "paper":
             signs = self._signs(model, workers, stop=self.freeze_step)
         for period, begin, stop in self._intervals():
             signs += self._signs(model, workers, period, start=begin, stop=stop)
-        return [*out, *signs]
+        return [*gradients, *signs]
 
     def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of the form ``code``: gradients at step 0 and at refreshes, signs in all other steps."""
+        """Return the exchanges of the variant ``code``: gradients in step 0 and at refreshes, signs in other steps."""
         out = [self._gradient(model, stop=1)]
         for interval, begin, end in refresh_intervals(self.kappa):
             if begin >= self.freeze_step:
@@ -232,14 +226,17 @@ class ZeroOneAdamSpec(OneBitBase):
         return out
 
     def _doublings(self) -> Iterable[tuple[int, int, int]]:
-        """Yield each number i of doublings until the freeze, its first step ``kappa (2^i - 1)``, and its end."""
+        """Yield, for each phase whose refreshes are 2^i steps apart: i, its first step, and the step after its last."""
         i = 0
         while (begin := self.kappa * (2**i - 1)) < self.freeze_step:
             yield i, begin, min(self.kappa * (2 ** (i + 1) - 1), self.freeze_step)
             i += 1
 
     def _intervals(self) -> Iterable[tuple[int, int, int | None]]:
-        """Yield each number of steps between averages after the freeze, its first step, and the step after its last."""
+        """Yield, for each phase of averages after ``freeze_step``: their interval, its first step, and its end.
+
+        The last phase has the end None.
+        """
         i = 0
         while 2**i < self.max_interval:
             begin = self.freeze_step + i * self.double_every
@@ -249,12 +246,12 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the traffic in the longest interval."""
+        """Return the formula of the bytes per step with the longest interval between averages."""
         return per_step_formula(signs_formula(workers), self.max_interval)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return 1-bit Adam's number of kept elements, plus those of a and u; the form ``code`` does not keep u."""
+        """Return the number of elements of both moments, a, u, and both errors; the variant ``code`` has no u."""
         return (4 if self.variant == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
@@ -262,6 +259,3 @@ class ZeroOneAdamSpec(OneBitBase):
         knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.variant)
         schedule = optim.CodeSchedule(*knobs) if self.variant == "code" else optim.ZeroOneSchedule(*knobs)
         return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
-
-
-ZeroOneAdam = constructor(ZeroOneAdamSpec)

@@ -1,8 +1,8 @@
-"""The registry of methods: built in, registered in Python, or offered by other packages.
+"""The registry of methods, which are classes derived from ``MethodBase``.
 
-A method is a class derived from ``MethodBase``. All enter through one door, ``register``; a spec may also name one that
-nobody registered, as ``kind: module:Class``, or a function that returns a method, as ``{kind: python, target:
-module:make, ...}``; and an installed package offers its own by the entry point group ``syncline.methods``.
+A class is registered by ``register``, or offered by an installed package in the entry point group ``syncline.methods``.
+A spec may also name any class, as ``kind: module:Class``, or a function that returns a method, as ``{kind: python,
+target: module:make, ...}``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from syncline.methods.parts.method_spec import MethodBase
 from syncline.registry import PYTHON, Registry, call_reference, import_reference, is_reference
 
 METHODS: dict[str, dict[str, Any]] = {}
-"""Named starting points, of all methods that are registered: a spec may say ``method: mt-dao`` and change fields."""
-
+"""The fields of all presets by name; a spec may say ``method: mt-dao`` and change single fields."""
 
 METHOD_KINDS: Registry[type[MethodBase]] = Registry("methods", "syncline.methods", {})
-"""Kinds of methods."""
+"""The classes of methods by kind."""
 
 S = TypeVar("S", bound=type[MethodBase])
 
@@ -63,7 +62,7 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
 
 
 def load_plugins() -> dict[str, SpecError]:
-    """Import the methods of other packages and add their presets to ``METHODS``; return the errors by kind."""
+    """Import the methods of installed packages, add their presets to ``METHODS``, and return import errors by kind."""
     unusable = {}
     for name in METHOD_KINDS.names():
         try:
@@ -90,10 +89,10 @@ def named(name: str, path: str = "") -> dict[str, Any]:
 
 
 def method_of(value: Any) -> MethodBase:
-    """Return the method that a user means: a name, a mapping of fields, or itself.
+    """Return the method for a name of a preset or kind, or for fields; return a method unchanged.
 
     Raises:
-        SpecError: for anything else.
+        SpecError: the value is none of these, or a field is wrong.
     """
     if isinstance(value, MethodBase):
         return value
@@ -109,7 +108,10 @@ def method_of(value: Any) -> MethodBase:
 
 
 def _method_from_target(fields: dict[str, Any]) -> MethodBase:
-    """Return the method that the function at ``target`` makes of the other fields; store it as the user wrote it."""
+    """Return the method that the function, or class, at ``target`` makes of the other fields.
+
+    Spec files keep it as these fields.
+    """
     target: Any = fields.get("target")
     arguments = {name: value for name, value in fields.items() if name not in ("kind", "target", "label")}
     target_object: Any = import_reference(target, "target") if is_reference(target) else None
@@ -127,6 +129,7 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
 
 
 def _validated(value: Any) -> MethodBase:
+    """Return ``method_of`` the value of a field, with errors as pydantic expects them."""
     try:
         return method_of(value)
     except SpecError as error:

@@ -1,7 +1,4 @@
-"""Data parallelism with Adam in a rotated basis: Basis Rotation, SOAP, EShampoo, full-rank GaLore.
-
-LDAdam: data parallelism with Adam in a low-dimensional subspace of each matrix.
-"""
+"""Data parallelism with Adam in a rotated basis or a subspace: Basis Rotation, SOAP, EShampoo, GaLore, LDAdam."""
 
 from __future__ import annotations
 
@@ -23,7 +20,6 @@ from syncline.costmodel.compute.update_work import (
     stage_frequencies,
 )
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.constructor import constructor
 from syncline.methods.ddp import DataParallelBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
@@ -59,7 +55,8 @@ class RotationBase(DataParallelBase):
     eps: Positive = 1e-8
 
     @model_validator(mode="after")
-    def _something_to_share_out(self) -> Self:
+    def _has_renewals_to_allocate(self) -> Self:
+        """Raise an error for an allocation of renewals if no basis is renewed."""
         if self.frequency is None and self.allocation != "uniform":
             raise refusal("allocation", self.allocation, "uniform without a frequency, as no basis is renewed")
         return self
@@ -67,7 +64,7 @@ class RotationBase(DataParallelBase):
     @property
     @abstractmethod
     def _design(self) -> tuple[str, str, str]:
-        """Return ``source``, ``geometry`` and ``momentum`` of the rule."""
+        """Return ``source``, ``geometry`` and ``momentum`` of the rule, see `optim.RotatedAdam`."""
 
     @abstractmethod
     def _rule(self) -> optim.MatrixSplit:
@@ -86,33 +83,29 @@ class RotationBase(DataParallelBase):
         return self.label or "-".join(parts + [str(getattr(self, key)) for key in changed]) + self._suffix
 
     def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
-        """Return rows and columns of the matrices that rotate."""
-        chosen = [t for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
-        return [t.sides for t in chosen]
+        """Return rows and columns of each rotated matrix."""
+        return [t.sides for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements that a worker keeps between steps, besides the parameters.
-
-        They are Adam's two moments of each parameter; the bases of rotated matrices, with the moving averages of
-        products of gradients from which they come; and the errors that a compressor feeds back.
-        """
+        """Return the number of elements of moments, bases, covariances, and of a compressor's errors."""
         tensors, (source, geometry) = tensors_of(model), self._design[:2]
         basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
         return 2 * elements(tensors) + basis_elements + self._kept_errors(tensors, reference=False)
 
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds of rotations, and of renewals of bases at the frequency of this stage."""
+        """Return the seconds per step of rotations, and of renewals of bases at the frequency of this stage."""
         work, (source, geometry, momentum) = UpdateWork(), self._design
         for rows, columns in self._rotated(model):
             work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
         if self.allocation == "uniform" or stages == 1:
             return work.seconds(hardware, self.frequency)
-        every = range(stages)
-        return work.seconds(hardware, self._frequencies(every)[every.index(delay)])
+        delays = range(stages)
+        return work.seconds(hardware, self._frequencies(delays)[delays.index(delay)])
 
     def _frequencies(self, delays: Iterable[int]) -> list[int | None]:
+        """Return the number of steps between renewals of bases for stages with these gradient delays."""
         assert self.frequency is not None
         return stage_frequencies(list(delays), self.frequency, reversed_order=self.allocation == "reversed")
 
@@ -120,34 +113,27 @@ class RotationBase(DataParallelBase):
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         """Build the optimizer; the bases of a stage are renewed at a frequency that depends on its gradient delay.
 
-        A parameter group with late gradients sets ``delay``, their staleness in steps. The frequencies depend on the
-        delays of all stages, which are those of all groups; a process with one stage sets them as ``delays`` of its
-        group.
+        A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The frequencies
+        depend on the delays of all stages; a process with one stage has these as ``delays`` of its group.
         """
         groups = optim.groups.as_list(params)
         if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
-            groups = self._with_frequencies(groups)
+            group_delays = {group.get("delay", 0) for group in groups}
+            delays = sorted(group_delays.union(*(group.get("delays", ()) for group in groups)))
+            frequency = dict(zip(delays, self._frequencies(delays), strict=True))
+            groups = [{**group, "frequency": frequency[group.get("delay", 0)]} for group in groups]
         return self._with_rule(groups, self._rule(), comm, worker_axis)
 
-    def _with_frequencies(self, groups: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        group_delays = {group.get("delay", 0) for group in groups}
-        delays = sorted(group_delays.union(*(group.get("delays", ()) for group in groups)))
-        frequency = dict(zip(delays, self._frequencies(delays), strict=True))
-        return [{**group, "frequency": frequency[group.get("delay", 0)]} for group in groups]
-
     def _options(self) -> dict[str, Any]:
-        return {
-            "estimate": self.estimate,
-            "layers": self.layers,
-            "beta1": self.beta1,
-            "beta2": self.beta2,
-            "eps": self.eps,
-        }
+        """Return the options of the update rule that all kinds have, by name."""
+        return {name: getattr(self, name) for name in ("estimate", "layers", "beta1", "beta2", "eps")}
 
 
 @register
 class BasisRotationSpec(RotationBase):
-    """Basis Rotation; ``refresh: after`` with ``momentum: rotated`` are SOAP's conventions.
+    """Basis Rotation: data parallelism with Adam in a rotated basis, which counteracts delayed gradients in pipelines.
+
+    With ``refresh: after`` and ``momentum: rotated`` it is SOAP.
 
     Args:
         basis_source: matrix whose eigenvectors are the basis: ``2nd``, the moving average of products of gradients;
@@ -175,7 +161,8 @@ class BasisRotationSpec(RotationBase):
     covariance_beta: Rate | None = None
 
     @model_validator(mode="after")
-    def _averages(self) -> Self:
+    def _has_averages(self) -> Self:
+        """Raise an error for the decay rate of averages if there are none."""
         if self.basis_source == "1st" and self.covariance_beta is not None:
             raise refusal("covariance_beta", self.covariance_beta, "none with basis_source 1st, which averages nothing")
         return self
@@ -187,20 +174,13 @@ class BasisRotationSpec(RotationBase):
 
     @override
     def _rule(self) -> optim.MatrixSplit:
-        knobs: dict[str, Any] = {
-            "refresh": self.refresh,
-            "momentum": self.momentum,
-            "covariance_beta": self.covariance_beta,
-        }
+        knobs: dict[str, Any] = {name: getattr(self, name) for name in ("refresh", "momentum", "covariance_beta")}
         return optim.basis_rotation(self.basis_source, self.geometry, self.frequency, **knobs, **self._options())
-
-
-BasisRotation = constructor(BasisRotationSpec)
 
 
 @register
 class SOAPSpec(RotationBase):
-    """SOAP: bases are renewed after the update, and the momentum is kept in them."""
+    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances, renewed after updates."""
 
     source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
 
@@ -223,12 +203,15 @@ class SOAPSpec(RotationBase):
         return optim.soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
 
 
-SOAP = constructor(SOAPSpec)
-
-
 @register
 class EShampooSpec(RotationBase):
-    """EShampoo: eigenvalue-corrected Shampoo; bases are found exactly, and not before they have turned away."""
+    """EShampoo: data parallelism with eigenvalue-corrected Shampoo, whose eigenvectors are exact when renewed.
+
+    Args:
+        covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.
+        tolerance: a basis is renewed only if the off-diagonal share of the rotated covariance is above this value; by
+            default, it is always renewed.
+    """
 
     source: ClassVar[str] = "EShampoo (Eschenhagen et al., 2025)"
 
@@ -252,12 +235,9 @@ class EShampooSpec(RotationBase):
         return optim.eshampoo(self.frequency, **knobs, **self._options())
 
 
-EShampoo = constructor(EShampooSpec)
-
-
 @register
 class GaLoreSpec(RotationBase):
-    """GaLore at full rank: singular vectors of one gradient, on the smaller side."""
+    """GaLore at full rank: data parallelism with Adam in the singular vectors of one gradient, on the smaller side."""
 
     source: ClassVar[str] = "GaLore (Zhao et al., 2024), full rank"
 
@@ -279,15 +259,12 @@ class GaLoreSpec(RotationBase):
         return optim.galore(self.frequency, **self._options())
 
 
-GaLore = constructor(GaLoreSpec)
-
-
 @register
 class LDAdamSpec(DataParallelBase):
-    """LDAdam: Adam's moments in a subspace of each matrix that moves in every step.
+    """LDAdam: data parallelism with Adam in a subspace of each matrix, which changes in every step.
 
-    What travels: one all-reduce of the gradient per step, ``4 N`` bytes in fp32. What is kept of a matrix m by n at
-    rank r: ``2 r max(m, n) + r min(m, n)``, and ``m n`` with error feedback; of everything else Adam's moments.
+    Workers send ``4 N`` bytes per step in fp32 by one all-reduce. A worker keeps ``2 r max(m, n) + r min(m, n)``
+    elements for an m by n matrix at rank r, and ``m n`` more with error feedback; Adam's moments of other parameters.
 
     Args:
         rank_fraction: rank of the subspace as a share of the matrix's smaller side.
@@ -319,9 +296,11 @@ class LDAdamSpec(DataParallelBase):
         return self.label or f"ldadam{self._suffix}"
 
     def _projected(self, model: Tensors) -> list[TensorShape]:
+        """Return the matrices that are projected to a subspace."""
         return [t for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
 
     def _rank(self, tensor: TensorShape) -> int:
+        """Return the rank of the subspace of a matrix."""
         return dion_rank(*tensor.sides, self.rank_fraction)
 
     @override
@@ -331,21 +310,22 @@ class LDAdamSpec(DataParallelBase):
         Projected matrices have low-rank moments, a projection and an error; other parameters have Adam's moments.
         """
         tensors, projected = tensors_of(model), self._projected(model)
-        low = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
-        owed = elements(projected) * self.error_feedback
-        others = elements(tensors) - elements(projected)
-        return low + owed + 2 * others + self._kept_errors(tensors, reference=False)
+        low_rank = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
+        errors = elements(projected) * self.error_feedback + self._kept_errors(tensors, reference=False)
+        moments = 2 * (elements(tensors) - elements(projected))
+        return low_rank + errors + moments
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the projections' remainders and of a compressor's errors."""
+        """Return the number of elements of the errors of projections and of a compressor."""
         return super().error_feedback_elements(model, workers) + elements(self._projected(model)) * self.error_feedback
 
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds of a step's products and decomposition.
+        """Return the seconds of a step's matrix products and decomposition.
 
-        A step has nine products of m n r (seven without error feedback), three products of the moments, and a QR.
+        For an m by n matrix at rank r, these are nine products of ``2 m n r`` operations (seven without error
+        feedback), three products of moments with the change of the projection, and a QR decomposition.
         """
         work = UpdateWork()
         for tensor in self._projected(model):
@@ -360,6 +340,3 @@ class LDAdamSpec(DataParallelBase):
         rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
         rule = optim.ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
         return self._with_rule(params, rule, comm, worker_axis)
-
-
-LDAdam = constructor(LDAdamSpec)

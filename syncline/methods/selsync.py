@@ -1,4 +1,4 @@
-"""SelSync: an average whenever some worker's gradient changes much, on any rule, or as the trigger of Dion."""
+"""SelSync, which averages when some worker's gradient changes much, with any rule or as the trigger of Dion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange
-from syncline.methods.constructor import constructor
 from syncline.methods.dion import TriggeredDionBase
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
@@ -23,17 +22,16 @@ if TYPE_CHECKING:
 Smoothing = Annotated[float, Field(gt=0, le=1)]
 
 FLAG_BYTES = 4
-"""What decides travels in every step: one fp32 maximum."""
+"""Bytes of the fp32 maximum that workers exchange in every step, to decide whether they average."""
 
 
 @register
 class SelSyncSpec(MethodBase):
-    """SelSync: local steps, and an average in steps in which some worker's gradient changes much.
+    """SelSync: workers take local steps, and average in steps in which the gradient g of some worker changes much.
 
         s_t = (1 - smoothing) s_(t-1) + smoothing ||g_t||^2,    max_worker abs(s_t - s_(t-1)) / s_(t-1) >= threshold
 
-    What travels: 4 bytes in every step, and ``4 N`` bytes in a step in which the trigger fires. The states of the rule
-    stay local.
+    Workers send 4 bytes in every step, and ``4 N`` bytes in a step with an average. States of the rule stay local.
 
     Args:
         rule: the update rule of each worker.
@@ -87,20 +85,22 @@ class SelSyncSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the flag in every step, and an average at the expected rate, taken as a period."""
+        """Return the exchange of the flag in every step, and that of an average, with the expected rate as a period."""
         return [self._flag, self._average(model, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the flag in every step, and an average after each of these."""
+        """Return the exchange of the flag in every step, and that of an average after each step of ``averaged``."""
         average = self._average(model, steps)
         return [self._flag, *(replace(average, offset=t + 1) for t in averaged)]
 
     @property
     def _flag(self) -> Exchange:
+        """Return the exchange of the maximum that decides about an average."""
         return Exchange(FLAG_BYTES, label="trigger", joins=False)
 
     def _average(self, model: Tensors, period: int) -> Exchange:
+        """Return the exchange of parameters or gradients every ``period`` steps."""
         label = "params" if self.aggregation == "parameters" else "gradient"
         return self._plain(elements(tensors_of(model)), period, label, joins=False)
 
@@ -125,7 +125,7 @@ class SelSyncSpec(MethodBase):
 
 @register
 class SelSyncDionSpec(TriggeredDionBase):
-    """Dion that exchanges when SelSync's trigger fires: what CurvaDion is compared with.
+    """Dion whose workers exchange when SelSync's trigger fires: a baseline of CurvaDion.
 
     It equals CurvaDion, except that the trigger uses the squared norm of the matrices' gradients instead of the norms
     of the momenta.
@@ -162,9 +162,3 @@ class SelSyncDionSpec(TriggeredDionBase):
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), comm, worker_axis)
-
-
-SelSync = constructor(SelSyncSpec)
-
-
-SelSyncDion = constructor(SelSyncDionSpec)

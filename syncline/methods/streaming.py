@@ -1,4 +1,4 @@
-"""Streaming: fragments of the model are averaged in turn, in the background of further steps."""
+"""Streaming methods, which average fragments of the model one after another, during further steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.traffic.packing import SCALE_BYTES, e3m0_bytes
 from syncline.fields import Period, Positive, Rate, refusal
-from syncline.methods.constructor import constructor
 from syncline.methods.mt_dao import MTDAOSpec
 from syncline.methods.parts.diloco import StreamSpec
 from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of, wire_name
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @register
 class StreamingMTDAOSpec(MTDAOSpec):
-    """Streaming MT-DAO: fragments of each state are averaged in turn, in the background.
+    """Streaming MT-DAO: fragments of parameters, momenta and second moment are averaged one after another.
 
     Args:
         betas: decay rates of the N momenta.
@@ -61,6 +60,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @model_validator(mode="after")
     def _streams(self) -> StreamingMTDAOSpec:
+        """Raise an error for a compressor, or for settings of the stream that contradict other fields."""
         if self.compressor:
             expected = "none: what is merged late would be a difference from a reference that has moved on"
             raise refusal("compressor", self.compressor.kind, expected)
@@ -93,10 +93,10 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
 @register
 class StreamingDiLoCoSpec(MethodBase):
-    """Streaming DiLoCo: fragments of the parameters are averaged in turn, in the background; states stay local.
+    """Streaming DiLoCo: fragments of the parameters are averaged one after another; states of the rule stay local.
 
-    With ``wire: e3m0`` a fragment's outer gradient travels in four bits: every worker gathers those of all workers and
-    averages them in fp32.
+    With ``wire: e3m0`` workers gather the outer gradients of all workers in four bits per number, and average them in
+    fp32.
 
     Args:
         rule: the inner update rule of each worker.
@@ -127,6 +127,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @model_validator(mode="after")
     def _streams(self) -> StreamingDiLoCoSpec:
+        """Raise an error for settings of the stream that contradict other fields."""
         self.stream.check([self.period], self.clip_norm)
         return self
 
@@ -159,7 +160,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the same number of elements as DiLoCo."""
+        """Return the number of elements of the rule's states, of the period's start, and of the outer momentum."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
 
@@ -171,9 +172,3 @@ class StreamingDiLoCoSpec(MethodBase):
         return optim.Streaming(
             params, self.lr, self.rule.build(), {"params": self.period}, outer_optimizer=outer, **options
         )
-
-
-StreamingDiLoCo = constructor(StreamingDiLoCoSpec)
-
-
-StreamingMTDAO = constructor(StreamingMTDAOSpec)

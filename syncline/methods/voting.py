@@ -1,9 +1,4 @@
-"""The base of methods that move by a vote, which combines the workers' directions.
-
-signSGD with majority vote, and Signum.
-
-Lion Cub and Distributed Lion: workers vote on Lion's update vectors.
-"""
+"""Methods whose workers vote on signs: signSGD and Signum, Lion Cub and Distributed Lion."""
 
 from __future__ import annotations
 
@@ -20,7 +15,6 @@ from syncline.costmodel.compute.tensors import chosen_layers
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
-from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import (
     BYTES_PER_ELEMENT,
     FP32_BYTES,
@@ -40,17 +34,17 @@ if TYPE_CHECKING:
 Bits = Annotated[int, Field(ge=1, le=31)]
 
 
-USED_BY: dict[str, tuple[str, ...]] = {
+VOTES_WITH: dict[str, tuple[str, ...]] = {
     "bits": ("direct", "quantised"),
     "p": ("quantised",),
     "stochastic": ("quantised",),
     "ties": ("one-bit", "direct", "server-efficient"),
 }
-"""Which votes a knob changes."""
+"""The votes that use a field."""
 
 
 class VotingBase(MethodBase):
-    """The base of methods that vote.
+    """The base of methods whose workers vote.
 
     Args:
         vote: the exchange that implements the vote: ``one-bit`` (an all-to-all of signs, the vote, an all-gather of its
@@ -71,30 +65,31 @@ class VotingBase(MethodBase):
     ties: Literal["zero", "alternate", "plus", "minus", "random"] | None = None
 
     @model_validator(mode="after")
-    def _knobs_that_matter(self) -> VotingBase:
-        for knob, votes in USED_BY.items():
-            value = getattr(self, knob)
+    def _fields_are_used(self) -> VotingBase:
+        """Raise an error for a field that the vote does not use."""
+        for name, votes in VOTES_WITH.items():
+            value = getattr(self, name)
             if value not in (None, False) and self.vote not in votes:
-                raise refusal(knob, value, f"none with vote {self.vote!r}; it is for {' and '.join(votes)}")
+                raise refusal(name, value, f"none with vote {self.vote!r}; it is for {' and '.join(votes)}")
         if self.stochastic and self.p != "inf":
             raise refusal("stochastic", True, "false unless p is 'inf'")
         return self
 
     @property
     def width(self) -> int:
-        """Return the bits of a quantised field."""
+        """Return the bits of a sum of quantised votes."""
         return 8 if self.bits is None else self.bits
 
     @property
     def ternary(self) -> bool:
-        """Return whether packed signs have a third value, zero."""
+        """Return whether packed signs have zero as a third value."""
         return self.ties == "zero"
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
-        """Return the exchanges of a worker for a vote over ``count`` parameters.
+        """Return the exchanges of a worker for a vote on ``count`` parameters.
 
         Raises:
-            SpecError: too many workers for the width; names the width that would do.
+            SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
         per_byte = 4 if self.ternary else 8
         packed = math.ceil(count / per_byte)
@@ -114,7 +109,7 @@ class VotingBase(MethodBase):
         ]
 
     def field_bits(self, workers: int) -> int:
-        """Return the number of bits of each summed field.
+        """Return the number of bits of a sum of votes.
 
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
@@ -127,7 +122,7 @@ class VotingBase(MethodBase):
         return bits
 
     def vote_formula(self, workers: int) -> str:
-        """Return the bytes of a vote per parameter, without the unused fields of the last word."""
+        """Return the formula of the bytes of a vote on N parameters, without padding."""
         per_sign = 0.25 if self.ternary else 0.125
         if self.vote == "one-bit":
             return f"{per_sign:g} N + {per_sign / workers:g} N"
@@ -140,8 +135,7 @@ class VotingBase(MethodBase):
         return f"{word / 8 / (word // bits):g} N"
 
     def build_vote(self) -> optim.Vote:
-        """Build the reducer that votes."""
-
+        """Build the reducer that implements the vote."""
         if self.vote == "quantised":
             return optim.QuantisedVote(self.width, 1.0 if self.p is None else float(self.p), self.stochastic)
         if self.vote == "server-naive":
@@ -154,11 +148,11 @@ class VotingBase(MethodBase):
 
 @register
 class SignSGDSpec(VotingBase):
-    """signSGD with majority vote; with ``momentum`` it is Signum, whose momenta stay local.
+    """signSGD with majority vote, or Signum with ``momentum``: workers vote on the signs of gradients or momenta.
 
         u_m <- beta u_m + (1 - beta) g_m;   x <- x - lr vote(u_1, ..., u_P)
 
-    Signum is Lion Cub with ``beta1 = beta2``. With one worker and no momentum it is sign descent.
+    g_m and u_m are gradient and momentum of worker m, which stay local. Signum is Lion Cub with ``beta1 = beta2``.
 
     Args:
         vote: the exchange that implements the vote, see `VotingBase`.
@@ -178,7 +172,8 @@ class SignSGDSpec(VotingBase):
     momentum: Rate = 0.0
 
     @model_validator(mode="after")
-    def _nothing_to_round(self) -> SignSGDSpec:
+    def _suits_a_vote(self) -> SignSGDSpec:
+        """Raise an error for a wire format or a clipped gradient, which do not affect the vote."""
         if self.wire not in (None, "dense"):
             raise refusal("wire", self.wire, "'dense', as votes have formats of their own")
         if self.clip_norm is not None and not self.momentum:
@@ -214,17 +209,14 @@ class SignSGDSpec(VotingBase):
         )
 
 
-SignSGD = constructor(SignSGDSpec)
-
-
 @register
 class LionCubSpec(VotingBase):
-    """Lion whose workers vote; the momenta of ``momentum_layers`` are averaged every ``momentum_period`` steps.
+    """Lion Cub: workers vote on the signs of Lion's update vectors c_m, and all move by the result of the vote.
 
         c_m = beta1 m_m + (1 - beta1) g_m;   m_m <- beta2 m_m + (1 - beta2) g_m;   x <- x - lr vote(c_1, ..., c_P)
 
-    Parameters stay equal on all workers, momenta do not, unless they are averaged every ``momentum_period`` steps. With
-    one worker it is Lion, up to what the vote makes of zeros.
+    g_m and m_m are gradient and momentum of worker m. Parameters stay equal on all workers; momenta differ, but can be
+    averaged every ``momentum_period`` steps. With one worker this is Lion, except where c is 0.
 
     Args:
         beta1: weight of the momentum in the update vector c; the gradient has weight ``1 - beta1``.
@@ -254,7 +246,8 @@ class LionCubSpec(VotingBase):
     momentum_period: Period = 10
 
     @model_validator(mode="after")
-    def _wire_is_of_the_momenta(self) -> LionCubSpec:
+    def _uses_its_wire(self) -> LionCubSpec:
+        """Raise an error for a wire format if no momenta are averaged."""
         if self.wire not in (None, "dense") and self.momentum_layers == "none":
             raise refusal("wire", self.wire, "'dense', as no momenta are averaged and votes have formats of their own")
         return self
@@ -274,7 +267,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the vote, then the momenta that are due."""
+        """Return the exchanges of the vote, then that of the averaged momenta."""
         tensors = tensors_of(model)
         chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
         momenta = elements([tensor for tensor, is_chosen in zip(tensors, chosen, strict=True) if is_chosen])
@@ -283,7 +276,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the bytes of the vote and of the averaged momenta, without the unused fields of the last word."""
+        """Return the formula of the bytes of the vote and of the averaged momenta, without padding."""
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
         whose = "N" if self.momentum_layers == "all" else "Σ chosen"
@@ -306,6 +299,3 @@ class LionCubSpec(VotingBase):
             momentum_layers=self.momentum_layers,
             **self.common_options(comm, worker_axis),
         )
-
-
-LionCub = constructor(LionCubSpec)

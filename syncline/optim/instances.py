@@ -1,4 +1,4 @@
-"""Instances of a ``torch.optim`` optimizer, one per worker, whose parameters and states are views of a method's tensors.
+"""Instances of a ``torch.optim`` optimizer, one per worker, which use views of a method's tensors.
 
 A method stores, averages and saves tensors with a worker axis; an instance uses views of one worker's row. If an
 optimizer replaces such a view by another tensor, this is copied to the row, and the instance gets a view again. Step
@@ -219,15 +219,17 @@ class Instances:
 
     def _copy_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
-        for number, (group, known) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
+        for number, (group, last_options) in enumerate(
+            zip(self._method.param_groups, self._group_options, strict=True)
+        ):
             changed = {
                 name: value
                 for name, value in _options(group).items()
-                if name not in known or (known[name] is not value and known[name] != value)
+                if name not in last_options or (last_options[name] is not value and last_options[name] != value)
             }
             if not changed:
                 continue
-            known.update(changed)
+            last_options.update(changed)
             for instance in self._instances:
                 groups = zip(instance.optimizer.param_groups, instance.of_groups, strict=True)
                 for instance_group, (group_number, lr_ratio) in groups:

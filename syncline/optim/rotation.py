@@ -38,7 +38,7 @@ def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
 
 
 def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
-    """Return matrices ``x`` with their rows (``dim=-2``) or columns (``dim=-1``) in this order, indices ``(..., d)``."""
+    """Return matrices ``x`` with rows (``dim=-2``) or columns (``dim=-1``) in an order, indices ``(..., d)``."""
     index = order.unsqueeze(-1 if dim == -2 else -2)
     return x.gather(dim, index.expand_as(x))
 
@@ -241,7 +241,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return out
 
     def _matrix(self, x: Tensor) -> Tensor:
-        """Return a tensor ``(R, *s)`` as the matrices ``(R, m, n)`` that are rotated, a column for geometry ``full``."""
+        """Return a tensor ``(R, *s)`` as the matrices ``(R, m, n)`` to rotate: a column for geometry ``full``."""
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam(self, part: RotatedPart, t: int) -> Tensor:

@@ -198,8 +198,8 @@ class TorchRule(SteppingRule[Method]):
             try:
                 optimizer.step()
             except Exception as error:  # any error of a user's optimizer is a wrong rule
-                able = "an optimizer that takes a step without a closure, of vectors and matrices"
-                expected = f"{able}; it says: {error_text(error)}"
+                requirement = "an optimizer that takes a step without a closure, of vectors and matrices"
+                expected = f"{requirement}; it says: {error_text(error)}"
                 raise SpecError("rule.target", type(optimizer).__name__, expected) from None
         return optimizer, params, groups
 

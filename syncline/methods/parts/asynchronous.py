@@ -1,7 +1,4 @@
-"""Specs of asynchronous training: when workers send updates to a server, and how the server applies them.
-
-Specs of corrections for delayed gradients, besides a method's usual steps.
-"""
+"""Specs of asynchronous training through a server, and of corrections for delayed gradients."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from syncline.methods.parts.method_spec import MethodBase
 
 
 def _adapts(value: Any) -> Any:
+    """Return a value of ``dynamic_local_updates`` unchanged, or raise an error that names the possible values."""
     if value not in (True, False, "yes", "no", "true", "false", "batch"):
         raise refusal("", value, "yes, no or batch")
     return value
@@ -140,10 +138,7 @@ class AsynchronousSpec(Spec):
         >>> AsynchronousSpec(dynamic_local_updates=True).local_steps(8, (1.0, 0.5, 0.3))
         (8, 4, 2)
         """
-        fastest = max(speeds)
-        return tuple(
-            max(1, int(period * v / fastest)) if self.dynamic_local_updates is True else period for v in speeds
-        )
+        return _in_proportion(period, speeds) if self.dynamic_local_updates is True else (period,) * len(speeds)
 
     def batches(self, batch: int, speeds: Sequence[float]) -> tuple[int, ...]:
         """Return each worker's number of samples per step: B, or ``B v_m / max v`` if batches adapt.
@@ -153,76 +148,78 @@ class AsynchronousSpec(Spec):
         >>> AsynchronousSpec(dynamic_local_updates="batch").batches(32, (1.0, 0.5, 0.3))
         (32, 16, 9)
         """
-        fastest = max(speeds)
-        return tuple(
-            max(1, int(batch * v / fastest)) if self.dynamic_local_updates == "batch" else batch for v in speeds
-        )
+        return _in_proportion(batch, speeds) if self.dynamic_local_updates == "batch" else (batch,) * len(speeds)
 
     def check(self, method: MethodBase) -> None:
-        """Refuse asynchronous settings that contradict the other fields of the method.
-
-        Raises:
-            PydanticCustomError: names the wrong field by its path in the method's spec.
-        """
-        outer = hasattr(method, "outer_momentum")
+        """Raise an error, which names the wrong field, if these settings contradict other fields of the method."""
+        is_diloco = hasattr(method, "outer_momentum")
         if getattr(method, "compressor", None) is not None:
             raise refusal("compressor", method.compressor.kind, "none beside asynchronous: updates travel whole")  # type: ignore[attr-defined]
-        if getattr(method, "in_backward", False) and outer:
+        if getattr(method, "in_backward", False) and is_diloco:
             raise refusal("in_backward", True, "false beside asynchronous: an update is sent when it is whole")
-        if self.momentum == "delayed" and not outer:
-            raise refusal("asynchronous.momentum", self.momentum, "every, as only diloco has an outer momentum")
-        if self.dynamic_local_updates is True and not outer:
-            raise refusal(
-                "asynchronous.dynamic_local_updates",
-                self.dynamic_local_updates,
+        has_delayed_momentum = self.momentum == "delayed"
+        single = "beside delayed momentum, whose versions are single"
+        at_most_1 = self.of_a_version == 1 and not self.grace_period
+        # For each field that may be wrong: whether it is, its name, and its possible values.
+        checks: list[tuple[bool, str, str]] = [
+            (has_delayed_momentum and not is_diloco, "momentum", "every, as only diloco has an outer momentum"),
+            (
+                self.dynamic_local_updates is True and not is_diloco,
+                "dynamic_local_updates",
                 "batch or no, as only diloco has local steps",
-            )
-        if self.momentum_activation and self.momentum != "delayed":
-            raise refusal("asynchronous.momentum_activation", self.momentum_activation, "0 unless momentum is delayed")
-        if self.momentum_activation > 1 / self.buffer_size:
-            raise refusal(
-                "asynchronous.momentum_activation",
-                self.momentum_activation,
+            ),
+            (
+                bool(self.momentum_activation) and not has_delayed_momentum,
+                "momentum_activation",
+                "0 unless momentum is delayed",
+            ),
+            (
+                self.momentum_activation > 1 / self.buffer_size,
+                "momentum_activation",
                 f"at most 1 / buffer_size ({1 / self.buffer_size:g})",
-            )
-        if self.synchronous and self.momentum == "delayed":
-            raise refusal(
-                "asynchronous.synchronous", self.synchronous, "no beside delayed momentum, whose versions are single"
-            )
-        if self.grace_period and self.momentum == "delayed":
-            raise refusal(
-                "asynchronous.grace_period", self.grace_period, "0 beside delayed momentum, whose versions are single"
-            )
-        if self.update_weights != "equal" and self.of_a_version == 1 and not self.grace_period:
-            raise refusal("asynchronous.update_weights", self.update_weights, "equal where a version is of one update")
-        if self.hierarchy is not None and not outer:
+            ),
+            (self.synchronous and has_delayed_momentum, "synchronous", f"no {single}"),
+            (bool(self.grace_period) and has_delayed_momentum, "grace_period", f"0 {single}"),
+            (
+                self.update_weights != "equal" and at_most_1,
+                "update_weights",
+                "equal where a version is of one update",
+            ),
+        ]
+        for is_wrong, name, expected in checks:
+            if is_wrong:
+                raise refusal(f"asynchronous.{name}", getattr(self, name), expected)
+        if self.hierarchy is not None and not is_diloco:
             raise refusal("asynchronous.hierarchy", {}, "none, as only diloco has updates to gather")
         if self.hierarchy is not None and self.participants is not None:
-            raise refusal(
-                "asynchronous.participants", self.participants, "none beside hierarchy: all workers take part"
-            )
-        if self.reference == "server" and not outer:
+            expected = "none beside hierarchy: all workers take part"
+            raise refusal("asynchronous.participants", self.participants, expected)
+        if self.reference == "server" and not is_diloco:
             raise refusal("asynchronous.reference", self.reference, "worker, as only diloco has pseudo-gradients")
 
     def check_workers(self, workers: int, path: str) -> None:
-        """Refuse more local servers or participants than workers, and a quorum that waiting workers cannot reach.
+        """Raise an error, which names a field below ``path``, if there are too few workers.
 
-        Raises:
-            PydanticCustomError: names the wrong field below ``path``.
+        There must be a worker for each local server and participant, and enough for the quorum for which workers wait.
         """
-        group, members = workers, "the workers"
+        group_size, members = workers, "the workers"
         if self.hierarchy is not None:
             if self.hierarchy.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
                 raise refusal(f"{path}.asynchronous.hierarchy.groups", self.hierarchy.groups, expected)
-            group, members = min(self.hierarchy.groups_of(workers)), "the workers of a local server"
+            group_size, members = min(self.hierarchy.groups_of(workers)), "the workers of a local server"
         if self.participants is not None:
             if self.participants > workers:
                 raise refusal(f"{path}.asynchronous.participants", self.participants, f"at most {workers}, the workers")
-            group, members = self.participants, "the participants"
-        if self.synchronous and self.buffer_size > group:
-            expected = f"at most {group}, {members}, who wait until it is full"
+            group_size, members = self.participants, "the participants"
+        if self.synchronous and self.buffer_size > group_size:
+            expected = f"at most {group_size}, {members}, who wait until it is full"
             raise refusal(f"{path}.asynchronous.buffer_size", self.buffer_size, expected)
+
+
+def _in_proportion(most: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Return a whole number of at least 1 per worker: ``most`` for the fastest, and less in proportion to the speed."""
+    return tuple(max(1, int(most * speed / max(speeds))) for speed in speeds)
 
 
 def asynchronous_of(method: Any) -> AsynchronousSpec | None:
@@ -232,10 +229,9 @@ def asynchronous_of(method: Any) -> AsynchronousSpec | None:
 
 
 def check_synchronous(method: Any, path: str) -> None:
-    """Refuse an asynchronous method in a command that does not simulate when updates arrive.
+    """Raise a SpecError, which names a field below ``path``, if the method is asynchronous.
 
-    Raises:
-        SpecError: the method is asynchronous; the error names the field below ``path``.
+    It is for commands that do not simulate when updates arrive at a server.
     """
     if asynchronous_of(method) is not None:
         expected = "a method without it: only 'run', 'compare' and 'launch' know who comes when"
@@ -243,7 +239,7 @@ def check_synchronous(method: Any, path: str) -> None:
 
 
 BackwardWeights = Literal["stashed", "current", "corrected"]
-"""Which weights a backward pass uses: those of its forward pass, those there are by then, or PipeMare's estimate."""
+"""The weights of a backward pass: those of its forward pass, the current ones, or PipeMare's estimate of the former."""
 
 
 class RemedySpec(Spec):
@@ -272,19 +268,16 @@ class RemedySpec(Spec):
         return self
 
     def check_weights(self, backward_weights: BackwardWeights, path: str) -> None:
-        """Refuse backward weights for which the correction is not defined.
+        """Raise an error of the field ``path`` if the correction is not defined for these weights of backward passes.
 
         Compensation and look-ahead need stashed weights, because only a stash keeps the weights of each forward pass.
-
-        Raises:
-            PydanticCustomError: the weights do not suit the correction; the error names ``path``.
         """
         if self.kind != "discount" and backward_weights != "stashed":
             raise refusal(path, self.kind, f"none, or a discount, where backward_weights are {backward_weights}")
 
 
 RemedyField = Annotated[RemedySpec | None, BeforeValidator(from_name)]
-"""A remedy, or the name of one without knobs; none: late gradients are taken as they are."""
+"""The type of the field ``remedy``: a correction for delayed gradients, or its name, or None for no correction."""
 
 
 def remedy_of(method: Any) -> RemedySpec | None:
@@ -294,10 +287,9 @@ def remedy_of(method: Any) -> RemedySpec | None:
 
 
 def check_punctual(method: MethodBase, path: str) -> None:
-    """Refuse a correction for delayed gradients in a training that has no delayed gradients.
+    """Raise a SpecError, which names a field below ``path``, if the method has a correction for delayed gradients.
 
-    Raises:
-        SpecError: the method has such a correction; the error names the field below ``path``.
+    It is for trainings without delayed gradients.
     """
     remedy = remedy_of(method)
     if remedy is not None:

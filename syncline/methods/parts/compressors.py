@@ -1,7 +1,4 @@
-"""Compressors as specs, for methods that send through one.
-
-The base of methods that can send through a compressor.
-"""
+"""Specs of compressors, and the base of methods that can send through a compressor."""
 
 from __future__ import annotations
 
@@ -30,34 +27,34 @@ from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Tensors, 
 
 
 class CompressorBase(Spec):
-    """The base of compressors.
+    """The base of the specs of compressors.
 
     Args:
         error_feedback: whether each worker keeps what the compressor left out, and adds it to the next tensor.
     """
 
     source: ClassVar[str]
-    """The paper that it is from."""
+    """The paper that describes the compressor."""
 
     kind: str
     error_feedback: bool = True
 
     @property
     def name(self) -> str:
-        """Return the compressor's part of a method's name, by default its kind."""
+        """Return the name of the compressor within a method's name, by default its kind."""
         return self.kind
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """Return the label, the collective, and one worker's bytes, for each call that averages a tensor.
+        """Return the label, the collective and one worker's bytes of each call that averages a tensor.
 
-        A label may be empty, because the tensor has a name.
+        An empty label stands for the label of the tensors.
         """
 
     @property
     @abstractmethod
     def formula(self) -> str:
-        """Return the bytes of one tensor of ``n`` numbers."""
+        """Return the formula of a worker's bytes for a tensor of ``n`` numbers."""
 
     @abstractmethod
     def build(self) -> optim.Compressor:
@@ -73,20 +70,15 @@ class CompressorBase(Spec):
         offset: int = 0,
         joins: bool = True,
     ) -> list[Exchange]:
-        """Return the exchanges of the compressed tensors: one per call, none for no tensors."""
-        per_tensor = [self.calls(tensor, workers) for tensor in tensors]
-        return [
-            Exchange(
-                sum(nbytes for *_, nbytes in calls),
-                period,
-                calls[0][0] or label,
-                calls[0][1],
-                offset,
-                joins,
-                encoded_bytes=0 if calls[0][0] else FP32_BYTES * elements(tensors),
-            )
-            for calls in zip(*per_tensor, strict=True)
-        ]
+        """Return the exchanges that average tensors of these shapes: one per call, with the bytes of all tensors."""
+        exchanges = []
+        for calls in zip(*(self.calls(tensor, workers) for tensor in tensors), strict=True):
+            call_label, collective, _ = calls[0]
+            nbytes = sum(nbytes for *_, nbytes in calls)
+            encoded = 0 if call_label else FP32_BYTES * elements(tensors)
+            exchange = Exchange(nbytes, period, call_label or label, collective, offset, joins, encoded_bytes=encoded)
+            exchanges.append(exchange)
+        return exchanges
 
 
 class TopKCompressor(CompressorBase):
@@ -230,13 +222,8 @@ class BlockTopKCompressor(CompressorBase):
             SpecError: if the index cannot tell a block's entries apart.
         """
         path = "compressor.index_bits"
-        return [
-            (
-                "",
-                "all_gather",
-                block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path),
-            )
-        ]
+        nbytes = block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path)
+        return [("", "all_gather", nbytes)]
 
     @property
     @override
@@ -297,7 +284,7 @@ CompressorSpec = Annotated[
 
 
 def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
-    """Refuse a wire format beside a compressor, and error feedback with QSGD, whose error can grow without bound."""
+    """Raise an error for a wire format beside a compressor, or for error feedback with QSGD, whose error can grow."""
     if compressor is None:
         return
     if wire != "dense":
@@ -308,10 +295,9 @@ def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
 
 
 def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
-    """Return the formula of the bytes per step of compressed tensors.
+    """Return the formula of the bytes per step for pairs of a compressor and a period, in steps.
 
-    Args:
-        terms: for each compressed copy of the tensors, its compressor, and its period in steps.
+    Each pair stands for one tensor per parameter, such as its gradient or its momentum.
     """
     counts = Counter((compressor.formula, period) for compressor, period in terms)
     return " + ".join(
@@ -321,7 +307,7 @@ def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
 
 
 class CompressibleBase(MethodBase):
-    """A method that can send through a ``compressor``."""
+    """The base of methods that can send through a ``compressor``."""
 
     compressor: CompressorSpec | None = None
 
@@ -333,34 +319,35 @@ class CompressibleBase(MethodBase):
     @property
     @override
     def same_for_any_group(self) -> bool:
-        """Return whether traffic is the same for any number of workers: not if a compressor sums integers."""
+        """Return whether traffic is the same for any number of workers: it is unless a compressor sums integers."""
         return self.compressor is None or self.compressor.kind != "lp"
 
     @property
     def _suffix(self) -> str:
+        """Return the end of the method's name that names its compressor."""
         return f"-{self.compressor.name}" if self.compressor else ""
 
     def _exchange(
         self, tensors: Sequence[TensorShape], workers: int, period: int, label: str, offset: int = 0
     ) -> list[Exchange]:
-        """Return the exchanges that average tensors of these shapes."""
+        """Return the exchanges that average tensors of these shapes every ``period`` steps, compressed or not."""
         if self.compressor:
             return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
         return [self._plain(elements(tensors), period, label, offset=offset)]
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of bytes per step; with a compressor, it has sums over the tensors of n numbers each."""
+        """Return the formula of the bytes per step; with a compressor, it sums over tensors of n numbers each."""
         if not self.compressor:
             return super().traffic_formula(workers)
         return compressed_formula((self.compressor, period) for period in self._sent_periods())
 
     @abstractmethod
     def _sent_periods(self) -> Iterable[int]:
-        """Return the period of each copy of the parameters' shapes that is sent."""
+        """Return the period, in steps, of each state that is sent; a state has the shapes of the parameters."""
 
     def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
-        """Return the number of elements that a compressor keeps: errors, and references if it sends differences."""
+        """Return the number of elements of the errors, and with ``reference`` of the references, of a compressor."""
         if not self.compressor:
             return 0
         return elements(tensors) * (self.compressor.error_feedback + reference)
@@ -371,11 +358,11 @@ class CompressibleBase(MethodBase):
         return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
 
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """Return the parameters, or states, that go through a compressor."""
+        """Return the shapes of the tensors that go through the compressor, for these parameters."""
         return tensors
 
     def _averaging(self) -> dict[str, Any]:
-        """Return the options from which compressed averages are built."""
+        """Return the options of `optim.Method` for averages through the compressor, by name."""
         if not self.compressor:
             return {}
         return {"compressor": self.compressor.build(), "error_feedback": self.compressor.error_feedback}

@@ -1,7 +1,4 @@
-"""Outer optimizers as specs.
-
-The spec of streaming a model in fragments.
-"""
+"""Specs of outer optimizers, and of streaming, which averages fragments of the model one after another."""
 
 from __future__ import annotations
 
@@ -35,7 +32,6 @@ class NesterovOuter(Spec):
 
     def build(self) -> optim.OuterOptimizer:
         """Build the outer optimizer."""
-
         return optim.Nesterov(self.lr, self.momentum)
 
 
@@ -66,6 +62,7 @@ class FedAdamOuter(Spec):
 
 
 def _with_kind(value: Any) -> Any:
+    """Return the fields of an outer optimizer with their kind, which is ``nesterov`` by default."""
     value = from_name(value)
     return {"kind": "nesterov", **value} if isinstance(value, dict) else value
 
@@ -79,7 +76,7 @@ OuterSpec = Annotated[
 
 
 Sent = Callable[[str, Sequence[TensorShape]], Exchange | None]
-"""Function from a state and a fragment's tensors to the exchange that sends them; None if there is nothing to send."""
+"""A function from the name of a state and a fragment's tensors to the exchange that averages them, or None."""
 
 
 class StreamSpec(Spec):
@@ -102,7 +99,7 @@ class StreamSpec(Spec):
     in_backward: bool = False
 
     def check(self, periods: Iterable[int], clip_norm: float | None) -> None:
-        """Refuse a delay that is as long as a period, and a clipped gradient that is sent before it is complete."""
+        """Raise an error if ``tau`` is not below every period, or gradients are clipped although sent in backward."""
         if self.tau >= min(periods):
             raise refusal("stream.tau", self.tau, f"less than every period, at most {min(periods) - 1}")
         if self.in_backward and clip_norm is not None:
@@ -110,9 +107,12 @@ class StreamSpec(Spec):
             raise refusal("clip_norm", clip_norm, expected)
 
     def exchanges(self, tensors: Sequence[TensorShape], periods: dict[str, int], sent: Sent) -> list[Exchange]:
-        """Return one exchange per state and fragment.
+        """Return one exchange per state and fragment, each with an offset in its period, and ``tau`` steps of time.
 
-        Each exchange has its own offset within the period and its own call, and may take ``tau`` steps.
+        Args:
+            tensors: parameters of the model.
+            periods: number of steps between averages, by state.
+            sent: function that returns the exchange of a fragment of a state.
         """
         fragments = model_fragments([tensor.elements for tensor in tensors], self.fragments, self.strides)
         return [

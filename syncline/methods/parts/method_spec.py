@@ -1,8 +1,6 @@
-"""The base class of method specs: hyperparameters, traffic in closed form, state sizes, and the optimizer.
+"""The base class of method specs: fields, traffic in closed form, kept state, and the construction of the optimizer.
 
-Reading a spec or projecting its clock needs no torch; only ``build`` imports it.
-
-Parts that are given as objects of Python where others are given by their fields.
+Only ``build`` imports torch, so that commands that read a spec or project its clock start fast.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """A rule, an outer optimizer or a compressor that the user passes as a Python object.
+    """A spec of a rule, an outer optimizer or a compressor that the user passes as a Python object.
 
     Args:
         part: the Python object.
@@ -52,16 +50,16 @@ class ObjectPart:
 
     @property
     def kind(self) -> str:
-        """Return the part's kind in specs, or else the name of its class."""
+        """Return the object's kind in specs if it has one, or the name of its class."""
         return str(getattr(self.part, "kind", type(self.part).__name__))
 
     @property
     def name(self) -> str:
-        """Return the part's share of a method's name."""
+        """Return the name of the part within a method's name, which is its kind."""
         return self.kind
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements in the states that the user's object makes of these parameters."""
+        """Return the number of elements of the states that the object keeps for parameters of these shapes."""
         import torch
 
         total = 0
@@ -74,12 +72,12 @@ class ObjectPart:
         return total
 
     def build(self) -> Any:
-        """Return the Python object itself."""
+        """Return the Python object."""
         return self.part
 
 
 def or_object(protocol: str) -> WrapValidator:
-    """Return a validator that also takes an object that has the methods of ``module:Protocol``."""
+    """Return a validator that also accepts Python objects with the methods of a protocol, ``module:Protocol``."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if isinstance(value, ObjectPart):
@@ -94,19 +92,15 @@ def or_object(protocol: str) -> WrapValidator:
 
 
 BYTES_PER_ELEMENT = {"dense": 4, "bf16": 2, "fp16": 2}
-"""Wire formats of fp32 tensors; the same names as ``syncline.comm.WIRE_FORMATS``."""
+"""Bytes of a number in each wire format; the names are those of ``syncline.comm.WIRE_FORMATS``."""
 
 FP32_BYTES = BYTES_PER_ELEMENT["dense"]
 
 Presets = Mapping[str, Mapping[str, Any]]
-"""Fields by name."""
+"""The fields of each preset of a method, by the preset's name."""
 
 Tensors = int | Sequence[TensorShape]
-"""A model as a method's traffic sees it: its parameters' shapes, or only how many numbers they hold."""
-
-
-SIZES = ((1, 1), (2, 1), (1, 2))
-"""Elements of a matrix and of a vector that tell how bytes grow with each."""
+"""The parameters of a model: their shapes, or only their number of elements."""
 
 
 def tensors_of(model: Tensors) -> Sequence[TensorShape]:
@@ -115,19 +109,23 @@ def tensors_of(model: Tensors) -> Sequence[TensorShape]:
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:
-    """Return the number of elements that the tensors hold together."""
+    """Return the total number of elements of tensors of these shapes."""
     return sum(tensor.elements for tensor in tensors)
 
 
 def per_step_formula(sent: str, period: int) -> str:
-    """Return the formula of bytes that are sent every ``period`` steps, per step."""
+    """Return the formula of the bytes per step if the bytes ``sent`` are sent every ``period`` steps.
+
+    >>> per_step_formula("4 N + 4", 32)
+    '(4 N + 4) / 32'
+    """
     if period == 1:
         return sent
     return f"({sent}) / {period}" if " + " in sent else f"{sent} / {period}"
 
 
 def wire_name(value: Any) -> Any:
-    """Return a wire format that is given as an object, by its name."""
+    """Return the name of a wire format that is given as an object; return a name unchanged."""
     return getattr(value, "name", value)
 
 
@@ -153,10 +151,10 @@ class MethodBase(Spec):
     """The paper that describes the method."""
 
     presets: ClassVar[Presets] = {}
-    """Fields of each preset by name. A spec may name a preset, as ``method: mt-dao``, and change single fields."""
+    """Fields of each preset by name. A spec can name a preset, as ``method: mt-dao``, and change single fields."""
 
     means_alone: ClassVar[bool] = False
-    """Whether the method's traffic is means only, unless compressed, so that it can train while workers are absent."""
+    """Whether all traffic is uncompressed means over the workers, so that the method can train with absent workers."""
 
     averages_states: ClassVar[bool] = False
     """Whether the method can average states of its update rule together with the parameters."""
@@ -174,7 +172,7 @@ class MethodBase(Spec):
 
     @model_validator(mode="after")
     def _is_what_its_rule_takes(self) -> Self:
-        """Check that the update rule accepts the method's other fields."""
+        """Raise an error if the update rule does not accept the other fields of the method."""
         check = getattr(getattr(self, "rule", None), "check", None)
         if check:
             check(self)
@@ -187,7 +185,7 @@ class MethodBase(Spec):
 
     @property
     def shares_out(self) -> bool:
-        """Return whether optimizer states can be sharded over workers: the gradient is averaged in every step."""
+        """Return whether optimizer states can be sharded over workers: if the gradient is averaged in every step."""
         return False
 
     def in_precision(self, precision: str) -> Self:
@@ -214,93 +212,111 @@ class MethodBase(Spec):
         return self.travels_as not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
-        """Return the same method, which specs write by these fields as long as it is the same."""
+        """Return a copy of the method that is written to spec files as these fields, unless it is changed."""
         method = self.model_copy()
         method._written = dict(fields), dict(self)
         return method
 
     @model_serializer(mode="wrap")
     def _as_written(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields, then = self._written or ({}, {})
-        return fields if fields and then == dict(self) else as_fields(self)
+        """Return the fields to write: those of ``written_as`` if the method has not changed since then."""
+        fields, values = self._written or ({}, {})
+        return fields if fields and values == dict(self) else as_fields(self)
 
     @property
     def name(self) -> str:
-        """Return the name in tables and figures: the label, or the method's kind."""
+        """Return the name of the method in tables and figures: its label, or else its kind."""
         return self.label or self.kind.rpartition(":")[2]
 
     @property
     def one_seed_at_a_time(self) -> bool:
-        """Return whether seeds cannot train side by side, because the traffic depends on the values."""
+        """Return whether seeds must train one after another, because the values of tensors decide about the traffic."""
         return False
 
     @property
     def same_for_any_group(self) -> bool:
-        """Return whether traffic and kept state are the same for any number of workers P."""
+        """Return whether a worker's traffic and kept state are the same for any number of workers."""
         return False
 
     @abstractmethod
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of a worker in closed form, for a model in fp32 and a group of ``workers``."""
+        """Return all exchanges of a worker in a training, in closed form.
+
+        Args:
+            model: parameters of the model, in fp32.
+            workers: number of workers.
+        """
 
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange] | None:
-        """Return the exchanges of a training of ``steps`` steps that averaged after the steps ``averaged``, from 0.
+        """Return the exchanges of a finished training, whose values decided after which steps it averaged.
 
-        The result is None unless the method's averages are known only after the training.
+        The result is None for a method whose steps with an average are known beforehand.
+
+        Args:
+            model: parameters of the model, in fp32.
+            workers: number of workers.
+            steps: number of steps of the training.
+            averaged: steps, from 0, after which the training averaged.
         """
         return None
 
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per worker and step.
 
-        N is the number of the model's parameters, and N' of those that are not in matrices. The formula is for
-        exchanges whose bytes are linear in both; methods with other exchanges override it.
+        N is the number of parameters of the model, and N' the number of those that are not in matrices. The formula is
+        for exchanges whose bytes are linear in both; methods with other exchanges override this function.
         """
-        probes = [[TensorShape("", (matrix, 1), is_matrix=True), TensorShape("", (other,))] for matrix, other in SIZES]
-        base_bytes, more_matrix, more_other = (self._bytes_by_period(probe, workers) for probe in probes)
+
+        def bytes_by_period(matrix_elements: int, other_elements: int) -> dict[int, float]:
+            shapes = [TensorShape("", (matrix_elements, 1), is_matrix=True), TensorShape("", (other_elements,))]
+            nbytes: dict[int, float] = {}
+            for exchange in self.exchanges(shapes, workers):
+                nbytes[exchange.period] = nbytes.get(exchange.period, 0) + exchange.payload_bytes
+            return nbytes
+
+        base, one_more_in_matrix, one_more_elsewhere = (
+            bytes_by_period(1, 1),
+            bytes_by_period(2, 1),
+            bytes_by_period(1, 2),
+        )
         terms = []
-        for period, nbytes in base_bytes.items():
-            matrix, other = more_matrix[period] - nbytes, more_other[period] - nbytes
-            counts = {"": nbytes - matrix - other, " N": matrix, " N'": other - matrix}
+        for period, nbytes in base.items():
+            per_matrix_element = one_more_in_matrix[period] - nbytes
+            per_other_element = one_more_elsewhere[period] - nbytes
+            constant = nbytes - per_matrix_element - per_other_element
+            counts = {"": constant, " N": per_matrix_element, " N'": per_other_element - per_matrix_element}
             parts = [f"{count:g}{symbol}" for symbol, count in counts.items() if count]
             terms.append(per_step_formula(" + ".join(parts), period))
         return " + ".join(terms)
 
-    def _bytes_by_period(self, model: Tensors, workers: int) -> dict[int, float]:
-        out: dict[int, float] = {}
-        for exchange in self.exchanges(model, workers):
-            out[exchange.period] = out.get(exchange.period, 0) + exchange.payload_bytes
-        return out
-
     @abstractmethod
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements that each worker keeps besides its parameters: momenta, anchors, errors.
+        """Return the number of elements that each worker keeps besides its parameters: momenta, errors and the like.
 
         Fragments that are in transit are not counted.
         """
 
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of kept elements that are error feedback: a compressor's unsent remainder."""
+        """Return the number of kept elements that are errors, the parts of tensors that a compressor left out."""
         return 0
 
     def check_model(self, model: Sequence[TensorShape]) -> None:
-        """Refuse a model that the method cannot train.
-
-        Raises:
-            SpecError: the model lacks something that the method needs; the error says what.
-        """
+        """Raise a SpecError if the method cannot train a model with parameters of these shapes."""
 
     @abstractmethod
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method."""
+        """Build the optimizer of the method for these parameters, or parameter groups, and this group of workers.
+
+        ``worker_axis`` tells whether the parameters' first dimension is the worker axis.
+        """
 
     @property
     def sends_in_backward(self) -> bool:
-        """Return whether the method sends tensors that are ready before the backward pass ends."""
+        """Return whether the method sends tensors as soon as they are ready, during the backward pass."""
         return False
 
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds per step of an update's matrix products and decompositions; 0 for an elementwise update.
+        """Return the seconds per step of an update's matrix products and decompositions, beside elementwise work.
 
         Args:
             model: shapes of the parameters of a model, or of one stage of a pipeline.
@@ -311,27 +327,25 @@ class MethodBase(Spec):
         return self._update_work(tensors_of(model)).seconds(hardware, 1)
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the update rule's matrix products; empty if it has none."""
+        """Return the work of the update rule's matrix products and decompositions per step."""
         work = getattr(getattr(self, "rule", None), "update_work", None)
         return work(tensors) if work else UpdateWork()
 
     def readbacks(self, model: Tensors) -> int:
-        """Return the number of values that a worker reads back from its device per step, to decide about sending."""
+        """Return the number of values that the host reads from its device per step, to decide whether workers send."""
         return 0
 
     def _bytes(self, count: int) -> int:
+        """Return the bytes of ``count`` numbers in the method's wire format."""
         return count * BYTES_PER_ELEMENT[self.travels_as]
 
     def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
-        """Return an exchange of ``count`` numbers in the method's wire format; fp32 needs no encoding."""
+        """Return an uncompressed exchange of ``count`` numbers, in the method's wire format, every ``period`` steps."""
         encoded = FP32_BYTES * count if self.encodes else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
-        """Return the options that all methods pass to ``Method``, besides their parts.
-
-        A method that has a further wire format sets it itself.
-        """
+        """Return the options of `optim.Method` that all methods have, by name."""
         from syncline.comm import WIRE_FORMATS
 
         return {

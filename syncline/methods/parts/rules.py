@@ -1,9 +1,4 @@
-"""Update rules as specs.
-
-The base of the specs of update rules.
-
-Rules of several momenta, or of a momentum and the gradient itself, as specs.
-"""
+"""Specs of update rules, such as SGD with momentum, Adam, Lion, Muon, and rules with several momenta."""
 
 from __future__ import annotations
 
@@ -27,7 +22,7 @@ class RuleBase(Spec, defer_build=False):
     """Name of the function."""
 
     num_states: ClassVar[int] = 2
-    """Number of states of a parameter, each of the parameter's size."""
+    """Number of states of each parameter; a state has the shape of the parameter."""
 
     kind: str
 
@@ -45,15 +40,11 @@ class RuleBase(Spec, defer_build=False):
 Weight = Annotated[float, Field(ge=0, le=1)]
 
 MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
-"""What momenta are mixed over: Adam's or ADOPT's second moment, none, or Muon's polar factor."""
+"""The scaling of a mixture of momenta: Adam's, ADOPT's, none, or Muon's polar factor."""
 
 
 def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
-    """Refuse another number of weights than of momenta, and weights whose sum is above 1.
-
-    Raises:
-        PydanticCustomError: names the field ``omegas``.
-    """
+    """Raise an error of the field ``omegas`` if there is not one weight per momentum, or their sum is above 1."""
     if len(omegas) != len(betas):
         raise refusal("omegas", omegas, f"one weight per beta ({len(betas)})")
     if sum(omegas) > 1 + 1e-12:
@@ -139,7 +130,7 @@ class AggMoRule(RuleBase):
 
 
 class AdEMAMixRule(RuleBase):
-    """AdEMAMix, with its public code's rates; its authors warm alpha and beta3 up over a whole training.
+    """AdEMAMix, with the rates of its public code; its authors let alpha and beta3 grow over a whole training.
 
     Args:
         beta1: decay rate of the fast momentum.
@@ -171,7 +162,16 @@ class AdEMAMixRule(RuleBase):
 
 
 class MultiMomentumRule(Spec, defer_build=False):
-    """MT-DAO's mixture of momenta as a rule: under ``ddp`` what MT-DAO is compared with, for any number of momenta."""
+    """MT-DAO's mixture of momenta as an update rule. Used with ``ddp``, it is the baseline of MT-DAO.
+
+    Args:
+        base: scaling of the mixture: ``adam``, ``adopt``, ``sgdm`` (none) or ``muon``.
+        betas: decay rates of the momenta.
+        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight.
+        beta2: decay rate of the second moment; by default the base's.
+        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
+        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
+    """
 
     kind: Literal["multi-momentum"] = "multi-momentum"
     base: MomentaBase = "adam"
@@ -311,8 +311,7 @@ class LionRuleSpec(RuleBase):
 
 
 OtherRule = Literal["adam", "lion"]
-"""What a rule for matrices leaves everything else to."""
-
+"""The rule of parameters that are not matrices, if matrices have another rule."""
 
 OTHER_RULES: dict[str, AdamRule | LionRuleSpec] = {"adam": AdamRule(), "lion": LionRuleSpec()}
 
@@ -406,17 +405,20 @@ RuleSpec = Annotated[
 
 
 def rule_name(rule: Any) -> str:
-    """Return the rule's part of a method's name: its kind, or the class of a Python object."""
+    """Return the name of a rule within a method's name: its kind, or the class of a Python object."""
     return str(getattr(rule, "name", rule.kind))
 
 
 def state_names(rule: Any) -> tuple[str, ...]:
-    """Return the names of a rule's states: momenta and, if one more state remains, a second moment."""
-    count, momenta = rule.state_elements([TensorShape("", (1,))]), getattr(rule, "momenta", 1)
-    names = tuple(f"momentum_{j}" for j in range(1, min(count, momenta) + 1))
-    return names + ("second_moment",) * (count > momenta)
+    """Return the names of the states of a rule: its momenta and, if it has one more state, the second moment."""
+    num_states, num_momenta = rule.state_elements([TensorShape("", (1,))]), getattr(rule, "momenta", 1)
+    names = tuple(f"momentum_{j}" for j in range(1, min(num_states, num_momenta) + 1))
+    return (*names, "second_moment") if num_states > num_momenta else names
 
 
 def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
-    """Return the states that a rule asks to be averaged, by name and shape; only torch optimizers ask for any."""
+    """Return the names, and the shapes for these parameters, of the states that ``average_states`` of a rule names.
+
+    Only torch optimizers have this field.
+    """
     return (rule.average_states, rule.averaged(tensors)) if isinstance(rule, TorchRuleSpec) else ((), [])

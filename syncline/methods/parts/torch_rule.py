@@ -1,10 +1,11 @@
-"""An optimizer of torch's kind as the update rule of a spec."""
+"""The spec of a ``torch.optim`` optimizer as update rule."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from inspect import Parameter
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, field_serializer, field_validator, model_validator
@@ -22,14 +23,14 @@ NAMES = (
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop",
     "SGD",
 )  # fmt: skip
-"""Torch's own optimizers that can be a rule."""
+"""Torch's own optimizers that can be an update rule."""
 
 BUILT_IN = frozenset(f"torch.optim{module}:{name}" for name in NAMES for module in ("", f".{name.lower()}"))
-"""What specs call them, by `torch.optim` or by the module of the class. A spec may name these where no code may run."""
+"""References to these optimizers; specs may use them even if they may not name code."""
 
 
 class TorchRuleSpec(Spec):
-    """An optimizer of torch's kind, by anybody: ``{kind: torch, target: "torch.optim:AdamW", betas: [0.9, 0.95]}``.
+    """Any ``torch.optim`` optimizer as rule: ``{kind: torch, target: "torch.optim:AdamW", betas: [0.9, 0.95]}``.
 
     Args:
         target: ``module:name`` of an optimizer class, or of a function that returns an optimizer for a list of
@@ -59,11 +60,12 @@ class TorchRuleSpec(Spec):
 
     @field_serializer("target")
     def _written(self, target: Any) -> str:
+        """Return the reference ``module:name`` of the target, which is written to spec files."""
         return target if isinstance(target, str) else reference_to(target)
 
     @model_validator(mode="after")
     def _works(self) -> Self:
-        """Check that the optimizer can be made and can take a step, on two small tensors."""
+        """Raise an error unless the optimizer can be made with its options and can step two small tensors."""
         _check_options(self._make, self._options)
         try:
             self.built.hyperparameters()
@@ -73,21 +75,20 @@ class TorchRuleSpec(Spec):
 
     @property
     def _make(self) -> Callable[..., Any]:
+        """Return the class or function that makes the optimizer, which is imported if ``target`` is a reference."""
         make: Callable[..., Any] = _import_target(self.target) if isinstance(self.target, str) else self.target
         return make
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Convert lists of a file to tuples."""
+        """Return the options of the optimizer by name, with tuples instead of the lists of spec files."""
         return {k: tuple(v) if isinstance(v, list) else v for k, v in (self.model_extra or {}).items()}
 
     @cached_property
     def built(self) -> optim.TorchRule:
-        """Return the update rule, which has the names and shapes of the optimizer's states."""
-
-        return optim.TorchRule(
-            partial(self._make, **self._options) if self._options else self._make, self.average_states
-        )
+        """Return the update rule, which knows the names and shapes of the optimizer's states."""
+        make = partial(self._make, **self._options) if self._options else self._make
+        return optim.TorchRule(make, self.average_states)
 
     @property
     def name(self) -> str:
@@ -95,10 +96,9 @@ class TorchRuleSpec(Spec):
         return self.built.probe.name
 
     def check(self, method: MethodBase) -> None:
-        """Refuse method fields that the optimizer itself sets, and averaged states if the method averages no states.
+        """Raise an error for a field of the method that the optimizer sets itself, or for averaged states.
 
-        Raises:
-            PydanticCustomError: names the wrong field of the method.
+        Averaged states need a method that averages states of its rule, without a compressor.
         """
         if self.average_states and not method.averages_states:
             raise refusal("rule.average_states", self.average_states, "none: this method averages no states of a rule")
@@ -112,14 +112,15 @@ class TorchRuleSpec(Spec):
             raise refusal("other_lr", method.other_lr, "none: this rule takes all parameters")
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements of the states that the optimizer makes, without step counters."""
+        """Return the number of elements of the optimizer's states for these parameters, without step counters."""
         return sum(state.elements for tensor in tensors for state in self._states(tensor))
 
     def averaged(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
-        """Return the averaged states of these parameters."""
+        """Return the shapes of the states of these parameters that are averaged."""
         return [state for tensor in tensors for state in self._states(tensor) if state.name in self.average_states]
 
     def _states(self, tensor: TensorShape) -> list[TensorShape]:
+        """Return the names and shapes of the optimizer's states for a parameter."""
         return [TensorShape(name, shape) for name, shape in self.built.kept_shapes(tensor.shape).items()]
 
     def build(self) -> optim.TorchRule:
@@ -128,7 +129,10 @@ class TorchRuleSpec(Spec):
 
 
 def from_optimizer(value: Any) -> Any:
-    """Return the fields of `TorchRuleSpec` for ``module:name``, a class, a function, or a rule made of these."""
+    """Return the fields of `TorchRuleSpec` for an optimizer's reference, class, function or `optim.TorchRule`.
+
+    All other values are returned unchanged.
+    """
     if hasattr(value, "make") and hasattr(value, "average_states"):
         return _fields(value.make) | {"average_states": value.average_states}
     if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
@@ -140,6 +144,7 @@ def from_optimizer(value: Any) -> Any:
 
 
 def _fields(make: Any) -> dict[str, Any]:
+    """Return the fields of `TorchRuleSpec` for a class or function, or for a ``functools.partial`` with its options."""
     options: dict[str, Any] = {}
     while isinstance(make, partial) and not make.args:
         make, options = make.func, {**make.keywords, **options}
@@ -147,6 +152,11 @@ def _fields(make: Any) -> dict[str, Any]:
 
 
 def _import_target(target: str) -> Any:
+    """Return the object that a reference names.
+
+    Raises:
+        SpecError: it cannot be imported, or is not callable.
+    """
     if not is_reference(target) or target.startswith("__main__:"):
         expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
         raise SpecError("rule.target", target, expected)
@@ -157,26 +167,26 @@ def _import_target(target: str) -> Any:
 
 
 def options_of(target: Any) -> list[str] | None:
-    """Return the names of a target's other arguments than parameters and ``lr``; None if unknown or unlimited.
+    """Return the names of the options of an optimizer's class or function, without parameters and ``lr``.
+
+    The result is None if the options are unknown, or if it accepts any.
 
     Raises:
-        SpecError: of a ``module:name`` that is none.
+        SpecError: ``target`` is a reference that cannot be imported.
     """
     make = _import_target(target) if isinstance(target, str) else target
     try:
-        (_, *parameters) = inspect.signature(make).parameters.values()  # the first are the parameters
-    except Exception:  # of some callables Python does not know them, some have none, and a user's object may raise
+        (_, *options) = inspect.signature(make).parameters.values()  # the first argument is the parameters
+    except Exception:  # Python does not know the signature of some callables, and a user's object may raise
         return None
-    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters):
+    if any(option.kind == option.VAR_KEYWORD for option in options):
         return None
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name != "lr"
-    ]
+    named_kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [option.name for option in options if option.kind in named_kinds and option.name != "lr"]
 
 
 def _check_options(make: Any, options: dict[str, Any]) -> None:
+    """Raise an error for ``lr`` among the options, or for an option that the optimizer does not have."""
     names = options_of(make)
     for name, value in options.items():
         if name == "lr":
