@@ -29,16 +29,7 @@ if TYPE_CHECKING:
 
 
 class OneBitBase(MethodBase):
-    """The base of methods whose workers average signs.
-
-    Args:
-        freeze_step: number of steps before the second moment stays constant.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
-        bias_correction: whether momentum and second moment are corrected for their start at zero.
-        scale: magnitude of the signs, ``rms`` or ``mean`` of the tensor, see ``OneBitMean``.
-    """
+    """The base of methods whose workers average signs."""
 
     family: ClassVar[str] = "one bit"
 

@@ -26,18 +26,11 @@ if TYPE_CHECKING:
 class StreamingMTDAOSpec(MTDAOSpec):
     """Streaming MT-DAO: fragments of parameters, momenta and second moment are averaged one after another.
 
+    With all weight on one fast momentum it is Streaming Local Adam.
+
     Args:
-        betas: decay rates of the N momenta.
-        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight. All weight on
-            one fast momentum gives Streaming Local Adam.
-        base: ``adam``, ``adopt`` or ``sgdm`` (Algorithms 1, 2, 3), or ``muon`` (Appendix H.7).
-        beta2: decay rate of the second moment; by default the base's.
-        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
-        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
-        period: number of steps between averages of a fragment of the parameters.
-        momentum_periods: number of steps between averages of a fragment of each momentum; by default ``period``.
-        second_moment_period: number of steps between averages of a fragment of the second moment; by default
-            ``period``.
+        period: number of steps between averages of a fragment of the parameters. The other fields of ``mt_dao`` have
+            the same meaning, with periods of fragments.
         stream: fragments, delay and weight of a merge.
 
     Source: MT-DAO, Algorithm 5.

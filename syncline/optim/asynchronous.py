@@ -140,9 +140,6 @@ class DelayedNesterov:
         buffer_size: N, number of pseudo-gradients between updates of the momentum, at least 1.
         momentum_activation: c, share of the momentum that moves the model with each pseudo-gradient, from 0 to 1 / N.
 
-    Raises:
-        SpecError: a value is out of range.
-
     Source: B. Liu et al., "Asynchronous Local-SGD Training for Language Modeling" (2024), Algorithm 4.
     """
 

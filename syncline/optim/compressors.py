@@ -27,7 +27,7 @@ from syncline.comm import (
     for_all,
 )
 from syncline.comm.packed import pack, unpack
-from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, packed_bytes, sum_levels
+from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.demo import Basis, Coefficients
 from syncline.optim.largest import largest
@@ -74,10 +74,6 @@ class Compressor(Protocol):
         """Raise a SpecError if the compressor does not support so many workers; by default it supports any number."""
         return
 
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes that one worker sends for a tensor of this shape."""
-        ...
-
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
@@ -123,11 +119,6 @@ class TopK(Compressor):
         (7, 1)
         """
         return kept_entries(self.fraction, count)
-
-    @override
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        count = math.prod(shape)
-        return self.pairs.nbytes(self.num_kept(count), count)
 
     @override
     def mean(
@@ -191,10 +182,6 @@ class LpMean(Compressor):
         """Raise a SpecError if the sum of the workers' integers does not fit into ``bits``."""
         sum_levels(self.bits, workers)
 
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of scale and integers that one worker sends for a tensor of this shape."""
-        return SCALE_BYTES + PackedIntegers(self.bits).nbytes(math.prod(shape))
-
     @override
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
@@ -256,10 +243,6 @@ class QSGD(Compressor):
     def levels(self) -> int:
         """Return s, the number of levels on one side of zero."""
         return int(2 ** (self.bits - 1) - 1)
-
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of norm and integers that one worker sends for a tensor of this shape."""
-        return SCALE_BYTES + packed_bytes(math.prod(shape), self.bits)
 
     @override
     def mean(
@@ -331,10 +314,6 @@ class BlockTopK(Compressor):
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     @override
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        return self.coefficients.nbytes(shape)
-
-    @override
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
@@ -356,10 +335,6 @@ class OneBit(Compressor):
     """
 
     kind: ClassVar[str] = "one-bit"
-
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes of scale and signs that one worker sends for a tensor of this shape."""
-        return SCALE_BYTES + SIGNS.nbytes(math.prod(shape))
 
     @override
     def mean(

@@ -120,9 +120,6 @@ class Coefficients:
             ``identity``.
         pairs: encoding of the pairs of index and value.
 
-    Raises:
-        SpecError: a value is out of range.
-
     Source: DeMo, section 2.1.
     """
 
@@ -137,12 +134,6 @@ class Coefficients:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
         if self.basis not in ("dct", "random", "identity"):
             raise SpecError("basis", self.basis, "'dct', 'random' or 'identity'")
-
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes that one worker sends for a tensor of this shape."""
-        block = math.prod(chunk_shape(shape, self.chunk))
-        count = math.prod(shape) // block
-        return self.pairs.nbytes(count * min(self.k, block), block)
 
     def _matrices(self, like: Tensor, t: int, *, inverse: bool) -> list[Tensor | None]:
         """Return the orthonormal matrix, or its inverse, of each dimension of a block in step ``t``.
@@ -258,9 +249,6 @@ class CoefficientMean(Reducer):
             every step, and each node acts as one worker of DeMo. If there are fewer workers, all form one node. 1 for
             DeMo without nodes.
 
-    Raises:
-        SpecError: a value is out of range.
-
     Source: DeMo, section 2.1 and Algorithm 4; section 5 for nodes; defaults of its public code.
     """
 
@@ -297,10 +285,6 @@ class CoefficientMean(Reducer):
     def coefficients(self) -> Coefficients:
         """Return the selection of the coefficients of a momentum that are sent."""
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
-
-    def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Return the bytes that one worker sends for a parameter of this shape."""
-        return self.coefficients.nbytes(shape)
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:

@@ -39,9 +39,6 @@ class FedAdam(AnchoredOuter):
         m <- beta1 m + (1 - beta1) delta;   v <- beta2 v + (1 - beta2) delta^2
         x <- x_start - lr m / (sqrt(v) + eps)
 
-    Raises:
-        SpecError: a rate is out of range.
-
     Source: Reddi et al., "Adaptive Federated Optimization" (2021), Algorithm 2, where eps is called tau. There is no
     bias correction.
     """
@@ -87,9 +84,6 @@ class Nesterov(AnchoredOuter):
     Args:
         lr: outer learning rate.
         momentum: mu, coefficient of the momentum, in [0, 1).
-
-    Raises:
-        SpecError: a rate is out of range.
 
     Source: DiLoCo (Douillard et al., 2023), with its defaults 0.7 and 0.9.
     """
@@ -164,9 +158,6 @@ class Streaming(Method):
         four_bits: whether outer gradients travel as ``E3M0``: each worker gathers those of all workers in four bits and
             averages them in its own precision.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
-
-    Raises:
-        SpecError: a value is out of range.
 
     Source: Streaming DiLoCo (Douillard et al., 2025); MT-DAO, Algorithm 5.
     """

@@ -43,9 +43,6 @@ class LowRankAdam(UpdateRule):
         eps: number added to the root of the second moment.
         error_feedback: whether E is kept and added to the next gradient.
 
-    Raises:
-        SpecError: a value out of range.
-
     Source: T. Robert, M. Safaryan, I.-V. Modoranu, D. Alistarh, "LDAdam: Adaptive Optimization from Low-Dimensional
     Gradient Statistics" (2025), Algorithms 1 and 2; defaults of its public code.
     """

@@ -32,9 +32,6 @@ class LionRule(UpdateRule):
         beta2: decay rate of the momentum, in [0, 1).
         signed: whether the direction is ``sign(c)``; otherwise it is ``c``, so that workers can vote on its sign.
 
-    Raises:
-        SpecError: a rate is out of range.
-
     Source: Chen et al., "Symbolic Discovery of Optimization Algorithms" (2023). (Lion Cub prints the gradient with a
     minus, and the step with a plus.)
     """

@@ -139,9 +139,6 @@ class AdEMAMix(UpdateRule):
         alpha_warmup_steps: number of steps in which the weight grows to ``alpha``; with 0 it is constant.
         beta3_warmup_steps: number of steps in which the decay rate of s grows to ``beta3``; with 0 it is constant.
 
-    Raises:
-        SpecError: a value out of range.
-
     Source: M. Pagliardini, P. Ablin, D. Grangier, "The AdEMAMix Optimizer: Better, Faster, Older" (2025), Algorithm 1
     and the schedules of section 3; defaults of its public code.
     """
@@ -222,9 +219,6 @@ class NesterovAdam(UpdateRule):
         beta2: decay rate of the second moment, in [0, 1).
         eps: number added to the root of the second moment.
         momentum_decay: psi, at least 0, which sets how fast the momentum's weight mu_t grows to ``beta1``.
-
-    Raises:
-        SpecError: a rate out of range.
 
     Source: T. Dozat, "Incorporating Nesterov Momentum into Adam" (2016), in the form of ``torch.optim.NAdam``; T.
     Ajanthan et al., "Nesterov Method for Asynchronous Pipeline Parallel Optimization" (2025) with beta1 0.99.

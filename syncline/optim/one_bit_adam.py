@@ -187,16 +187,10 @@ class OneBitAdamMethod(OneBitMethod):
         params: parameters or parameter groups.
         lr: learning rate.
         freeze_step: number of first steps, which are Adam's, at least 1.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
-        bias_correction: whether both moments are corrected for their start at zero; the public code has no correction.
+        beta1: decay rate of the momentum m; beta2, eps and bias_correction are as in Adam, too.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: options of ``Method``. Until ``freeze_step`` mean gradients are clipped, later each worker's
         gradient.
-
-    Raises:
-        SpecError: a value is out of range.
 
     Source: Tang et al. (2021), Algorithm 1.
     """

@@ -35,9 +35,6 @@ class FactorMean(Reducer):
         compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix (for
             limit cases).
 
-    Raises:
-        SpecError: a value is out of range.
-
     Source: Vogels et al., "PowerSGD" (2019), Algorithms 1 and 2.
     """
 

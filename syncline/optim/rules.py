@@ -46,9 +46,6 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             none.
         warmup_beta: decay rate of all momenta in these steps.
 
-    Raises:
-        SpecError: a rate or a weight is out of range.
-
     Source: MT-DAO, Algorithms 1 to 3.
     """
 

@@ -154,9 +154,6 @@ class GradientChange(Trigger):
         threshold: delta; with 0 the trigger fires in every step, with infinity never.
         smoothing: weight of the newest squared norm in s, in (0, 1]; with 1, s is the squared norm itself.
 
-    Raises:
-        SpecError: for a value out of range.
-
     Source: S. Tyagi, M. Swany, "Accelerating Distributed ML Training via Selective Synchronization" (SelSync, 2023),
     section 3.
     """
@@ -236,9 +233,6 @@ class SelSyncMethod(Method):
         aggregation: ``parameters``, workers adopt the mean parameters after the step, and are equal again;
             ``gradients``, workers step with the mean gradient, and their parameters stay as different as before.
         **options: further options of ``Method``.
-
-    Raises:
-        SpecError: a value is out of range.
 
     Source: S. Tyagi, M. Swany (SelSync, 2023), Algorithm 1.
     """

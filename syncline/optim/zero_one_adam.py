@@ -123,15 +123,10 @@ class ZeroOneAdamMethod(OneBitMethod):
         params: parameters or parameter groups.
         lr: learning rate.
         schedule: schedule of the refreshes of the second moment, and of the averages.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
+        beta1: decay rate of the momentum m; beta2 and eps are as in Adam, too.
         bias_correction: whether learning rate and second moment are corrected; the paper has no correction.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: further options of ``Method``.
-
-    Raises:
-        SpecError: a value is out of range.
 
     Source: Lu et al. (2023), Algorithm 1 and section 5.
     """

@@ -150,7 +150,6 @@ def test_one_gather_of_exactly_the_pairs(pairs: SparsePairs) -> None:
         partial(Method, lr=LR, rule=demo_rule("sgd"), sync=EveryStep(), reducer=reducer), gradients(2, M, (12, 8), (7,))
     )
     expected = pairs.nbytes(18, 16) + pairs.nbytes(7, 1)
-    assert expected == reducer.nbytes((12, 8)) + reducer.nbytes((7,))
     assert [(r.step, r.collective, r.payload_bytes) for r in got.records] == [
         (t, "all_gather", expected) for t in range(2)
     ]
@@ -179,10 +178,6 @@ NARROW = method_of({"kind": "demo", "lr": LR, "chunk": 512, "index_bits": 16})
         (lambda: CoefficientMean(basis="wavelet"), "basis: got 'wavelet'; expected 'dct', 'random' or 'identity'"),
         (lambda: CoefficientMean(average="some"), "average: got 'some'; expected 'senders' or 'all'"),
         (lambda: demo_rule("lion"), "base: got 'lion'; expected 'sgd', 'signum' or 'muon'"),
-        (
-            lambda: CoefficientMean(chunk=512, pairs=SparsePairs(16)).nbytes((512, 512)),
-            "index_bits: got 16; expected at least 18",
-        ),
         (lambda: NARROW.exchanges([TensorShape("w", (512, 512), True)], 4), "index_bits: got 16; expected at least 18"),
     ],
 )

@@ -82,10 +82,9 @@ class CompressorBase(Spec):
 
 
 class TopKCompressor(CompressorBase):
-    """The largest entries of each tensor, as pairs of index and value.
+    """A compressor that sends the largest entries of each tensor, see `optim.TopK`.
 
     Args:
-        error_feedback: whether each worker adds the entries that it did not send to the next tensor.
         fraction: share of the entries that are sent, in (0, 1].
         index_bits: bits of an index; 0 for as few bits as the tensor's size needs.
         value_format: number format of a value.
@@ -122,10 +121,9 @@ class TopKCompressor(CompressorBase):
 
 
 class LpCompressor(CompressorBase):
-    """Integers with one scale per tensor, which all workers share, so that an all-reduce can add the integers.
+    """A compressor to integers that an all-reduce adds, with one scale per tensor, see `optim.LpMean`.
 
     Args:
-        error_feedback: whether each worker adds its rounding error to the next tensor.
         bits: bits of a sum of integers, 2 to 31.
         p: exponent of the power mean of magnitudes that gives the scale; ``inf`` for their maximum.
     """
@@ -165,7 +163,7 @@ class LpCompressor(CompressorBase):
 
 
 class QSGDCompressor(CompressorBase):
-    """Multiples of a fraction of each tensor's norm, rounded at random without bias.
+    """A compressor to multiples of a fraction of each tensor's norm, see `optim.QSGD`.
 
     Args:
         error_feedback: must be false, because the rounding noise can be larger than the tensor.
@@ -194,10 +192,9 @@ class QSGDCompressor(CompressorBase):
 
 
 class BlockTopKCompressor(CompressorBase):
-    """The largest coefficients of each tensor's blocks in an orthonormal basis, as DeMo sends them.
+    """A compressor that sends the largest coefficients of blocks in an orthonormal basis, see `optim.BlockTopK`.
 
     Args:
-        error_feedback: whether each worker adds the coefficients that it did not send to the next tensor.
         k: number of coefficients that are sent per block.
         chunk: largest length of a block along each dimension, in elements.
         basis: ``dct``; ``random``, which changes in each step; or ``identity``, which sends elements.
@@ -246,11 +243,7 @@ def _pairs(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
 
 
 class OneBitCompressor(CompressorBase):
-    """Signs and one scale per tensor.
-
-    Args:
-        error_feedback: whether each worker adds what signs and scale left out to the next tensor.
-    """
+    """A compressor to signs and one scale per tensor, see `optim.OneBit`."""
 
     source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
 

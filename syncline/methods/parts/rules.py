@@ -16,10 +16,10 @@ from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 
 class RuleBase(Spec, defer_build=False):
-    """The spec of an update rule, whose fields are the arguments of a function of `syncline.optim`."""
+    """The base of specs of update rules, whose fields are the arguments of a function or class of `syncline.optim`."""
 
     builder: ClassVar[str]
-    """Name of the function."""
+    """Name of the function or class."""
 
     num_states: ClassVar[int] = 2
     """Number of states of each parameter; a state has the shape of the parameter."""
@@ -27,7 +27,7 @@ class RuleBase(Spec, defer_build=False):
     kind: str
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
+        """Return the number of elements of the states of parameters of these shapes."""
         return self.num_states * elements(tensors)
 
     def build(self) -> optim.UpdateRule:
@@ -52,12 +52,7 @@ def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
 
 
 class QHMRule(RuleBase):
-    """Quasi-hyperbolic momentum, in the ema form, with its recommended rates.
-
-    Args:
-        momentum: decay rate of the momentum, an exponential moving average of gradients.
-        nu: weight of the momentum in the direction; the gradient has weight ``1 - nu``.
-    """
+    """The spec of `optim.qhm`, quasi-hyperbolic momentum, with its recommended rates."""
 
     builder: ClassVar[str] = "qhm"
     num_states: ClassVar[int] = 1
@@ -68,15 +63,7 @@ class QHMRule(RuleBase):
 
 
 class QHAdamRule(RuleBase):
-    """QHAdam, with its recommended rates; MT-DAO's baseline has ``beta1`` 0.999 and ``nu1`` 0.95 to 0.98.
-
-    Args:
-        beta1: decay rate of the first moment.
-        beta2: decay rate of the second moment.
-        nu1: weight of the first moment in the numerator; the gradient has weight ``1 - nu1``.
-        nu2: weight of the second moment under the root; the squared gradient has weight ``1 - nu2``.
-        eps: number added to the root.
-    """
+    """The spec of `optim.qhadam`, with its recommended rates; MT-DAO's has beta1 0.999 and nu1 0.95 to 0.98."""
 
     builder: ClassVar[str] = "qhadam"
 
@@ -89,14 +76,7 @@ class QHAdamRule(RuleBase):
 
 
 class QHAdoptRule(RuleBase):
-    """QHADOPT, with the rates of MT-DAO's baseline.
-
-    Args:
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        nu: weight of the momentum in the direction; the normalised gradient has weight ``1 - nu``.
-        eps: lower bound of the root, as in ADOPT.
-    """
+    """The spec of `optim.qhadopt`, with the rates of MT-DAO's baseline."""
 
     builder: ClassVar[str] = "qhadopt"
 
@@ -108,11 +88,7 @@ class QHAdoptRule(RuleBase):
 
 
 class AggMoRule(RuleBase):
-    """Aggregated momentum: the mean of several heavy-ball momenta.
-
-    Args:
-        betas: decay rate of each momentum; a momentum of decay 0 is the gradient and needs no state.
-    """
+    """The spec of `optim.aggmo`, aggregated momentum."""
 
     builder: ClassVar[str] = "aggmo"
 
@@ -125,23 +101,12 @@ class AggMoRule(RuleBase):
         return sum(beta > 0 for beta in self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
+        """Return the number of elements of the states of parameters of these shapes."""
         return self.momenta * elements(tensors)
 
 
 class AdEMAMixRule(RuleBase):
-    """AdEMAMix, with the rates of its public code; its authors let alpha and beta3 grow over a whole training.
-
-    Args:
-        beta1: decay rate of the fast momentum.
-        beta2: decay rate of the second moment.
-        beta3: decay rate of the slow momentum.
-        alpha: weight of the slow momentum, which is added to the fast one; with 0 the rule is Adam.
-        eps: number added to the root.
-        alpha_warmup_steps: number of steps in which alpha grows linearly from 0; with 0 it is constant.
-        beta3_warmup_steps: number of steps in which the slow momentum's decay rate grows from ``beta1`` to ``beta3``;
-            with 0 it is constant.
-    """
+    """The spec of `optim.AdEMAMix`; its authors let alpha and beta3 grow over a whole training."""
 
     builder: ClassVar[str] = "AdEMAMix"
     num_states: ClassVar[int] = 3
@@ -162,16 +127,7 @@ class AdEMAMixRule(RuleBase):
 
 
 class MultiMomentumRule(Spec, defer_build=False):
-    """MT-DAO's mixture of momenta as an update rule. Used with ``ddp``, it is the baseline of MT-DAO.
-
-    Args:
-        base: scaling of the mixture: ``adam``, ``adopt``, ``sgdm`` (none) or ``muon``.
-        betas: decay rates of the momenta.
-        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight.
-        beta2: decay rate of the second moment; by default the base's.
-        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
-        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
-    """
+    """The spec of `optim.multi_momentum_rule`, MT-DAO's mixture of momenta; with ``ddp`` it is MT-DAO's baseline."""
 
     kind: Literal["multi-momentum"] = "multi-momentum"
     base: MomentaBase = "adam"
@@ -204,12 +160,7 @@ class MultiMomentumRule(Spec, defer_build=False):
 
 
 class SGDMRule(RuleBase):
-    """SGD with momentum; heavy-ball is torch's ``SGD``, ema is MT-DAO's form.
-
-    Args:
-        momentum: decay rate of the momentum; with 0 the rule is plain SGD.
-        form: ``heavy-ball``, ``u <- momentum u + g``; ``ema``, ``u <- momentum u + (1 - momentum) g``.
-    """
+    """The spec of `optim.sgdm`, SGD with momentum; heavy-ball is the form of torch's ``SGD``, ema that of MT-DAO."""
 
     builder: ClassVar[str] = "sgdm"
 
@@ -218,19 +169,12 @@ class SGDMRule(RuleBase):
     form: Literal["heavy-ball", "ema"] = "heavy-ball"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
+        """Return the number of elements of the states of parameters of these shapes."""
         return elements(tensors) if self.momentum else 0
 
 
 class AdamRule(RuleBase):
-    """Adam; AdamW with the method's ``weight_decay``.
-
-    Args:
-        beta1: decay rate of the first moment.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
-        bias_correction: whether both moments are corrected for their start at zero.
-    """
+    """The spec of `optim.adam`; with the method's ``weight_decay`` it is AdamW."""
 
     builder: ClassVar[str] = "adam"
 
@@ -242,13 +186,7 @@ class AdamRule(RuleBase):
 
 
 class AdaSGDRule(RuleBase):
-    """AdaSGD: Adam with one second moment per tensor instead of one per element.
-
-    Args:
-        beta1: decay rate of the first moment.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
-    """
+    """The spec of `optim.ada_sgd`: Adam with one second moment per tensor."""
 
     builder: ClassVar[str] = "ada_sgd"
 
@@ -259,14 +197,7 @@ class AdaSGDRule(RuleBase):
 
 
 class NesterovAdamRule(RuleBase):
-    """NAdam, with the rates of asynchronous Nesterov pipelines.
-
-    Args:
-        beta1: decay rate of the first moment.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
-        momentum_decay: psi, which sets how fast the momentum's weight grows to ``beta1``; see ``NesterovAdam``.
-    """
+    """The spec of `optim.NesterovAdam` (NAdam), with the rates of asynchronous Nesterov pipelines."""
 
     builder: ClassVar[str] = "NesterovAdam"
 
@@ -278,13 +209,7 @@ class NesterovAdamRule(RuleBase):
 
 
 class AdoptRule(RuleBase):
-    """ADOPT, with its published defaults.
-
-    Args:
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: lower bound of the root of the second moment.
-    """
+    """The spec of `optim.adopt`, with its published defaults."""
 
     builder: ClassVar[str] = "adopt"
 
@@ -295,12 +220,7 @@ class AdoptRule(RuleBase):
 
 
 class LionRuleSpec(RuleBase):
-    """Lion, with its published rates.
-
-    Args:
-        beta1: weight of the momentum in the update vector; the gradient has weight ``1 - beta1``.
-        beta2: decay rate of the momentum.
-    """
+    """The spec of `optim.lion`, with its published rates."""
 
     builder: ClassVar[str] = "lion"
     num_states: ClassVar[int] = 1
@@ -317,14 +237,7 @@ OTHER_RULES: dict[str, AdamRule | LionRuleSpec] = {"adam": AdamRule(), "lion": L
 
 
 class MuonRule(Spec, defer_build=False):
-    """Muon for matrices; for everything else Adam, or another rule, with its defaults.
-
-    Args:
-        momentum: decay rate of the momentum.
-        nesterov: whether the gradient is mixed into the momentum before the orthogonalisation.
-        adjust_lr: factor of the update that depends on a matrix's shape, see ``shape_scale`` in ``syncline.optim``.
-        other_rule: rule of the parameters that are not matrices.
-    """
+    """The spec of `optim.muon`; other parameters than matrices follow ``other_rule``, with its defaults."""
 
     kind: Literal["muon"] = "muon"
     momentum: Rate = 0.95
@@ -333,7 +246,7 @@ class MuonRule(Spec, defer_build=False):
     other_rule: OtherRule = "adam"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
+        """Return the number of elements of the states of parameters of these shapes."""
         matrices = [tensor for tensor in tensors if tensor.is_matrix]
         others = [tensor for tensor in tensors if not tensor.is_matrix]
         return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(others)
@@ -354,15 +267,7 @@ class MuonRule(Spec, defer_build=False):
 
 
 class ScionRule(RuleBase):
-    """Scion without its constraint; the method's ``weight_decay: 1`` adds the constraint.
-
-    Args:
-        momentum: decay rate of the momentum.
-        radius: radius of the norm ball of matrices and of vectors.
-        table_radius: radius of the norm ball of tables, such as embeddings and the output head; by default
-            ``60 radius`` with ``tables: sign``, and ``radius`` with ``tables: rows``.
-        tables: norm of tables: ``sign`` limits each entry, ``rows`` limits the root mean square of each row.
-    """
+    """The spec of `optim.scion` without its constraint, which the method's ``weight_decay: 1`` adds."""
 
     builder: ClassVar[str] = "scion"
 
@@ -373,7 +278,7 @@ class ScionRule(RuleBase):
     tables: Literal["sign", "rows"] = "sign"
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements that the states of these parameters hold."""
+        """Return the number of elements of the states of parameters of these shapes."""
         return elements(tensors) if self.momentum else 0
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
