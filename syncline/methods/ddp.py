@@ -61,6 +61,7 @@ class DataParallelBase(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
+        """Return 1, the period of the gradient in steps."""
         return [1]
 
     def _with_rule(
@@ -195,6 +196,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
+        """Return the formula of the bytes per step after the warm-up."""
         return FACTORS_FORMULA.format(self._bytes(1))
 
     @override

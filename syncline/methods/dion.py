@@ -72,8 +72,8 @@ class DionBase(CompressibleBase):
 
     def _averaged_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
         """Return the exchanges after each step of ``averaged``, which repeat every ``steps`` steps."""
-        once = self._exchanges_every(steps, model, workers)
-        return [replace(exchange, offset=t + 1) for t in averaged for exchange in once]
+        exchanges = self._exchanges_every(steps, model, workers)
+        return [replace(exchange, offset=t + 1) for t in averaged for exchange in exchanges]
 
     def _exchanges_every(self, period: int, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients, then of P and R of factored matrices, every ``period`` steps."""
@@ -105,6 +105,7 @@ class DionBase(CompressibleBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
+        """Return the formula of the bytes per step: of the flag of a trigger, then of gradients or factors."""
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
         flag = f"{self.flag_bytes} + " if self.flag_bytes else ""
@@ -115,10 +116,12 @@ class DionBase(CompressibleBase):
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """Return the parameters whose gradients are sent; errors are kept only for these."""
         return self._gradients_and_factored(tensors)[0]
 
     @override
     def _sent_periods(self) -> Iterable[int]:
+        """Return the number of steps between exchanges, as the only period."""
         return [self._period]
 
     @override
@@ -396,6 +399,7 @@ class PlacedDionSpec(DionBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
+        """Return the formula of the bytes per step, with the number of averages in ``steps`` steps."""
         if self.exchange == "gradient" and not self.compressor:
             return super().traffic_formula(workers)
         if self.steps == 1:

@@ -73,10 +73,12 @@ class LocalSpec(CompressibleBase):
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """Return the shapes of the parameters and of their averaged states."""
         return self._sent(tensors)
 
     @override
     def _sent_periods(self) -> Iterable[int]:
+        """Return the period of the parameters and of each averaged state."""
         return [self.period] * len(self._sent(tensors_of(1)))
 
     @override
@@ -169,6 +171,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
+        """Return the period of the pseudo-gradient in steps."""
         return [self.period]
 
     @override

@@ -201,10 +201,12 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """Return the shapes of the parameters and of all averaged states."""
         return [tensor for state in self.periods() for tensor in self._of_state(state, tensors)]
 
     @override
     def _sent_periods(self) -> Iterable[int]:
+        """Return the period of the parameters and of each averaged state."""
         return self.periods().values()
 
     def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:

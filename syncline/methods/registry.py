@@ -55,6 +55,11 @@ def kind_named(kind: str, path: str = "kind") -> type[MethodBase]:
 
 
 def _add_presets(kind: str, method: type[MethodBase]) -> None:
+    """Add the presets of a kind of methods to ``METHODS``.
+
+    Raises:
+        SpecError: another kind has a preset of the same name.
+    """
     for name, fields in method.__dict__.get("presets", {}).items():
         preset = {"kind": kind, **fields}
         if METHODS.setdefault(name, preset) != preset:

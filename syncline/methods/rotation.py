@@ -170,10 +170,12 @@ class BasisRotationSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
+        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
         return self.basis_source, self.geometry, self.momentum
 
     @override
     def _rule(self) -> optim.MatrixSplit:
+        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
         knobs: dict[str, Any] = {name: getattr(self, name) for name in ("refresh", "momentum", "covariance_beta")}
         return optim.basis_rotation(self.basis_source, self.geometry, self.frequency, **knobs, **self._options())
 
@@ -196,10 +198,12 @@ class SOAPSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
+        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
         return "2nd", "bilateral", "rotated"
 
     @override
     def _rule(self) -> optim.MatrixSplit:
+        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
         return optim.soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
 
 
@@ -227,10 +231,12 @@ class EShampooSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
+        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
         return "2nd", "bilateral", "original"
 
     @override
     def _rule(self) -> optim.MatrixSplit:
+        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
         knobs: dict[str, Any] = {"covariance_beta": self.covariance_beta, "tolerance": self.tolerance}
         return optim.eshampoo(self.frequency, **knobs, **self._options())
 
@@ -252,10 +258,12 @@ class GaLoreSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
+        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
         return "gradient", "unilateral", "rotated"
 
     @override
     def _rule(self) -> optim.MatrixSplit:
+        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
         return optim.galore(self.frequency, **self._options())
 
 

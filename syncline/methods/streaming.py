@@ -72,6 +72,8 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of all fragments, each with its offset in the period."""
+
         def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             count = self.state_elements(state, tensors)
             return self._plain(count) if count else None
@@ -136,6 +138,8 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
+        """Return the exchanges of all fragments, each with its offset in the period."""
+
         def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             count = elements(tensors)
             if self.wire != "e3m0" or not count:
@@ -147,6 +151,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
+        """Return the formula of the bytes per step; numbers in four bits travel with one scale per parameter."""
         if self.wire != "e3m0":
             return super().traffic_formula(workers)
         return f"Σ ({SCALE_BYTES} + ⌈n / 2⌉)" + (f" / {self.period}" if self.period > 1 else "")

@@ -219,6 +219,7 @@ class DelayCompensation(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor | None]:
+        """Combine the workers' gradients by the inner reducer, and add the correction for the delay."""
         reduced = self.reducer.reduce(rows, comm, wire, t)
         return [
             None if g is None else g.addcmul(g * g, row.x - self.stale(row.number), value=self.strength)

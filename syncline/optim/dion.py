@@ -164,6 +164,7 @@ class DionMethod(Method):
     @property
     @override
     def keeps_workers_equal(self) -> bool:
+        """Return whether all workers take the same steps: they do if they never step alone."""
         return self.hold or (isinstance(self.trigger, Every) and self.trigger.period == 1)
 
     def _is_factored(self, row: Row) -> bool:
@@ -179,6 +180,7 @@ class DionMethod(Method):
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
+        """Decide whether workers exchange; average the gradients of all parameters that are not factored if they do."""
         if self.hold:
             rows = [row._replace(g=row.state_or_zeros(HELD).add_(row.g)) for row in rows]
         matrices = [row for row in rows if isinstance(row.rule, DionRule)]
@@ -201,6 +203,7 @@ class DionMethod(Method):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """Return the directions: of factored matrices from averaged factors, of all other rows by their rules."""
         factored = [row for row in rows if self._exchanging and self._is_factored(row)]
         if not factored:
             return super().directions(rows, t)

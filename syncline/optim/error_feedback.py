@@ -59,6 +59,7 @@ class CompressedMean(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """Return the means of the compressed gradients, and update the errors."""
         # ``wire`` is not used, because the compressor encodes the tensors.
         names = [f"gradient {row.number}" for row in rows]
         if not self.error_feedback:

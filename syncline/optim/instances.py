@@ -112,7 +112,7 @@ class Instances:
         method.register_load_state_dict_post_hook(self._load)
 
     def _forget(self) -> None:
-        """Start without instances."""
+        """Start again without instances."""
         self._instances: list[Instance] = []  # by row
         self._states: list[dict[str, Tensor]] = []  # by parameter number, the method's tensors whose views are states
         self._group_options: list[dict[str, Any]] = []  # by group number, the options that the instances have

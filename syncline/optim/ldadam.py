@@ -81,6 +81,7 @@ class LowRankAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Update error, projection and moments of a matrix, and return the direction of its step."""
         m, v, (beta1,), beta2 = state[MOMENTUM], state[SECOND_MOMENT], h["betas"], h["beta2"]
         matrix = as_matrix(g)
         is_wide = matrix.shape[-2] <= matrix.shape[-1]

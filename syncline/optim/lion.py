@@ -55,6 +55,7 @@ class LionRule(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Return the sign of the mixture of momentum and gradient, or the mixture, and update the momentum."""
         (name,) = self.states
         beta1, beta2 = h["betas"]
         c = torch.lerp(g, state[name], beta1)
@@ -123,6 +124,7 @@ class LionCubMethod(Method):
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Average the named states of parameters in ``momentum_layers``."""
         if names:
             averaged = self._momenta_averaged()
             super().average([row for row in rows if averaged[row.number]], names)

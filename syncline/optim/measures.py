@@ -228,6 +228,7 @@ class UpdateVectors(Measure):
 
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Return the measured values of the update vectors of the coming step."""
         rows = lion_rows(method.rows())
         if not rows:
             return []
@@ -253,6 +254,7 @@ class MomentumSpread(Measure):
 
     @override
     def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Return both spreads of each layer's first momentum."""
         values: list[MeasuredValue] = []
         for row in method.rows(without_gradient=True):
             if "momentum_1" in row.state:
@@ -295,6 +297,7 @@ class Rounds(Measure):
 
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Store the initial parameters before the first step."""
         if self._start is None:  # states are made in the first step, so that momenta begin with the second round
             params = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
             self._start = [p.detach().clone() for p in params], []
@@ -304,12 +307,14 @@ class Rounds(Measure):
     def before_average(
         self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
     ) -> Iterable[MeasuredValue]:
+        """Store parameters and momenta at the end of a round."""
         if "params" in names:
             self._end = _state(rows)
         return ()
 
     @override
     def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
+        """Return the values of a round after its average, and store the start of the next round."""
         if self._end is None or self._start is None:
             return ()
         rows, start, end = method.rows(without_gradient=True), self._start, self._end

@@ -58,6 +58,7 @@ class MeanGradient(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """Return the means of the rows' gradients over the workers."""
         details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
 

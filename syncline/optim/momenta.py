@@ -167,6 +167,7 @@ class AdEMAMix(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Update both momenta and the second moment, and return AdEMAMix's direction."""
         (beta1, beta3), beta2 = h["betas"], h["beta2"]
         u, s = (state[name] for name in momentum_names(2))
         v = state[SECOND_MOMENT]
@@ -242,6 +243,7 @@ class NesterovAdam(UpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Update momentum and second moment, and return NAdam's direction."""
         (beta1,), beta2 = h["betas"], h["beta2"]
         u, v = state[momentum_names(1)[0]], state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)

@@ -135,6 +135,7 @@ class OneBitMethod(Method):
 
     @override
     def rows(self, *, without_gradient: bool = False) -> list[Row]:
+        """Return the rows as ``Method.rows``, with errors of one-bit means among the states."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if WORKER_ERROR not in row.state:
@@ -217,6 +218,7 @@ class OneBitAdamMethod(OneBitMethod):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """Return Adam's directions, or after ``freeze_step`` those of the one-bit means of the momenta."""
         if t < self.freeze_step or not rows:
             return super().directions(rows, t)
         for row in rows:

@@ -68,6 +68,8 @@ class FactorMean(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+        """Return the mean gradient of each row: exact, or as a product of averaged factors."""
+
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 

@@ -222,10 +222,12 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """Return the direction of one parameter, see ``_directions``."""
         return self._directions([RotatedPart(self._matrix(g), state, h)], [g], t)[0]
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """Return the directions of several parameters, whose bases are renewed together."""
         parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
         return self._directions(parts, [row.g for row in rows], t)
 

@@ -91,11 +91,13 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+        """Update the states of one parameter, and return its direction, or None if it does not move."""
         directions = self._of_group([g], [state], h, t)
         return directions[0] if directions else None
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """Update the states of several parameters, and return their directions."""
         # Parameters with equal hyperparameters share calls, because a call costs more than a small tensor's arithmetic.
         out: list[Tensor | None] = [None] * len(rows)
         for indices in with_equal(rows, tuple(self.hyperparameters())):

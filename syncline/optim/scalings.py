@@ -134,6 +134,7 @@ class AdamScaling(Scaling):
 
     @override
     def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+        """Update the second moments of several parameters, and return the gradients unchanged."""
         if self.per == "tensor":
             return [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         vs = [state[SECOND_MOMENT] for state in states]
@@ -143,6 +144,7 @@ class AdamScaling(Scaling):
 
     @override
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+        """Divide mixtures ``ds`` of momenta by roots of second moments, with a share ``1 - nu2`` of ``gs`` squared."""
         vs = [state[SECOND_MOMENT] for state in states]
         nu2 = h.get("nu2", 1.0)
         if nu2 < 1:

@@ -118,6 +118,7 @@ class TorchRule(SteppingRule[Method]):
 
     @override
     def steppers(self, method: Method, worker_axis: bool) -> Instances:
+        """Return the optimizer's instances for a method, which step its parameters."""
         if method.defaults["weight_decay"]:
             raise SpecError("weight_decay", method.defaults["weight_decay"], "none: the optimizer's own is an option")
         return Instances(self, method, worker_axis)

@@ -51,6 +51,7 @@ class Every(Trigger):
 
     @override
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        """Return whether step ``t`` is the last of a period."""
         return (t + 1) % self.period == 0
 
 
@@ -68,6 +69,7 @@ class AtSteps(Trigger):
 
     @override
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+        """Return whether step ``t`` is among the fixed steps."""
         return t % self.period in self.steps
 
 
@@ -264,6 +266,7 @@ class SelSyncMethod(Method):
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
+        """Decide whether the trigger fires; average the gradients if it does and they are what is averaged."""
         for row in rows:
             for name, value in self.trigger.init(row.x).items():
                 row.state.setdefault(name, value)
@@ -272,11 +275,13 @@ class SelSyncMethod(Method):
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Average the parameters if the trigger has fired in this step."""
         if self._firing and self.aggregation == "parameters":
             super().average(self.averaged_rows(rows), ("params",))
 
     @override
     def buffers_due(self, t: int) -> BufferSync:
+        """Return how a module's buffers are synchronised: as gradients or parameters are."""
         if not self._firing:
             return "none"
         return "mean" if self.aggregation == "parameters" else "broadcast"

@@ -141,6 +141,7 @@ class OneBitVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """Return the result of the vote, which the owners of chunks count."""
         code, workers = SignCode(self.ties == "zero"), comm.world_size
         count = ballots.shape[1]
         chunk = code.nbytes(-(-count // workers)) * code.per_byte
@@ -191,6 +192,7 @@ class DirectVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """Return the result of the vote from the sum of all votes."""
         fields, highest = self.fields(comm.world_size), self.largest * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
@@ -226,6 +228,7 @@ class ServerVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """Return the result of the vote, which worker 0 counts."""
         if self.server == "naive":
             total = first_rows(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
             return first_rows(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)
@@ -286,6 +289,7 @@ class QuantisedVote(Vote):
 
     @override
     def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
+        """Return each worker's quantised gradients or directions as integers ``(R, N)``."""
         integers = []
         for row in rows:
             c, levels = row.g, self.levels(comm.world_size, row.g.dtype)
@@ -300,6 +304,7 @@ class QuantisedVote(Vote):
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
+        """Return the sign of the sum of the workers' integers."""
         fields, workers = PackedIntegers(self.bits), comm.world_size
         offset = sum_levels(self.bits, workers)
         fields.check_sum(2 * offset, workers)

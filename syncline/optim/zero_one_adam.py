@@ -92,11 +92,13 @@ class CodeSchedule(ZeroOneSchedule):
 
     @override
     def refreshes(self, t: int) -> bool:
+        """Return whether the second moment is updated in step ``t``, as in DeepSpeed's code."""
         interval = next(interval for interval, _, end in refresh_intervals(self.kappa) if t < end)
         return 0 < t < self.freeze_step and (t + 1) % interval == 0
 
     @override
     def refreshed(self, t: int) -> int:
+        """Return the number of updates of the second moment until the end of step ``t``, as in DeepSpeed's code."""
         last, count = min(t, self.freeze_step - 1), 0
         for interval, begin, end in refresh_intervals(self.kappa):
             if last < begin:
@@ -106,6 +108,7 @@ class CodeSchedule(ZeroOneSchedule):
 
     @override
     def due(self, t: int) -> tuple[str, ...]:
+        """Return ``gradient`` until ``freeze_step``, then as the base class."""
         return ("gradient",) if t < self.freeze_step else super().due(t)
 
 
@@ -152,6 +155,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def rows(self, *, without_gradient: bool = False) -> list[Row]:
+        """Return the rows, with the states a (parameters after the last average) and u (the sum of steps)."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if ANCHOR not in row.state:
@@ -162,6 +166,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
+        """Return the rows with mean gradients, or in DeepSpeed's form, with one-bit means of gradients."""
         if self._is_code and t > 0 and not self.sync.refreshes(t):
             means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
             return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
@@ -170,6 +175,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+        """Update second moments if they are due, the sums of rates and of steps, and return the local directions."""
         if self.sync.refreshes(t):
             self._refresh(rows)
         steps = t + 1 if self.bias_correction else 0
@@ -220,6 +226,7 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Average the sums of steps by signs if an average is due, and start new sums."""
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)

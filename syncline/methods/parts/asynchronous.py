@@ -217,9 +217,9 @@ class AsynchronousSpec(Spec):
             raise refusal(f"{path}.asynchronous.buffer_size", self.buffer_size, expected)
 
 
-def _in_proportion(most: int, speeds: Sequence[float]) -> tuple[int, ...]:
-    """Return a whole number of at least 1 per worker: ``most`` for the fastest, and less in proportion to the speed."""
-    return tuple(max(1, int(most * speed / max(speeds))) for speed in speeds)
+def _in_proportion(largest: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """Return a whole number of at least 1 per worker: ``largest`` for the fastest, less for slower ones."""
+    return tuple(max(1, int(largest * speed / max(speeds))) for speed in speeds)
 
 
 def asynchronous_of(method: Any) -> AsynchronousSpec | None:
@@ -259,6 +259,7 @@ class RemedySpec(Spec):
 
     @model_validator(mode="after")
     def _own_knobs(self) -> RemedySpec:
+        """Raise an error unless the correction has exactly the fields of its kind."""
         for knob, kind in (("anneal_steps", "discount"), ("strength", "compensation")):
             value = getattr(self, knob)
             if self.kind == kind and value is None:

@@ -111,6 +111,7 @@ class TopKCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
+        """Return the formula of the bytes of a tensor of n numbers."""
         if not self.index_bits:
             return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value_format]})"
         return f"{self.index_bits // 8 + VALUE_BYTES[self.value_format]} ⌈{self.fraction:g} n⌉"
@@ -152,6 +153,7 @@ class LpCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
+        """Return the formula of the bytes of a tensor of n numbers."""
         if self.bits == 8:
             return f"({SCALE_BYTES} + n)"
         word = 1 if 8 % self.bits == 0 else 4
@@ -184,6 +186,7 @@ class QSGDCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
+        """Return the formula of the bytes of a tensor of n numbers."""
         return f"({SCALE_BYTES} + ⌈{self.bits} n / 8⌉)"
 
     @override
@@ -257,6 +260,7 @@ class OneBitCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
+        """Return the formula of the bytes of a tensor of n numbers."""
         return f"({SCALE_BYTES} + ⌈n / 8⌉)"
 
     @override
@@ -306,6 +310,7 @@ class CompressibleBase(MethodBase):
 
     @model_validator(mode="after")
     def _one_format(self) -> Self:
+        """Raise an error if compressor and wire format contradict each other."""
         check_compressor(self.compressor, self.travels_as)
         return self
 

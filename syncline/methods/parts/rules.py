@@ -139,6 +139,7 @@ class MultiMomentumRule(Spec, defer_build=False):
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
+        """Raise an error unless there is one weight per momentum."""
         check_momenta(self.betas, self.omegas)
         return self
 

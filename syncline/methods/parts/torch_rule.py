@@ -48,6 +48,7 @@ class TorchRuleSpec(Spec):
     @field_validator("target")
     @classmethod
     def _names_one(cls, target: Any) -> Any:
+        """Raise an error unless the target is a callable, or a reference to one."""
         if isinstance(target, str):
             try:
                 _import_target(target)
