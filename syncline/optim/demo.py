@@ -288,7 +288,7 @@ class CoefficientMean(Reducer):
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """Add the gradients to the momenta, and return the averaged components q of each row, or None between exchanges."""
+        """Add the gradients to the momenta, and return the averaged components q of each row, or None."""
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
         node_size, blocks = min(self.per_node, comm.world_size), self.coefficients
         if node_size > 1:
