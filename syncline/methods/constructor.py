@@ -131,11 +131,15 @@ def _signature(spec: type[MethodBase]) -> Signature:
     """Return the signature of a kind's function: its fields, then by keyword ``lr`` and the shared fields."""
     fields, positional, by_name = spec.model_fields, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
     shared = [name for name in fields if name in SHARED and name not in ("kind", "lr")]
-    names = [(name, positional) for name in fields if name not in SHARED]
-    names += [(name, by_name) for name in ("lr", *shared)]
+    names = [name for name in fields if name not in SHARED] + ["lr", *shared]
     parameters = [
-        Parameter(name, kind, default=_default(fields[name]), annotation=_accepted_type(fields[name]))
-        for name, kind in names
+        Parameter(
+            name,
+            by_name if name in SHARED else positional,
+            default=_default(fields[name]),
+            annotation=_accepted_type(fields[name]),
+        )
+        for name in names
     ]
     if "rule" in fields:
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))

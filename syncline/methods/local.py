@@ -61,8 +61,8 @@ class LocalSpec(CompressibleBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return one exchange of parameters and states per period."""
-        is_torch_rule = isinstance(self.rule, TorchRuleSpec)
-        states = self.rule.average_states if is_torch_rule else state_names(self.rule)
+        rule = self.rule
+        states = rule.average_states if isinstance(rule, TorchRuleSpec) else state_names(rule)
         return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))
 
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
