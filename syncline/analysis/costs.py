@@ -150,8 +150,11 @@ def speedup_over_bandwidth(
     across = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
     down = -(-len(panels) // across)
     styles = method_styles(name for panel in panels for name in panel.curves)
-    point_speedups = [[speedup for _, speedup in points] for panel in panels for points in panel.points.values()]
-    values = np.concatenate([*(curve for panel in panels for curve in panel.curves.values()), *point_speedups])
+    speedups: list[NDArray[np.float64]] = []
+    for panel in panels:
+        speedups += panel.curves.values()
+        speedups += [np.array(points).reshape(-1, 2)[:, 1] for points in panel.points.values()]
+    values = np.concatenate(speedups)
     lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
     with figure_style():
         fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)

@@ -56,9 +56,6 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
         question: the collectives, sizes and networks.
         answer: ``rows``, ``crossovers`` and ``choices`` of a stored result; computed if None.
         strict: refuse an answer that rests on other machines or sizes than were measured.
-
-    Raises:
-        SpecError: ``strict`` is set, and the answer would rest on such measurements.
     """
     transfers = transferred_parts(question)
     refuse_transfers(transfers, strict)

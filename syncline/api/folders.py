@@ -10,7 +10,7 @@ from syncline.api.arguments import checked
 from syncline.api.clock import collectives_result
 from syncline.api.projection import projection_result
 from syncline.api.result import ReportPage, Result, check_results, later, write_page
-from syncline.api.trainings import read_sweep_result, replay_result, training_result
+from syncline.api.trainings import SweepResult, replay_result, training_result
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
 from syncline.fields import kind_of_model
@@ -25,6 +25,7 @@ from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
 from syncline.runs.folders.run_index import is_replication
 from syncline.runs.report.reported import reported
 from syncline.runs.sweep.folder import NAME as SWEPT
+from syncline.runs.sweep.folder import read_sweep
 from syncline.specs import VALIDATIONS, Experiment, RunSpec, kind_of, load_spec, network
 
 
@@ -76,7 +77,7 @@ def answer_report(question: Report) -> ReportPage:
 def _loaded(path: Path) -> Result:
     """Return the result in the folder of a sweep, a replication, a trace, a projection or a training."""
     if (path / SWEPT).is_file():
-        return read_sweep_result(path)
+        return SweepResult(read_sweep(path))
     if not (path / "run.json").is_file() and is_replication(path):
         result: Result = import_replication("replications.results").read_replication_result(path)
         return result

@@ -23,9 +23,6 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
         question: the question; its ``fields`` are texts of ``--set``, or values by path.
         names: the question's fields that replace fields of the spec; a value of None changes nothing.
         paths: path in the spec of those of these fields whose path is not their name.
-
-    Raises:
-        SpecError: a text of ``--set`` is wrong, or there are several networks for a spec of one.
     """
     changes = []
     declared = {member.name: member for member in question.declared(SHELL if names_options.get() else PYTHON)}
@@ -59,9 +56,6 @@ def spec_of(
         paths: see `changes_of`.
         studies_of: a command whose studies' specs are accepted too.
         scale: one of the spec's ``scales``.
-
-    Raises:
-        SynclineError: a value is wrong; one line says which one, and which values are accepted.
     """
     base_spec: Any = question.spec  # type: ignore[attr-defined]
     changes = changes_of(question, names, paths)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from syncline.questions.processes import Calibrate, Launch
 from syncline.questions.scripts import NETWORKS, Trace, Whatif
 from syncline.questions.trainings import Compare, Replicate, Run, Sweep
 from syncline.runs.processes.progress import Listener
-from syncline.runs.sweep.folder import Swept, read_sweep
+from syncline.runs.sweep.folder import Swept
 from syncline.runs.sweep.ranking import ranked
 from syncline.specs import CompareSpec, Experiment, PipelineSpec, RunSpec, kind_of
 from syncline.units import parse_seconds
@@ -56,10 +56,9 @@ def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Pa
     return Result(command, answer, spec, tables=tables, folder=Path(answer["folder"]), scratch=scratch)
 
 
-@contextmanager
-def unwatched(*_: Any) -> Iterator[None]:
+def unwatched(*_: Any) -> AbstractContextManager[None]:
     """Show no progress: the `Watch` of functions called from Python."""
-    yield
+    return nullcontext()
 
 
 def _total(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
@@ -248,15 +247,6 @@ class SweepResult(Result):
         import pandas as pd
 
         return pd.DataFrame(ranked(self.rows, by))
-
-
-def read_sweep_result(folder: Path) -> SweepResult:
-    """Return the result of the finished runs in a sweep's folder, also if the sweep still runs or was killed.
-
-    Raises:
-        SpecError: the folder is not a sweep's.
-    """
-    return SweepResult(read_sweep(folder))
 
 
 class _Warner(Listener):

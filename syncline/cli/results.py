@@ -56,16 +56,15 @@ def print_runs(question: Runs) -> None:
 def print_show(question: Show) -> None:
     """Print the tables of a stored run again."""
     entry = finished_run(question.run, question.folder)
+    from syncline.api.folders import load  # only here, because it loads much more than the check above
+
     if entry.kind == "sweep":
-        from syncline.api.trainings import read_sweep_result
         from syncline.cli.trainings import print_best
 
         print_best(Best(folder=entry.path, columns=question.columns))
         if question.json:
-            emit(read_sweep_result(entry.path))
+            emit(load(entry.path))
         return
-    from syncline.api.folders import load
-
     console = new_console()
     with refuse_changed_files(entry.path):
         result = load(entry.path)

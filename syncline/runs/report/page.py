@@ -73,16 +73,12 @@ def legible(color: str, ground: str) -> str:
 
 def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return by method the colours ``light`` and ``dark`` and the ``dash`` in pixels of its line, as in figures."""
-    return {
-        label: {
-            "light": legible(style.color, LIGHT["ground"]),
-            "dark": legible(style.color, DARK["ground"]),
-            "dash": ""
-            if isinstance(style.linestyle, str)
-            else " ".join(f"{2 * part:g}" for part in style.linestyle[1]),
-        }
-        for label, style in method_styles(methods).items()
-    }
+    styles = {}
+    for label, style in method_styles(methods).items():
+        dashes = () if isinstance(style.linestyle, str) else style.linestyle[1]
+        colors = {name: legible(style.color, theme["ground"]) for name, theme in (("light", LIGHT), ("dark", DARK))}
+        styles[label] = {**colors, "dash": " ".join(f"{2 * part:g}" for part in dashes)}
+    return styles
 
 
 def sheet(styles: Iterable[dict[str, Any]]) -> str:

@@ -39,15 +39,15 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     timed = [row for row in rows if row.get("step_time_s") and row.get("exposed_communication_s") is not None]
     if not timed:
         return None
-    groups: list[dict[str, Any]] = [
-        {"title": title, "bars": [_bar(name, row) for name, row in bars]} for title, bars in _grouped(timed)
-    ]
-    drawn = {part["kind"] for group in groups for bar in group["bars"] for part in bar["parts"]}
-    kinds = [{"kind": kind, "name": name} for kind, (_, name) in PARTS.items() if kind in drawn]
-    kinds += [{"kind": "rest", "name": REST}] if "rest" in drawn else []
-    if any(bar["hidden"] for group in groups for bar in group["bars"]):
-        kinds.append({"kind": "hidden", "name": HIDDEN})
-    return {"kinds": kinds, "groups": groups}
+    groups = []
+    drawn: set[str] = set()
+    for title, named in _grouped(timed):
+        bars = [_bar(name, row) for name, row in named]
+        groups.append({"title": title, "bars": bars})
+        for bar in bars:
+            drawn |= {part["kind"] for part in bar["parts"]} | ({"hidden"} if bar["hidden"] else set())
+    names = {kind: name for kind, (_, name) in PARTS.items()} | {"rest": REST, "hidden": HIDDEN}
+    return {"kinds": [{"kind": kind, "name": names[kind]} for kind in names if kind in drawn], "groups": groups}
 
 
 def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -255,15 +255,14 @@ def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def column(values: list[Any]) -> list[Any]:
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
         kinds = {type(value) for value in values if value is not None}
-        if len(kinds) <= 1:
-            return values
-        convert = float if kinds <= {int, float} else str
-        return [None if value is None else convert(value) for value in values]
-
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: column([row.get(name) for row in rows]) for name in names}
+        if len(kinds) > 1:
+            convert = float if kinds <= {int, float} else str
+            values = [None if value is None else convert(value) for value in values]
+        columns[name] = values
     working = path.with_suffix(".tmp")
     pq.write_table(pa.table(columns), working)
     working.replace(path)

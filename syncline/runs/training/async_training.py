@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -170,7 +171,7 @@ class AsyncWorkers(EventObserver):
         self.params: list[Tensor] = list(self.server_task.params.values())
         self.wire = WIRE_FORMATS[method.travels_as]
         groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
-        self.server_of = [s for s, size in enumerate(groups or (spec.workers,)) for _ in range(size)]
+        self.server_of = np.repeat(np.arange(max(len(groups), 1)), groups or spec.workers).tolist()
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
         self.factors = lr_factors(spec)
         self.servers: Sequence[ServerRule]

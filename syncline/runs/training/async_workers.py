@@ -222,7 +222,8 @@ def teams_of(plan: AsyncPlan) -> Teams:
     if spec.failures is not None or plan.work is not None or not plan.pace().any_alike():
         return alone(workers)  # a failed worker steps at other times than its team, and a team needs equal batches
     played = plan.play()
-    server_of = [s for s, size in enumerate(plan.served.groups or (workers,)) for _ in range(size)]
+    groups = plan.served.groups
+    server_of = np.repeat(np.arange(max(len(groups), 1)), groups or workers).tolist()
     teams: dict[tuple[int, bytes], list[int]] = {}
     for worker in range(workers):
         ends_s = played.step_end_s[played.step_worker == worker]

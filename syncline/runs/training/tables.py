@@ -82,8 +82,12 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
 
 def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
     """Return what the specs' ``watch`` measured during trainings as columns; no columns without measurements."""
-    rows = [{"method": training.method, **row._asdict()} for training in trained for row in training.history.watched]
-    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    columns: dict[str, list[Any]] = {}
+    for training in trained:
+        for row in training.history.watched:
+            for name, value in {"method": training.method, **row._asdict()}.items():
+                columns.setdefault(name, []).append(value)
+    return columns
 
 
 def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
