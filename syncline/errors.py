@@ -95,6 +95,11 @@ def one_of(options: Iterable[str], value: object) -> str:
     return line + (f" (did you mean {close[0]!r}?)" if close else "")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory is exhausted: a MemoryError, or torch's RuntimeError, which only its message shows."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
 def error_text(error: Exception) -> str:
     """Return the type and the message of an error in one line.
 

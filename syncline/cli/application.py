@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from syncline import interrupts
 from syncline.cli.commands import COMMANDS, FLAG, SETTINGS, NoCodeOption, command_of, write_parameters, write_rows
 from syncline.cli.shell import check_width, say
-from syncline.errors import SpecError, SynclineError, names_options, one_of
+from syncline.errors import SpecError, SynclineError, is_out_of_memory, names_options, one_of
 from syncline.files import open_standard_streams
 from syncline.interrupts import exit_code
 from syncline.questions import question_of
@@ -164,9 +164,6 @@ def _accepted_values(problem: dict[str, Any]) -> str:
     return _sentence(str(problem["msg"]).removeprefix("Input should be "))
 
 
-TORCH_MEMORY_ERROR = "can't allocate memory"
-"""Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
-
 UNWRITABLE = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM, errno.ESTALE,
 )  # fmt: skip
@@ -248,7 +245,7 @@ def _error_for_users(error: Any) -> tuple[Exception, int]:
         return error, 2
     if isinstance(error, UsageError):
         return error_of_click(error), 2
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and TORCH_MEMORY_ERROR in str(error)):
+    if is_out_of_memory(error):
         return MemoryError("this needs more memory than there is"), 1
     if isinstance(error, UnicodeEncodeError):
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2

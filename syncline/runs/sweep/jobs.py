@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import yaml
 from joblib import cpu_count
 
-from syncline.errors import SpecError, SynclineError
+from syncline.errors import SpecError, SynclineError, is_out_of_memory
 from syncline.runs.folders.result_files import json_text, write_manifest
 from syncline.runs.processes.shared_progress import SharedProgress, stoppable_results
 from syncline.runs.sweep.folder import SweptRun, read_run
@@ -33,9 +33,6 @@ from syncline.runs.sweep.identity import code_version
 from syncline.runs.training import train_and_time
 from syncline.runs.training.results import run_records
 from syncline.runs.training.tables import metrics_tables, watched_columns
-
-TORCH_MEMORY_ERROR = "can't allocate memory"
-"""Part of the message of torch's RuntimeError when memory is exhausted; NumPy raises a MemoryError instead."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def _failure(run: SweptRun, error: Exception) -> Outcome:
     line = " ".join(str(error).split())
     if not isinstance(error, SynclineError):
         line = f"{type(error).__name__}: {line}".removesuffix(": ")
-    if isinstance(error, MemoryError | OSError) or TORCH_MEMORY_ERROR in line:
+    if is_out_of_memory(error) or isinstance(error, OSError):
         return Outcome(run.name, error=line)
     content: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
     if not isinstance(error, SynclineError):

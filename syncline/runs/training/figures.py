@@ -21,7 +21,7 @@ from syncline.analysis.landscape import Surface
 from syncline.analysis.timelines import ages_and_contributions, waiting_matrix
 from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder
-from syncline.runs.training.results import eval_clock_s
+from syncline.runs.training.results import eval_clock_s, loss_label
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock, Timeline
 from syncline.specs import CompareSpec, RunSpec, Training
@@ -59,9 +59,9 @@ def compare_figures(
     for figure_name, links in panels.items():
         timed_curves = [curve for curve in curves if links.keys() <= curve.clock_s.keys()]
         if timed_curves:
-            figure = loss_against_clock(timed_curves, links, loss_label=_loss_name(spec), target=target)
+            figure = loss_against_clock(timed_curves, links, loss_label=loss_label(spec), target=target)
             save(figure, folder.figure(figure_name))
-    save(loss_against_steps(curves, loss_label=_loss_name(spec), target=target), folder.figure("loss_against_steps"))
+    save(loss_against_steps(curves, loss_label=loss_label(spec), target=target), folder.figure("loss_against_steps"))
     _async_figures(folder, trained)
     _landscape_figures(folder, spec, trained)
 
@@ -74,7 +74,7 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     if is_interrupted():
         return
     name = spec.network.name
-    figure = loss_against_clock([_curve(trained, {name: clock})], {name: spec.network}, loss_label=_loss_name(spec))
+    figure = loss_against_clock([_curve(trained, {name: clock})], {name: spec.network}, loss_label=loss_label(spec))
     save(figure, folder.figure("loss_against_clock"))
     strip = strip_of(clock.timeline)
     if strip is not None:
@@ -119,11 +119,6 @@ def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
     shown = timeline[(timeline.step >= first) & (timeline.step <= last)]
     part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
     return shown, f"steps {first} to {int(shown.step.max())}{part}"
-
-
-def _loss_name(spec: Training) -> str:
-    """Return the name and unit of the loss of a spec's problem."""
-    return getattr(spec.problem, "loss_label", "loss of the workers' mean")
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:

@@ -134,7 +134,7 @@ def write_curves(
         bounds: bounds of each method's times on each network, if they are known.
     """
     metadata = {
-        "loss_label": getattr(spec.problem, "loss_label", "loss of the workers' mean"),
+        "loss_label": loss_label(spec),
         "networks": {name: link if isinstance(link, str) else link.describe() for name, link in networks.items()},
         "target_loss": target,
     }
@@ -143,6 +143,11 @@ def write_curves(
     folder.long_table("curves", (with_units(part, metadata | {"every_steps": every}) for part in parts))
     rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
     folder.long_table("summary", [with_units(summary_table(rows), metadata)] if rows else [])
+
+
+def loss_label(spec: Training) -> str:
+    """Return the name and the unit of the loss of a spec's problem."""
+    return getattr(spec.problem, "loss_label", "loss of the workers' mean")
 
 
 def every_steps(trained: Iterable[Trained], networks: int) -> int:
