@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import yaml
 from joblib import cpu_count
 
-from syncline.errors import SpecError, SynclineError, is_out_of_memory
+from syncline.errors import SpecError, SynclineError, error_text, is_out_of_memory
 from syncline.runs.folders.result_files import json_text, write_manifest
 from syncline.runs.processes.shared_progress import SharedProgress, stoppable_results
 from syncline.runs.sweep.folder import SweptRun, read_run
@@ -99,9 +99,7 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
 
 def _failure(run: SweptRun, error: Exception) -> Outcome:
     """Return the files of a failed run; without files if memory or disk caused the failure, so that it is repeated."""
-    line = " ".join(str(error).split())
-    if not isinstance(error, SynclineError):
-        line = f"{type(error).__name__}: {line}".removesuffix(": ")
+    line = " ".join(str(error).split()) if isinstance(error, SynclineError) else error_text(error)
     if is_out_of_memory(error) or isinstance(error, OSError):
         return Outcome(run.name, error=line)
     content: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
