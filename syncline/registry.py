@@ -306,7 +306,8 @@ def call_text(target: str, arguments: Mapping[str, Any]) -> str:
     >>> call_text("mine:make", {"width": 4, "kind_of": "a"}), call_text("mine:make", {})
     ("mine:make(width=4, kind_of='a')", 'mine:make')
     """
-    return target + (f"({', '.join(f'{name}={value!r}' for name, value in arguments.items())})" if arguments else "")
+    texts = [f"{name}={value!r}" for name, value in arguments.items()]
+    return f"{target}({', '.join(texts)})" if texts else target
 
 
 def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], where: str) -> None:

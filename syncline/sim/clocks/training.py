@@ -20,7 +20,7 @@ from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, buckets_on
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans, overlapped
-from syncline.sim.clocks.single_collective import collective_finish_s, simulated_s
+from syncline.sim.clocks.single_collective import EVALUATORS, collective_finish_s, simulated_s
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.costs import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
@@ -29,7 +29,6 @@ from syncline.sim.lockstep.routed import Contention
 from syncline.sim.program.instructions import Delay
 from syncline.sim.program.timeline import Timeline
 
-EVALUATORS = ("auto", "events", "lockstep")
 COMPUTING = ("compute", "encode", "trigger", "optimizer")
 """Kinds of computing, which are counted separately."""
 

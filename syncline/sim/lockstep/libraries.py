@@ -31,12 +31,9 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.costmodel.network.software_costs import FREE, GlooCosts
-from syncline.sim.lockstep.recurrences import Ports, shared_flow_s
+from syncline.sim.lockstep.recurrences import TOLERANCE, Ports, shared_flow_s
 from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds, narrowest, shared_channels
 from syncline.sim.program.library_rounds import rounds_ahead, waits_for_sends
-
-SAME = 1e-12
-"""Relative difference up to which two times are the same instant."""
 
 
 class _LastMessages(NamedTuple):
@@ -103,7 +100,7 @@ def run_gloo(
         clear_s = ready_s[receivers]
         if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
             for messages in recent:
-                is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + SAME)
+                is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + TOLERANCE)
                 clear_s = np.where(is_leaving, np.maximum(clear_s, messages.end_s[receivers]), clear_s)
         start_s = np.maximum(ready_s[senders], clear_s + alpha_back_s)
         start_s = np.maximum(start_s, recent[-1].end_s[senders])

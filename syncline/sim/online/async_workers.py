@@ -284,7 +284,7 @@ class _AsyncSimulation:
     def _await_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""
 
-        def work(_: int) -> list[Instruction]:
+        def work(_: int) -> list[Instruction]:  # when the model has arrived
             self.policy.begun_s[worker] = self.simulation.now_s
             return self._work(worker)
 

@@ -123,6 +123,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     exists[:, : 2 * tasks : 2], exists[:, 1 : 2 * tasks : 2], exists[:, 2 * tasks :] = receives, True, sends
 
     def column(wait: Any, task: Any, message: Any, dtype: type) -> Any:
+        """Return a column of the timeline from its values in the spans of waits, of tasks and of messages."""
         rows = np.empty((stages, 3 * tasks), dtype=dtype)
         rows[:, : 2 * tasks : 2], rows[:, 1 : 2 * tasks : 2], rows[:, 2 * tasks :] = wait, task, message
         return rows[exists]

@@ -207,21 +207,21 @@ def enter_collective(addresses, part_id):
     core, part = views.core(addresses), views.parts(addresses)[part_id]
     part.start = core.now
     plan = views.plans(addresses)[part.kind]
-    if plan.timed:
+    if plan.timed:  # the fixed duration begins when the last worker enters
         instance_id = views.ranks(addresses)[part.rank].instance
         instance = views.instances(addresses)[instance_id]
         instance.entered += 1
         if instance.entered == plan.workers:
             schedule(addresses, plan.duration, codes.TAKEN, instance_id)
         return -1
-    call = plan.call
-    if plan.openings:
-        idle = core.now - views.ports(addresses)[part.port].idle_since
-        timeouts = min(int(idle / plan.timeout + plan.near), plan.openings)
+    delay_s = plan.call  # the time of the library's software per call
+    if plan.openings:  # TCP windows shrink at each timeout of an idle connection, and have to open again
+        idle_s = core.now - views.ports(addresses)[part.port].idle_since
+        timeouts = min(int(idle_s / plan.timeout + plan.near), plan.openings)
         if timeouts:
-            call += views.openings(addresses)[plan.opening0 + timeouts - 1]
-    if call != 0.0:
-        schedule(addresses, call, codes.BEGIN, part.rank)
+            delay_s += views.openings(addresses)[plan.opening0 + timeouts - 1]
+    if delay_s != 0.0:
+        schedule(addresses, delay_s, codes.BEGIN, part.rank)
         return -1
     return finish_rank(addresses, part.rank) if begin_rounds(addresses, part.rank) else -1
 
