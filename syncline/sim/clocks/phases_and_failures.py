@@ -59,10 +59,10 @@ def phased_clock(
         compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
         network: the network of the P workers.
         starts_s: earliest beginning of each worker, ``(P,)`` seconds; 0 by default.
-        overlap: whether and how calls overlap with computing: ``none``, ``ddp`` or ``async``, see `clock`.
+        overlap: as in `clock`, also the arguments from here to ``delay``.
         buckets: buckets of a gradient.
-        trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
-        optimizer_s: seconds of a worker's update in each step, one number for all workers or ``(P,)``.
+        trigger_s: seconds of deciding whether to send, one number or ``(T,)``.
+        optimizer_s: seconds of an update, one number or ``(P,)``.
         keep_steps: number of steps to keep in the timeline.
         delay: lateness of each message.
         options: other options of `clock`.

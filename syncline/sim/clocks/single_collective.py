@@ -90,15 +90,11 @@ def rounds_finish_s(
         workers: P, number of workers, at least 1.
         network: the network of the workers.
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
-        evaluator: ``lockstep``, ``events``, or ``auto``.
+        evaluator: as in `collective_finish_s`.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Returns:
         ``(P,)`` seconds; a worker without messages is done when it enters.
-
-    Raises:
-        SpecError: an argument that cannot be used.
-        Contention: with lockstep, transfers share a channel in a way that only the events can follow.
     """
     sizes = [round_.nbytes for round_ in rounds]
     nbytes = sum(size if isinstance(size, float) else float(np.sum(size)) for size in sizes)

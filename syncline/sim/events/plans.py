@@ -52,10 +52,7 @@ _kept: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = Ordere
 def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
     """Return the plan of these rounds among ``ranks`` ranks; the plan of a tuple of rounds is cached.
 
-    Args:
-        rounds: the rounds.
-        ranks: number of ranks.
-        one_by_one: whether each round is a run of its own.
+    With ``one_by_one`` each round is a run of its own, even if it is equal to the round before.
     """
     key = id(rounds), ranks, one_by_one
     cached = _kept.get(key)

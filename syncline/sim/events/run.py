@@ -57,13 +57,9 @@ def run_events(
 
 
 def events_finish_s(join: Collective, topology: Topology, starts_s: Floats, rule: Rule = "eager") -> Floats:
-    """Return the time at which each worker is done with one collective among all, ``(P,)`` seconds.
+    """Return the time at which each worker is done with one collective among all workers, ``(P,)`` seconds.
 
-    Args:
-        join: the collective.
-        topology: the topology of the workers.
-        starts_s: time at which each worker joins it, ``(P,)`` seconds.
-        rule: ``eager`` or ``rendezvous``.
+    Each worker joins the collective at its time in ``starts_s``, ``(P,)`` seconds; ``rule`` is as in `run_events`.
     """
     return _simulation(SharedProgram([join], topology.workers), topology, starts_s, rule).finish_s()
 

@@ -77,12 +77,7 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     """Assemble the programs of these workers that only compute, send and receive; return the workers that are left.
 
     Few instructions are left, too, because column by column they take longer; and all workers are left if a message
-    has invalid ends.
-
-    Args:
-        assembly: the assembly.
-        workers: workers to assemble, in order.
-        programs: programs of all workers.
+    has invalid ends. ``programs`` are those of all workers.
     """
     plain_workers = [worker for worker in workers if is_plain(programs[worker])]
     if sum(len(programs[worker]) for worker in plain_workers) < FEWEST:

@@ -150,12 +150,7 @@ Program: TypeAlias = Sequence[Instruction]
 
 
 class SharedProgram(Sequence[Program]):
-    """The programs of workers that all run the same program, as a sequence that stores this program once.
-
-    Args:
-        program: the program.
-        workers: number of workers.
-    """
+    """The programs of workers that all run the same program, as a sequence that stores this program once."""
 
     def __init__(self, program: Program, workers: int) -> None:
         self.program, self._workers = program, workers

@@ -251,12 +251,7 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
     Times are microseconds on a grid of nanoseconds, on which the slices of a thread do not overlap. Spans that are
     shorter than the grid are left out. Process and thread ids count from 1, because viewers give 0 a special meaning.
 
-    Args:
-        timeline: the timeline.
-        names: name of each worker; by default ``worker 0`` and so on.
-
-    Returns:
-        A dictionary for ``json.dump``.
+    ``names`` has the name of each worker; by default these are ``worker 0`` and so on. The result is for ``json.dump``.
 
     Source: "Trace Event Format", Google, the phases X (complete) and M (metadata).
     """
