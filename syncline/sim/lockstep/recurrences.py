@@ -58,11 +58,11 @@ def shared_flow_s(
     has_bytes = nbytes > 0
     counts = np.zeros(len(bandwidth))
     first_s, last_s = np.full(len(bandwidth), np.inf), np.full(len(bandwidth), -np.inf)
-    shared_columns = [
-        column[has_bytes & shared[column]] for column in channels.T
-    ]  # shared channels, and their messages
-    message_columns = [np.flatnonzero(has_bytes & shared[column]) for column in channels.T]
-    for channel, messages in zip(shared_columns, message_columns, strict=True):
+    shared_uses: list[tuple[NDArray[np.integer[Any]], Ints]] = []  # for each hop: shared channels, and their messages
+    for column in channels.T:
+        messages = np.flatnonzero(has_bytes & shared[column])
+        shared_uses.append((column[messages], messages))
+    for channel, messages in shared_uses:
         counts += np.bincount(channel, minlength=len(counts))
         np.minimum.at(first_s, channel, begin_s[messages])
         np.maximum.at(last_s, channel, begin_s[messages])
@@ -75,7 +75,7 @@ def shared_flow_s(
     # A shared channel that limits any message must limit all its messages alike: the same rates, the same bytes.
     lowest, highest = np.full((2, len(counts)), np.inf), np.full((2, len(counts)), -np.inf)
     limits = np.zeros(len(counts), dtype=np.bool_)
-    for channel, messages in zip(shared_columns, message_columns, strict=True):
+    for channel, messages in shared_uses:
         for row, values in enumerate((rate[messages], nbytes[messages])):
             np.minimum.at(lowest[row], channel, values)
             np.maximum.at(highest[row], channel, values)
@@ -84,7 +84,7 @@ def shared_flow_s(
     if np.any(highest[:, limits] > lowest[:, limits] * (1 + TOLERANCE)):
         raise Contention("unequal transfers share a channel, which lockstep cannot follow")
     end_s: Floats = begin_s + nbytes / rate
-    for channel, messages in zip(shared_columns, message_columns, strict=True):
+    for channel, messages in shared_uses:
         np.maximum.at(busy_s, channel, end_s[messages])
     return end_s
 

@@ -149,21 +149,21 @@ def find_connected_flows(addresses, first_channel, hub):
     Return the number of flows, and the number of channels.
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
-    flow_list, ahead, seen_channels = views.found(addresses), views.ahead(addresses), views.asked(addresses)
+    flow_list, to_visit, seen_channels = views.found(addresses), views.ahead(addresses), views.asked(addresses)
     links, hops, routes = views.links(addresses), views.hops(addresses), views.routes(addresses)
     visit, shift = core.visit, core.shift
     channels[first_channel].visit = visit
-    ahead[0], seen_channels[0] = first_channel, first_channel
-    waiting, flows, passed = 1, 0, 1
-    while waiting:
-        waiting -= 1
-        channel_number = ahead[waiting]
+    to_visit[0], seen_channels[0] = first_channel, first_channel
+    num_to_visit, flows, passed = 1, 0, 1
+    while num_to_visit:
+        num_to_visit -= 1
+        channel_number = to_visit[num_to_visit]
         link = channels[channel_number].head
         if channel_number == hub:
-            others = flows > 0
+            has_others = flows > 0  # found on other channels before, so that they are not listed twice
             while link >= 0:
                 message_id = link >> shift
-                if not others or messages[message_id].visit != visit:
+                if not has_others or messages[message_id].visit != visit:
                     flow_list[flows] = message_id
                     flows += 1
                 link = links[link].after
@@ -181,8 +181,8 @@ def find_connected_flows(addresses, first_channel, hub):
                     other = channels[hops[hop]]
                     if other.visit != visit:
                         other.visit = visit
-                        ahead[waiting] = hops[hop]
-                        waiting += 1
+                        to_visit[num_to_visit] = hops[hop]
+                        num_to_visit += 1
                         seen_channels[passed] = hops[hop]
                         passed += 1
             link = links[link].after
