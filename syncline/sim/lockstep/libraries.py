@@ -75,7 +75,6 @@ def run_gloo(
         raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
     if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
-    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
     in_ring = waits_for_sends(kind)
     entry_s = entry_s + call_s if rounds else entry_s
     complete_s = [entry_s]  # times at which a worker has all messages up to each round; the first is before any round
@@ -83,16 +82,10 @@ def run_gloo(
     never_s = np.full(workers, -np.inf)
     recent = [_LastMessages(never_s, never_s)] * 2  # of each worker, the last one at the end
     round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
-    latency_factor, message_s = 1 + costs.latency_part, costs.message_s
     for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
-        senders, receivers, nbytes = round_
+        senders, receivers, _ = round_
         if id(round_) not in round_costs:
-            forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
-            round_costs[id(round_)] = (
-                np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
-                latency_factor * forward.latency_s + forward.overhead_s + message_s,
-                latency_factor * backward.latency_s + backward.overhead_s + message_s,
-            )
+            round_costs[id(round_)] = _gloo_costs(round_, topology, costs)
         flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
             raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
@@ -112,6 +105,18 @@ def run_gloo(
         sent_s[senders] = np.maximum(sent_s[senders], end_s)
         complete_s.append(np.maximum(received_s, sent_s) if in_ring else received_s.copy())
     return received_s, sent_s
+
+
+def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Floats, Floats, Floats]:
+    """Return the seconds of each message's flow, of its latency, and of its clear-to-send's latency, each ``(M,)``."""
+    senders, receivers, nbytes = round_
+    forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
+    latency_factor, message_s = 1 + costs.latency_part, costs.message_s
+    return (
+        np.broadcast_to(nbytes, senders.shape) / narrowest(forward, np.append(topology.bandwidth_bytes_per_s, np.inf)),
+        latency_factor * forward.latency_s + forward.overhead_s + message_s,
+        latency_factor * backward.latency_s + backward.overhead_s + message_s,
+    )
 
 
 def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
