@@ -322,7 +322,7 @@ class _Host:
         if self._num_host_waits_made[stream] < self._num_host_waits:
             instructions += self._missing_waits(stream)
         if kind is StreamMark:
-            if self._stream_of_mark.setdefault(instruction.key, stream) is not stream:
+            if self._stream_of_mark.setdefault(instruction.key, stream) != stream:
                 raise SynclineError(f"{instruction} is named twice; expected a key of its own for each mark")
         elif kind is StreamWait:
             if instruction.key not in self._stream_of_mark:
