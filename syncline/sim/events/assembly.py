@@ -232,12 +232,15 @@ class Assembly:
         self.errors.append(line)
         return Operation(codes.WRONG, number=len(self.errors) - 1)
 
+    def _span(self, stream: str, what: str, label: str, step: int) -> SpanNames:
+        """Return the names of a span as numbers."""
+        return self.names[stream], self.names[what], self.names[label], step
+
     # One method for each kind of instruction, which returns its operation and the names of its span.
 
     def _compute(self, _: int, worker_names: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Compute`, and the names of its span."""
-        names = self.names
-        span_names = names[worker_names.stream], names[compute.what], names[compute.label], compute.step
+        span_names = self._span(worker_names.stream, compute.what, compute.label, compute.step)
         return Operation(codes.COMPUTE, compute.effect is not None, amount=compute.seconds), span_names
 
     def _mark(self, _: int, worker_names: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
@@ -245,9 +248,9 @@ class Assembly:
         return Operation(codes.MARK, number=self._mark_number(worker_names, mark.key)), NO_SPAN
 
     def _wait_for_mark(self, _: int, worker_names: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
-        """Return the operation of a `StreamWait`, and the names of its span."""
-        is_hidden, names = worker_names.stream != COMPUTING, self.names
-        span_names = NO_SPAN if is_hidden else (names[worker_names.stream], names["wait"], names[wait.label], wait.step)
+        """Return the operation of a `StreamWait`, and the names of its span; it has a span on the main stream alone."""
+        is_hidden = worker_names.stream != COMPUTING
+        span_names = NO_SPAN if is_hidden else self._span(worker_names.stream, "wait", wait.label, wait.step)
         return Operation(codes.HOLD, hidden=is_hidden, number=self._mark_number(worker_names, wait.key)), span_names
 
     def _mark_number(self, worker_names: WorkerNames, key: Hashable) -> int:
@@ -256,9 +259,8 @@ class Assembly:
 
     def _send(self, worker: int, worker_names: WorkerNames, send: Send) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Send`, and the names of its span; its route is looked up later, in `flush`."""
-        names = self.names
         worker_names.send_streams.add(send.stream)
-        span_names = names[send.stream], names["send"], names[send.label or str(send.tag)], send.step
+        span_names = self._span(send.stream, "send", send.label or str(send.tag), send.step)
         if send.to == worker or not 0 <= send.to < self.workers:
             return self._error(f"worker {worker} sends {send.tag!r} to {send.to}; expected another worker"), span_names
         self._routed_rows.append((len(self._rows), worker, send.to))
@@ -267,15 +269,14 @@ class Assembly:
 
     def _recv(self, worker: int, worker_names: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Recv`, and the names of its span."""
-        names = self.names
-        span_names = names["compute"], names["recv"], names[recv.label or str(recv.tag)], recv.step
         message, is_hidden = self._message(recv.source, worker, recv.tag), worker_names.stream != COMPUTING
+        span_names = self._span("compute", "recv", recv.label or str(recv.tag), recv.step)
         return Operation(codes.RECV, recv.effect is not None, is_hidden, message), span_names
 
     def _join(self, worker: int, worker_names: WorkerNames, join: Collective) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Collective`, and the names of its span; add the worker's part in it."""
-        collective, names, key = self.resolved(join), self.names, join.key
-        span_names = names[collective.stream], names[collective.kind], names[collective.label], collective.step
+        collective, key = self.resolved(join), join.key
+        span_names = self._span(collective.stream, collective.kind, collective.label, collective.step)
         worker_names.collective_streams.add(join.stream)
         number = self.state.used["parts"] + len(self._parts)
         if worker_names.parts.get(key, number) != number:
@@ -290,15 +291,14 @@ class Assembly:
 
     def _wait(self, worker: int, worker_names: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Wait`, and the names of its span."""
-        names, key = self.names, wait.key
-        if key not in worker_names.parts:
-            line = f"worker {worker} waits for collective {key!r}, which it has not started"
+        if wait.key not in worker_names.parts:
+            line = f"worker {worker} waits for collective {wait.key!r}, which it has not started"
             return self._error(line), NO_SPAN
-        collective = worker_names.joined[key]
+        collective = worker_names.joined[wait.key]
         step = collective.step if wait.step is None else wait.step
-        span_names = names["compute"], names["wait"], names[collective.label], step
-        is_hidden = worker_names.stream != COMPUTING
-        return Operation(codes.WAIT, wait.effect is not None, is_hidden, worker_names.parts[key]), span_names
+        is_hidden, part = worker_names.stream != COMPUTING, worker_names.parts[wait.key]
+        operation = Operation(codes.WAIT, wait.effect is not None, is_hidden, part)
+        return operation, self._span("compute", "wait", collective.label, step)
 
     def _first(self, worker: int, _: WorkerNames, first: First) -> tuple[Operation, SpanNames]:
         """Return the operation of a `First`, which has no span, and note its choice."""
