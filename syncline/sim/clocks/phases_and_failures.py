@@ -59,7 +59,7 @@ def phased_clock(
         compute_s: seconds that each worker computes in each step in which it takes part, ``(T, P)``.
         network: the network of the P workers.
         starts_s: earliest beginning of each worker, ``(P,)`` seconds; 0 by default.
-        overlap: as in `clock`, also the arguments from here to ``delay``.
+        overlap: whether and how calls overlap with computing, as in `clock`.
         buckets: buckets of a gradient.
         trigger_s: seconds of deciding whether to send, one number or ``(T,)``.
         optimizer_s: seconds of an update, one number or ``(P,)``.

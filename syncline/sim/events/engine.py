@@ -52,7 +52,7 @@ def object_name() -> str:
 
 
 def object_folders() -> Iterator[Path]:
-    """Yield the folders in which the object may be, in the order of search."""
+    """Yield the folders in which the object of machine code may be, in the order of search."""
     yield FOLDER / "core" / "machine_code"
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     yield Path(home) / "syncline"

@@ -114,7 +114,7 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
 
 
 def _ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds) -> Ints:
-    """Return the port of worker 0 for each send, and note the streams on which each worker sends."""
+    """Return the port of worker 0 on the stream of each send, and note the streams on which each worker sends."""
     streams = Numbers()
     stream = streams.numbers_of(plain.column(codes.SEND, "stream"))
     for name, number in streams.items():

@@ -147,7 +147,7 @@ class FilledPlaces:
         return places
 
     def next_s(self) -> float:
-        """Return the time in seconds at which the next machine is repaired; infinite if none."""
+        """Return the time in seconds at which the next broken machine is repaired; infinite if none is."""
         return self._repairs[0].at_s if self._repairs else math.inf
 
     def when_filled_s(self, count: int) -> float:
@@ -203,11 +203,11 @@ class Roster:
         self._failures = [0] * group.workers  # of each place; a return that was planned before the last does not count
 
     def next_s(self) -> float:
-        """Return the time of the next change in seconds; infinite if there is none."""
+        """Return the time of the next change of the present workers in seconds; infinite if there is none."""
         return min(self._next.at_s, self._places.next_s(), self._returns[0].at_s if self._returns else math.inf)
 
     def change(self, costs: FailureCosts) -> Change:
-        """Return the next change, and add the seconds of returning workers to ``costs``."""
+        """Return the next change of the present workers; add the seconds of absences that end to ``costs``."""
         now_s, leaving, joined = self.next_s(), list[int](), list[int]()
         self._refill(now_s)
         while self._returns and self._returns[0].at_s <= now_s:
@@ -238,7 +238,7 @@ class Roster:
         return Change(now_s, leaving, joined)
 
     def end(self, now_s: float, costs: FailureCosts) -> None:
-        """Add the seconds of workers that are still away at the end of the training."""
+        """Add the seconds of workers that are still away at the end of the training, at ``now_s``, to the costs."""
         costs.down_s += sum(now_s - failed_s for failed_s in self._failed_s.values())
 
     def _refill(self, now_s: float) -> None:

@@ -22,7 +22,7 @@ BLOCK_ROUNDS = 64
 
 @compiled
 def _eager_round(local: Any, previous: Any, stay: Any, go: Any, result: Any) -> None:
-    """Set ``result_i = max(local_i + stay_i, previous_i + go_i)``."""
+    """Compute one round of a ring by the eager rule: ``result_i = max(local_i + stay_i, previous_i + go_i)``."""
     for i in range(len(result)):
         stayed, sent = local[i] + stay[i], previous[i] + go[i]
         result[i] = stayed if stayed > sent else sent
@@ -30,7 +30,11 @@ def _eager_round(local: Any, previous: Any, stay: Any, go: Any, result: Any) -> 
 
 @compiled
 def _rendezvous_round(before: Any, local: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
-    """Set ``result_i`` to the later end of worker i's two messages: to the worker after, and from the worker before."""
+    """Compute one round of a ring by the rendezvous rule: the later end of each worker's two messages.
+
+    Worker i exchanges messages with the worker before and the worker after. ``cost`` has the seconds of its own
+    message, and ``cost_before`` those of the message of the worker before.
+    """
     for i in range(len(result)):
         sent = (after[i] if after[i] > local[i] else local[i]) + cost[i]
         received = (before[i] if before[i] > local[i] else local[i]) + cost_before[i]
@@ -49,7 +53,10 @@ def _padded(x: Any, before: int, after: int) -> Any:
 
 @compiled
 def eager_ring(x: Any, stay: Any, go: Any, stride: int, rounds: int) -> Any:
-    """Return x after ``rounds`` times ``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring, s the stride."""
+    """Return the times after ``rounds`` rounds of ``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring.
+
+    s is the stride, the distance in memory between neighbours of the ring.
+    """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
     max_halo = block_rounds * stride
     stay, go, x = _padded(stay, max_halo, 0), _padded(go, max_halo, 0), x.copy()

@@ -125,7 +125,7 @@ class Ports:
         return self.received_s, self.out_s, self.in_s, self.busy_s
 
     def copy(self) -> Ports:
-        """Return a copy of the times."""
+        """Return a copy of the ports' times."""
         return Ports(*(times_s.copy() for times_s in self.times_s))
 
     def shift_from(self, before: Ports) -> float | None:
@@ -141,7 +141,7 @@ class Ports:
         return shift_s
 
     def shift(self, seconds: float) -> None:
-        """Make all times later by some seconds."""
+        """Make all of the ports' times later by some seconds."""
         for times_s in self.times_s:
             times_s += seconds  # noqa: PLW2901 - in place
 

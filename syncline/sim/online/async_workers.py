@@ -76,7 +76,7 @@ class WorkerFailures:
         return seconds
 
     def outcome(self, wall_s: float, steps: int, remaining_steps: int) -> FailureCosts | None:
-        """Return the costs of failures until the end.
+        """Return the costs of failures in the whole training; None if no machine can fail.
 
         Args:
             wall_s: seconds of the training.

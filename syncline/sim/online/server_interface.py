@@ -280,21 +280,21 @@ class ServerTopology(DerivedTopology):
 
     Args:
         whole: the topology of the whole network, see `DerivedTopology`.
-        own: P, number of workers.
+        num_workers: P, number of workers.
         places: place of each handler in the whole network; a message between equal places takes no time.
     """
 
-    own: int
+    num_workers: int
     places: tuple[int, ...]
 
     @property
     def workers(self) -> int:
         """Return the number of programs: 2 P, or 2 P + 2 S with local servers."""
-        return self.own + len(self.places)
+        return self.num_workers + len(self.places)
 
     def place_of(self, program: int) -> int:
         """Return the place of a worker or a handler in the whole network."""
-        return program if program < self.own else self.places[program - self.own]
+        return program if program < self.num_workers else self.places[program - self.num_workers]
 
     @property
     def bandwidth_bytes_per_s(self) -> Floats:
@@ -303,7 +303,7 @@ class ServerTopology(DerivedTopology):
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the routes between the places of these workers and handlers."""
-        place = np.array([*range(self.own), *self.places], dtype=np.int64)
+        place = np.array([*range(self.num_workers), *self.places], dtype=np.int64)
         source, target = place[senders], place[receivers]
         is_remote = source != target
         if is_remote.all():

@@ -159,7 +159,7 @@ class ServerPolicy:
             self._send_due(server)
 
     def reply(self, worker: int) -> None:
-        """Send a worker the current model and its next steps."""
+        """Send a worker the current model, and assign its next steps."""
         if worker in self.departed:
             return
         self.observer.reply(worker)

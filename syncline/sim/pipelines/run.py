@@ -186,7 +186,7 @@ class _Stage:
         self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
 
     def program(self, order: Order) -> list[Instruction]:
-        """Return the program that runs the tasks in this order."""
+        """Return the stage's program, which runs the tasks in this order."""
         program: list[Instruction] = []
         updates_always, released_by = self.pipeline.schedule.updates == "every", self.pipeline.schedule.released_by
         remaining = 0 if updates_always else sum(task.kind == released_by for task in order)

@@ -106,7 +106,7 @@ def _load_address(builder: Any, addresses: Any, index: int) -> Any:
 
 
 def _array(context: Any, builder: Any, array_type: Any, place: Any) -> Any:
-    """Return an array of Numba's at an address."""
+    """Generate the array of a type of Numba's at an address; its length is `ENDLESS`, because tables grow."""
     array = make_array(array_type)(context, builder)
     data = builder.inttoptr(place, array.data.type)
     size = cgutils.intp_t(as_dtype(array_type.dtype).itemsize)

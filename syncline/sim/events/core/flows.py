@@ -191,7 +191,10 @@ def find_connected_flows(addresses, first_channel, hub):
 
 @core_function("float64", "int64, int64")
 def find_hub(addresses, flows, passed):
-    """Find the hub of ``flows`` flows on ``passed`` channels; return the rate of each flow, or 0 without a hub."""
+    """Return the rate of ``flows`` flows on ``passed`` channels at their hub, and note the hub; 0 without a hub.
+
+    The hub is the channel that carries all of these flows and is full first.
+    """
     channels, seen_channels = views.channels(addresses), views.asked(addresses)
     level = np.inf
     for i in range(passed):
