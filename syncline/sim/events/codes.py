@@ -1,6 +1,6 @@
-"""Numbers that stand for kinds of instructions, messages and events in the records of the event core.
+"""Numbers on which Python and the compiled core agree, the core's functions that Python calls, and the core's sources.
 
-The functions of the compiled core that Python calls, and the sources of the compiled core.
+The numbers stand for kinds of instructions, messages and events in the records of the core's tables.
 """
 
 from __future__ import annotations

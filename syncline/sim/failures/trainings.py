@@ -290,7 +290,7 @@ class ElasticTraining:
         self._num_steps = done
 
     def _lose_workers(self, now_s: float, failed: list[int]) -> float:
-        """Count failed workers' steps since the last exchange as lost, and form a new group; return the time in seconds."""
+        """Count failed workers' steps since the last exchange as lost, and form a new group; return its time."""
         last_exchange, costs = self._num_steps - self._num_steps % self.period, self._costs
         for worker in failed if self.period > 1 else ():
             first_lost = max(last_exchange, self._first_steps.get(worker, 0))
