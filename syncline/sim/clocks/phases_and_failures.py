@@ -261,8 +261,8 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     stretches.sort(key=lambda stretch: stretch.start_s)
     spans = []
     for worker in range(timeline.workers):
-        for what, start_s, stop_s, step, *_ in stretches:
-            spans.append(Span(worker, FAILURES, what, what, start_s, stop_s, 0.0, min(step, last_step)))
+        for activity, start_s, stop_s, step, *_ in stretches:
+            spans.append(Span(worker, FAILURES, activity, activity, start_s, stop_s, 0.0, min(step, last_step)))
     failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
     joined = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
     order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))

@@ -232,9 +232,9 @@ class Assembly:
         self.errors.append(line)
         return Operation(codes.WRONG, number=len(self.errors) - 1)
 
-    def _span(self, stream: str, what: str, label: str, step: int) -> SpanNames:
+    def _span(self, stream: str, activity: str, label: str, step: int) -> SpanNames:
         """Return the names of a span as the numbers that stand for them, and the span's step."""
-        return self.names[stream], self.names[what], self.names[label], step
+        return self.names[stream], self.names[activity], self.names[label], step
 
     # One method for each kind of instruction, which returns its operation and the names of its span.
 

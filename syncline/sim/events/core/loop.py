@@ -101,16 +101,47 @@ def set_mark(addresses, mark_id):
         push_event(addresses, views.core(addresses).now, codes.NORMAL, turn, codes.GO_ON, stream_id, 0)
 
 
+@core_function("boolean", "int64, int64")
+def wait_for_part(addresses, stream_id, part_id):
+    """Complete a stream's `Wait` if its worker's part in the collective is done, else let the stream wait."""
+    part = views.parts(addresses)[part_id]
+    if part.state != DONE:
+        views.streams(addresses)[stream_id].next, part.waits = part.waits, stream_id + 1
+        return False
+    complete_instruction(addresses, stream_id, 0.0)
+    return True
+
+
+@core_function("boolean", "int64, int64")
+def wait_for_mark(addresses, stream_id, mark_id):
+    """Let a stream pass a `StreamWait` if its mark is set, else let the stream wait; return whether it passes."""
+    stream, mark = views.streams(addresses)[stream_id], views.marks(addresses)[mark_id]
+    if not mark.done:
+        stream.next, mark.waits = mark.waits, stream_id + 1
+        return False
+    stream.operation += 1
+    return True
+
+
+@core_function("int64", "int64")
+def reason_to_stop(addresses, code):
+    """Return the reason why a stream stops at an instruction with this code, which compiled code cannot run."""
+    if code == codes.END:
+        return codes.IDLE
+    if code == codes.FIRST:
+        return codes.CHOICE
+    return codes.CHOSEN if code == codes.THEN else codes.REFUSED
+
+
 @core_function("int64", "int64")
 def run_stream(addresses, stream_id):
     """Run a stream of a worker's program until it has to wait; return the reason if Python must act, else ``IDLE``."""
-    core, stream = views.core(addresses), views.streams(addresses)[stream_id]
-    operations, parts, marks = views.operations(addresses), views.parts(addresses), views.marks(addresses)
+    core, stream, operations = views.core(addresses), views.streams(addresses)[stream_id], views.operations(addresses)
     if not core.keeps_start:
         stream.start = core.now
     core.keeps_start = 0
     core.stream = stream_id
-    while True:
+    while core.effect < 0:
         if lacks_room(addresses):
             core.resume, core.keeps_start = stream_id, 1
             return codes.ROOM
@@ -135,33 +166,20 @@ def run_stream(addresses, stream_id):
                 return reason
             stream.operation += 1
         elif code == codes.WAIT:
-            part = parts[stream.parts + operation.number]
-            if part.state != DONE:
-                stream.next, part.waits = part.waits, stream_id + 1
+            if not wait_for_part(addresses, stream_id, stream.parts + operation.number):
                 return codes.IDLE
-            complete_instruction(addresses, stream_id, 0.0)
         elif code == codes.MARK:
             stream.operation += 1
             set_mark(addresses, operation.number)
         elif code == codes.HOLD:
-            mark = marks[operation.number]
-            if not mark.done:
-                stream.next, mark.waits = mark.waits, stream_id + 1
+            if not wait_for_mark(addresses, stream_id, operation.number):
                 return codes.IDLE
-            stream.operation += 1
         elif code == codes.JUMP:
             stream.operation = operation.number
-        elif code == codes.END:
-            return codes.IDLE
-        elif code == codes.FIRST:
-            return codes.CHOICE
-        elif code == codes.THEN:
-            return codes.CHOSEN
         else:
-            return codes.REFUSED
-        if core.effect >= 0:
-            core.resume = stream_id
-            return codes.EFFECT
+            return reason_to_stop(addresses, code)
+    core.resume = stream_id
+    return codes.EFFECT
 
 
 @core_function("void")
