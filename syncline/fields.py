@@ -103,6 +103,7 @@ def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
     """Return a validator from a parser ``parse(value, path)``; paths in its ``SpecError`` extend the field's path."""
 
     def validate(value: Any) -> Any:
+        """Return the parsed value; turn the parser's error into one of pydantic."""
         try:
             return parse(value, "")
         except SpecError as error:

@@ -62,10 +62,12 @@ class History:
         longest = max(parts, key=lambda part: part.steps)
 
         def padded(values: Array) -> Array:
+            """Return a history's values with NaN for the steps that only the longest history has."""
             padding = np.full((longest.steps - len(values), *values.shape[1:]), np.nan)
             return np.concatenate([values, padding]) if len(padding) else values
 
         def at_evaluations(part: History, values: Array) -> Array:
+            """Return a history's values at the evaluations of the longest history; NaN where it has none."""
             row_of_step = dict(zip(part.eval_step.tolist(), values, strict=True))
             missing = np.full(values.shape[1:], np.nan)
             return np.stack([row_of_step.get(step, missing) for step in longest.eval_step.tolist()])
@@ -264,6 +266,7 @@ def train(
     participation = _participation(task, method)
 
     def evaluate(completed_steps: int) -> None:
+        """Record the metrics of the workers' mean parameters after this number of steps."""
         metrics = task.evaluate(mean_parameters(task, method.comm, rows))
         recorder.eval_step.append(completed_steps)
         for name, value in metrics.items():

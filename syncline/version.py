@@ -38,6 +38,7 @@ def git_commit() -> str | None:
     import subprocess
 
     def git(*arguments: str) -> str | None:
+        """Return what git prints in the package's folder; None if git fails."""
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)

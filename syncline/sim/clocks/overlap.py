@@ -144,10 +144,12 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     calls_by_step, later_waits = CallsByStep(calls, steps), dict[int, list[tuple[Members, Wait]]]()
 
     def append(instruction: Instruction, instruction_members: Members = None) -> None:
+        """Append an instruction to the programs of these workers."""
         for worker in range(workers) if instruction_members is None else instruction_members:
             programs[worker].append(instruction)
 
     def start(call: Call, key: tuple[int, int]) -> None:
+        """Append the instructions that start a call, and note a wait in a later step."""
         call_members, encode_s = members(call, workers), times.encoding_s(call)
         if encode_s:
             append(Compute(encode_s, "encode", call.step, what="encode"), call_members)

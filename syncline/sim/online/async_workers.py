@@ -221,6 +221,7 @@ class _AsyncSimulation:
         """Call a function after ``seconds``, once the servers have taken the updates that arrive at that instant."""
 
         def take_and_call(_: object) -> None:
+            """Take the updates that have arrived, then call the function."""
             if self.arrivals:
                 self._take_arrivals(None)
             call()

@@ -132,6 +132,7 @@ class UpperServerPrograms:
         handler = self._handler_number(number)
 
         def send(_: int) -> list[Instruction]:
+            """Return the instructions after the gate has opened; none if the server has ended."""
             if self._has_ended[number]:
                 return []
             return [
@@ -165,6 +166,7 @@ class UpperServerPrograms:
         local = self._program_number(number)
 
         def take(_: int) -> list[Instruction]:
+            """Return the instructions after the gate has opened; none if the local server has ended."""
             if self._has_ended[number]:
                 return []
             return [

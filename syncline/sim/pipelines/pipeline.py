@@ -167,6 +167,7 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
     """
 
     def label(worker: int) -> str:
+        """Return the name of a worker's stage for the error line."""
         replica, stage = divmod(worker, stages)
         return f"stage {stage + 1}" + f" of replica {replica + 1}" * (replica > 0)
 

@@ -367,9 +367,11 @@ class LatencyJitter:
 
         @cache
         def latency_s(sender: int, receiver: int) -> float:
+            """Return the latency of the route from sender to receiver, in seconds."""
             return float(topology.paths(np.array([sender]), np.array([receiver])).latency_s[0])
 
         def delay(sender: int, receiver: int) -> float:
+            """Return the seconds by which the next message from sender to receiver is late."""
             if not factors:
                 factors.extend(lognormal_factors(self.sigma, rng.standard_normal(BATCH)).tolist())
                 queue_delays_s.extend((self.mean_delay_s * rng.standard_exponential(BATCH)).tolist())

@@ -65,6 +65,8 @@ def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]
 
     @type_callable(function)
     def type_call(_: Any) -> Any:
+        """Return a function that tells Numba the result's type of a call."""
+
         def typed(*_: Any) -> Any:
             return result(*arguments)
 
@@ -73,6 +75,7 @@ def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]
 
     @lower_builtin(function, *arguments)
     def call(context: Any, builder: Any, call_signature: Any, values: Any) -> Any:
+        """Generate a call of the function by its symbol, and return the generated result."""
         convention = context.call_conv
         native_type = convention.get_function_type(result, arguments)
         native = cgutils.get_or_insert_function(builder.module, native_type, core_function.symbol)
