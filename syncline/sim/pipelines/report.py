@@ -105,8 +105,11 @@ def _stage_report(kind: Ints, activation: Ints, schedule: Schedule, utilisation:
     delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
     # A version is needed from the first forward that uses it to the last release of such a forward.
     change = np.zeros(len(kind), dtype=np.int64)  # in the number of needed versions
-    change[np.flatnonzero(is_forward)[np.unique(num_updates[is_forward], return_index=True)[1]]] = 1
-    change[release[::-1][np.unique(released_version[::-1], return_index=True)[1]]] -= 1
+    forwards = np.flatnonzero(is_forward)
+    _, first_use = np.unique(num_updates[forwards], return_index=True)  # the first forward of each version
+    _, last_release = np.unique(released_version[::-1], return_index=True)  # the last one, counted from the end
+    change[forwards[first_use]] = 1
+    change[release[::-1][last_release]] -= 1
     num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # after an update also the new version
     return StageReport(utilisation, tuple(delays.tolist()), int(delays[-1]), peak, int(num_versions.max(initial=1)))
 
