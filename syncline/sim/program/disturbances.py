@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Paths, Star, Topology
-from syncline.errors import SpecError
+from syncline.costmodel.numerics.arrays import require
 
 
 class Disturbance(Protocol):
@@ -162,8 +162,8 @@ class ParetoTail:
     shape: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.shape) and self.shape > 1):
-            raise SpecError("pareto.shape", self.shape, "a finite number above 1, where there is a mean")
+        is_valid = math.isfinite(self.shape) and self.shape > 1
+        require(is_valid, "pareto.shape", self.shape, "a finite number above 1, where there is a mean")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """Return the lengthened computing seconds of all steps, ``(T, P)``."""
@@ -186,8 +186,7 @@ class Slowdowns:
     factor: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise SpecError("slowdowns.probability", self.probability, "a number from 0 to 1")
+        require(0 <= self.probability <= 1, "slowdowns.probability", self.probability, "a number from 0 to 1")
         check_at_least_0("slowdowns.factor", self.factor, "a finite factor, at least 0")
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
@@ -226,14 +225,12 @@ def lognormal_factors(sigma: float, z: Floats) -> Floats:
 
 def check_at_least_0(path: str, value: float, expected: str = "a finite number, at least 0") -> None:
     """Raise an error for a number that is negative or not finite."""
-    if not (math.isfinite(value) and value >= 0):
-        raise SpecError(path, value, expected)
+    require(math.isfinite(value) and value >= 0, path, value, expected)
 
 
 def _check_index(path: str, index: int, length: int) -> None:
     """Raise a `SpecError` if an index is not from 0 to ``length - 1``; ``path`` names the field."""
-    if not 0 <= index < length:
-        raise SpecError(path, index, f"a number from 0 to {length - 1}")
+    require(0 <= index < length, path, index, f"a number from 0 to {length - 1}")
 
 
 BATCH = 4096
@@ -255,10 +252,9 @@ class SlowLink:
     latency_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.worker < 0:
-            raise SpecError("slow_link.worker", self.worker, "a worker, from 0")
-        if not (math.isfinite(self.bandwidth_divisor) and self.bandwidth_divisor > 0):
-            raise SpecError("slow_link.bandwidth_divisor", self.bandwidth_divisor, "a finite factor above 0")
+        require(self.worker >= 0, "slow_link.worker", self.worker, "a worker, from 0")
+        is_valid = math.isfinite(self.bandwidth_divisor) and self.bandwidth_divisor > 0
+        require(is_valid, "slow_link.bandwidth_divisor", self.bandwidth_divisor, "a finite factor above 0")
         check_at_least_0("slow_link.latency_factor", self.latency_factor, "a finite factor, at least 0")
 
 
@@ -273,8 +269,8 @@ def with_slow_links(topology: Topology, slow_links: Sequence[SlowLink]) -> Topol
         return topology
     bandwidth_divisor, latency_factor = np.ones(topology.workers), np.ones(topology.workers)
     for slow_link in slow_links:
-        if slow_link.worker >= topology.workers:
-            raise SpecError("slow_link.worker", slow_link.worker, f"a worker from 0 to {topology.workers - 1}")
+        expected = f"a worker from 0 to {topology.workers - 1}"
+        require(slow_link.worker < topology.workers, "slow_link.worker", slow_link.worker, expected)
         bandwidth_divisor[slow_link.worker] *= slow_link.bandwidth_divisor
         latency_factor[slow_link.worker] *= slow_link.latency_factor
     if isinstance(topology, Star):
