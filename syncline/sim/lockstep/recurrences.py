@@ -58,10 +58,10 @@ def shared_flow_s(
     has_bytes = nbytes > 0
     counts = np.zeros(len(bandwidth))
     first_s, last_s = np.full(len(bandwidth), np.inf), np.full(len(bandwidth), -np.inf)
-    shared_uses: list[tuple[NDArray[np.integer[Any]], Ints]] = []  # for each hop: shared channels, and their messages
+    shared_uses = []  # for each hop: shared channels, and their messages
     for column in channels.T:
-        messages = np.flatnonzero(has_bytes & shared[column])
-        shared_uses.append((column[messages], messages))
+        hop_messages = np.flatnonzero(has_bytes & shared[column])
+        shared_uses.append((column[hop_messages], hop_messages))
     for channel, messages in shared_uses:
         counts += np.bincount(channel, minlength=len(counts))
         np.minimum.at(first_s, channel, begin_s[messages])
