@@ -74,7 +74,7 @@ from syncline.costmodel.collectives.table import (
 )
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Network, Topology
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require_call
 from syncline.errors import SpecError, one_of
 
 Rule = Literal["eager", "rendezvous"]
@@ -88,8 +88,7 @@ ends have reached it.
 def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> str:
     """Return the algorithm's name after a check of the collective, the number of workers and the bytes."""
     name = algorithm_name(kind, algorithm)
-    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
-    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    require_call(workers, nbytes)
     return name
 
 
@@ -99,9 +98,6 @@ def rounds_and_block(
     """Return the number of messages on a collective's longest path and the mean bytes of one message.
 
     The arguments are those of `collective_s`, with an algorithm for flat networks, the first by default.
-
-    Raises:
-        SpecError: an unknown collective, an algorithm that is not for flat networks, no worker, or a negative size.
     """
     name = _checked(kind, workers, nbytes, algorithm)
     if name not in FLAT[kind]:
@@ -197,17 +193,16 @@ def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> 
     Raises:
         NoClosedForm: the number differs among the workers or rounds.
     """
-    expected = "an algorithm with a closed form on half-duplex links"
     if np.all(np.less_equal(workers, 1)):
         return 1
+    reason = ""
     if entry.directions is None:
-        raise NoClosedForm(
-            f"{kind}.algorithm", name, f"{expected} (here some workers send only while others send and receive)"
-        )
-    if entry.folds and np.any(np.bitwise_and(workers, np.subtract(workers, 1))):
-        raise NoClosedForm(
-            f"{kind}.algorithm", name, f"{expected} (workers beyond a power of two are folded in, beside exchanges)"
-        )
+        reason = "here some workers send only while others send and receive"
+    elif entry.folds and np.any(np.bitwise_and(workers, np.subtract(workers, 1))):
+        reason = "workers beyond a power of two are folded in, beside exchanges"
+    if entry.directions is None or reason:
+        expected = f"an algorithm with a closed form on half-duplex links ({reason})"
+        raise NoClosedForm(f"{kind}.algorithm", name, expected)
     return entry.directions
 
 
@@ -237,14 +232,13 @@ def hierarchy_s(
             total_s = total_s + _on_link_s(kind, entry.between, level.size, part_bytes, link, rule)
         return total_s
     *inner, outermost = levels
-    last_size = outermost.size
     if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
         _directions("all_reduce", name, FLAT["all_reduce"][entry.between], outermost.size)
     if entry.leaders:
         if any(level.is_shared_half_duplex and np.any(np.greater(level.size, 1)) for level in inner):
             raise NoClosedForm("all_reduce.algorithm", name, "an algorithm whose messages go both ways on these links")
         trees = (_on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule) for level in inner)
-        leaders_s = _on_link_s("all_reduce", entry.between, last_size, nbytes, outermost.leader_link, rule)
+        leaders_s = _on_link_s("all_reduce", entry.between, outermost.size, nbytes, outermost.leader_link, rule)
         return 2 * sum(trees) + leaders_s
     seconds: FloatOrArray = 0.0
     part_bytes = nbytes
@@ -275,9 +269,6 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     Measured times and NCCL's times on NVLink come before the other closed forms. A tie goes to the first algorithm. If
     no algorithm has a closed form, the collective's first algorithm is returned. Parameter servers are excluded.
 
-    Raises:
-        SpecError: an unknown collective, or a number of workers that the network cannot join.
-
     >>> from syncline.costmodel import NETWORKS
     >>> [best_algorithm("all_reduce", 8, nbytes, NETWORKS["10gbe"].network) for nbytes in (1e3, 1e9)]
     ['recursive-doubling', 'rabenseifner']
@@ -301,9 +292,6 @@ def wire_bytes(
     0, ..., P - 1 (the root sends nothing).
 
     The arguments are those of `collective_s`; the collective's first algorithm is the default.
-
-    Raises:
-        SpecError: an unknown collective or algorithm, no worker, a negative size, or a group that does not divide P.
     """
     name = _checked(kind, workers, nbytes, algorithm)
     entry = TABLE[kind][name]

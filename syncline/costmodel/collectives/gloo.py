@@ -71,7 +71,7 @@ from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.software_costs import FREE, GLOO, GlooCosts
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require, require_call
 from syncline.errors import SpecError, one_of
 
 SEGMENT_BYTES = 1 << 20
@@ -123,8 +123,7 @@ def gloo_s(
     """
     if kind not in GLOO_ALGORITHMS:
         raise SpecError("collective", kind, one_of(GLOO_ALGORITHMS, kind))
-    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
-    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    require_call(workers, nbytes)
     if link.duplex == "half":
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
     costs = costs or link.gloo or FREE
@@ -189,6 +188,7 @@ def window_s(
 def _all_reduce(
     workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, element_bytes: int
 ) -> FloatOrArray:
+    """Return the seconds of an all-reduce, two rings of segments, with few latencies if the tensor is short."""
     count, segment_bytes = segments(workers, nbytes, element_bytes)
     chunk_segments = count // workers
     rate = connection_bytes_per_s(link)
@@ -200,21 +200,25 @@ def _all_reduce(
 
 
 def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    """Return the seconds of an all-gather, a ring with each part in two halves."""
     ring_s = window_s(2 * (workers - 1), nbytes / 2 / connection_bytes_per_s(link), alpha, np.equal(workers, 2))
     return np.where(nbytes > 0, ring_s, 0.0)
 
 
 def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    """Return the seconds of an all-to-all, whose messages are all posted at once."""
     shared_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
     return 2 * alpha + np.maximum(shared_s, nbytes / workers / connection_bytes_per_s(link))
 
 
 def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    """Return the seconds of a gather, whose messages share the root's link."""
     incoming_s = (workers - 1) * nbytes / link.down_bytes_per_s
     return 2 * alpha + np.maximum(incoming_s, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
 
 
 def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    """Return the seconds of a reduce, a ring and then a chunk from each worker to the root."""
     tcp = link.tcp or STEADY
     up = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up, link.down_bytes_per_s), 2 * alpha)
@@ -226,6 +230,7 @@ def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link
 
 
 def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+    """Return the seconds of a broadcast down a tree, where the children of a parent share the parent's link."""
     slowest_s: FloatOrArray = 0.0
     rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
     for count in np.unique(workers).tolist():
@@ -319,8 +324,7 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     """
     if kind not in GLOO:
         raise SpecError("collective", kind, one_of(GLOO, kind))
-    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
-    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    require_call(workers, nbytes)
     others = workers - 1
     if not others or not nbytes:
         return 0.0, 0.0
@@ -330,13 +334,9 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     if kind == "reduce":
         messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + others / workers
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
-    messages_and_size = {
-        "all_gather": (2.0 * others, nbytes / 2),
-        "all_to_all": (float(others), nbytes / workers),
-        "broadcast": (others / workers, nbytes),
-        "gather": (others / workers, nbytes),
-    }
-    return messages_and_size[kind]
+    if kind == "all_gather":
+        return 2.0 * others, nbytes / 2
+    return (float(others), nbytes / workers) if kind == "all_to_all" else (others / workers, nbytes)
 
 
 def gloo_wire(

@@ -96,7 +96,7 @@ from syncline.costmodel.collectives.algorithms.base import (
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.software_costs import DEFAULT, NCCL_RUNS, NcclCosts, NodeTimes, NvlinkCosts
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require, require_call
 from syncline.costmodel.numerics.measured_times import nvlink_all_reduce
 from syncline.errors import SpecError, one_of
 
@@ -137,8 +137,7 @@ def nccl_sockets_s(
     """
     if kind not in NCCL_KINDS:
         raise SpecError("collective", kind, one_of(NCCL_KINDS, kind))
-    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
-    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+    require_call(workers, nbytes)
     costs = costs or link.nccl or DEFAULT
     algorithm = NCCL_ALGORITHMS[kind]
     if link.duplex == "half":

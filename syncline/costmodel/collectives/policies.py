@@ -78,13 +78,16 @@ NCCL = {
 """The algorithm nearest to NCCL's by collective, except for an all-reduce."""
 
 PROTOCOLS = ("LL", "LL128", "Simple")
+"""NCCL's protocols, in the order of the numbers below."""
+
 BASE_US = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
+"""NCCL's latency of a collective by algorithm and protocol, in microseconds (src/graph/tuning.cc)."""
 STEP_US = {
     "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
     "pcie": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
     "net": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
 }
-"""NCCL's latencies of a collective and of a step, in microseconds, by protocol."""
+"""NCCL's latency of a step by fabric, algorithm and protocol, in microseconds (src/graph/tuning.cc)."""
 
 LL_BYTES_PER_S = (141e9, 39e9, 20.4e9)
 """The maximum bytes per second of protocol LL on one, two and more nodes (Hopper; Intel)."""
@@ -134,7 +137,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """Return the algorithms that policy ``nccl`` may choose on a flat network; an all-reduce has two."""
+    """Return the names of the algorithms that policy ``nccl`` may choose on a flat network: two for an all-reduce, else one."""
     nearest = NCCL.get(kind, "ring")
     name = nearest if nccl_on(network) is None else NCCL_RUNS.get(kind, nearest)
     return (name,) if kind in NCCL else (name, "double-binary-tree")
@@ -189,7 +192,7 @@ def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return NCCL's algorithm; for an all-reduce, the algorithm of ours nearest to NCCL's fastest by its estimates."""
+    """Return NCCL's algorithm for a collective; for an all-reduce, ours nearest to NCCL's fastest by its estimates."""
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
@@ -204,23 +207,20 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
 
 
 def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], FloatOrArray]:
-    """Return the seconds of an all-reduce by the formulas of this module, for each algorithm and protocol.
+    """Return the seconds of an all-reduce by NCCL's model for each pair of an algorithm and a protocol.
 
-    The algorithms are ``ring`` and ``tree``; ``bus`` is the bytes per second of all channels of a node.
-    Workers with a plain link are nodes of one GPU each; if the link's ``fabric`` is ``nvlink`` or ``pcie``, they are
-    one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Without NVLink there is no
-    estimate for protocol LL128, because NCCL disables it by default.
+    The algorithms are ``ring`` and ``tree``. The module has the formulas; the numbers are those of NCCL's
+    src/graph/tuning.cc. Workers with a plain link are nodes of one GPU each; if the link's ``fabric`` is ``nvlink`` or
+    ``pcie``, they are one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Without NVLink
+    there is no estimate for protocol LL128, because NCCL disables it by default.
 
     Args:
         workers: number of workers, at least 2.
         nbytes: bytes of the tensor.
         network: a link, whose fields may be arrays, or nodes. The bandwidth of any other network counts as infinite,
             so that only the latencies count.
-
-    Raises:
-        SpecError: a number of workers that the network cannot join.
     """
-    nodes, fabric, bus_bytes_per_s = _nccl_view(network, workers)
+    nodes, fabric, bus_rate = _nccl_view(network, workers)  # bus: all channels of a node together
     node_workers, steps, network_steps = workers // nodes, 2 * (workers - 1), 2 * (nodes - 1)
     ll_limit = LL_BYTES_PER_S[min(nodes, 3) - 1]
     tree_doublings = nodes.bit_length() - 1
@@ -238,21 +238,20 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
             ring_s *= 1.4
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
         tree_s = 1e-6 * (BASE_US["tree"][number] + 2 * tree_steps_us)
-        ring_rates = {"LL": np.minimum(ll_limit, bus_bytes_per_s / 2), "LL128": 0.92 * bus_bytes_per_s}
-        ring_bytes_per_s = ring_rates.get(protocol, bus_bytes_per_s)
-        tree_factor = {"LL": 1 / 3.8, "LL128": 7 / 9 if nodes == 1 else 120 / 128, "Simple": 1.0}[protocol]
-        tree_bytes_per_s = 0.92 * bus_bytes_per_s * tree_factor
+        ring_rate = {"LL": np.minimum(ll_limit, bus_rate / 2), "LL128": 0.92 * bus_rate}.get(protocol, bus_rate)
+        tree_part = {"LL": 1 / 3.8, "LL128": 7 / 9 if nodes == 1 else 120 / 128, "Simple": 1.0}[protocol]
+        tree_rate = 0.92 * bus_rate * tree_part
         if protocol == "LL":
-            tree_bytes_per_s = np.minimum(ll_limit, tree_bytes_per_s)
+            tree_rate = np.minimum(ll_limit, tree_rate)
         corrections = TREE_CORRECTION[number]
         correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
-        estimates["ring", protocol] = ring_s + nbytes / (ring_bytes_per_s * workers / steps)
-        estimates["tree", protocol] = tree_s + nbytes / (tree_bytes_per_s * correction / 2)
+        estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
+        estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)
     return estimates
 
 
 class _NcclView(NamedTuple):
-    """A network as NCCL's model sees it: nodes, the fabric inside a node, and the rate of all channels of a node."""
+    """A network as NCCL's model sees it: nodes, the fabric inside a node, bytes per second of all channels of a node."""
 
     nodes: int
     fabric: str
@@ -261,17 +260,18 @@ class _NcclView(NamedTuple):
 
 def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
     """Return a network of P workers as NCCL's model sees it; the rate is infinite if the network has no nodes."""
+    if isinstance(network, Link):
+        rate, fabric = network.goodput_bytes_per_s, network.fabric
+        return _NcclView(workers, "pcie", rate) if fabric == "network" else _NcclView(1, fabric, rate)
     if isinstance(network, TwoLevel):
         nodes, link = workers // network.group(workers), network.inner
-        cards = network.nics * float(network.outer.goodput_bytes_per_s)
+        cards_rate = network.nics * float(network.outer.goodput_bytes_per_s)
     elif isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.shares_lower_links(1):
         shape, link = network.shape(workers), network.levels[0].link
         nodes = workers // shape.sizes[0]
-        cards = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
-    elif isinstance(network, Link):
-        rate, fabric = network.goodput_bytes_per_s, network.fabric
-        return _NcclView(workers, "pcie", rate) if fabric == "network" else _NcclView(1, fabric, rate)
+        cards_rate = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
     else:
         return _NcclView(workers // (node_size(network, workers) or 1), "pcie", np.inf)
-    inner = float(link.goodput_bytes_per_s)
-    return _NcclView(nodes, "pcie" if link.fabric == "pcie" else "nvlink", inner if nodes == 1 else min(inner, cards))
+    link_rate = float(link.goodput_bytes_per_s)
+    fabric = "pcie" if link.fabric == "pcie" else "nvlink"
+    return _NcclView(nodes, fabric, link_rate if nodes == 1 else min(link_rate, cards_rate))

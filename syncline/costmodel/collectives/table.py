@@ -123,11 +123,7 @@ COLLECTIVES = tuple(TABLE)
 
 
 def algorithm_name(kind: str, algorithm: str | None = None) -> str:
-    """Return the name of an algorithm after a check; the default is the collective's first.
-
-    Raises:
-        SpecError: an unknown collective, or an algorithm that it does not have.
-    """
+    """Return the name of an algorithm after a check that the collective has it; the default is the collective's first."""
     if kind not in TABLE:
         raise SpecError("collective", kind, one_of(TABLE, kind))
     if algorithm is None:
@@ -177,9 +173,6 @@ def default_algorithm(kind: str, network: Network | Topology) -> str:
 
     It is gloo's or NCCL's if the network carries the costs of that library and the library has its own; a direct
     exchange for an all-reduce, if the network carries the costs of hivemind; and else the collective's first.
-
-    Raises:
-        SpecError: an unknown collective.
     """
     first = algorithm_name(kind)
     if network.gloo is not None:
@@ -197,7 +190,8 @@ def link_of_all(network: Network | Topology, workers: int) -> Any:
 def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | None:
     """Return the nodes of GPUs with NVLink in which the workers of a network are, or None if they have no NVLink.
 
-    The workers of a part of a topology share the network cards of their nodes with groups of the same spacing.
+    If the network is a topology of some of its workers, these share the network cards of their nodes with groups of
+    workers of the same spacing.
     """
     members = getattr(network, "members", None)
     base: Any = network if members is None else getattr(network, "whole", None)
@@ -228,9 +222,6 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
     The algorithms for any network come with the hierarchical algorithms if the network has several nodes of several
     workers, and with algorithms of places and direct exchanges on lines between places. Measured times come first if
     the link of all workers has some, then NCCL's times if nodes have NVLink inside.
-
-    Raises:
-        SpecError: an unknown collective, or a number of workers that the network cannot join.
     """
     algorithm_name(kind)
     hierarchical = HIERARCHICAL[kind] if has_levels(network, workers) else ()

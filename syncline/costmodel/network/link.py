@@ -1,7 +1,4 @@
-"""A link with the seconds of one message, in the alpha-beta model.
-
-Topologies of P workers, made from a network; topologies of a subset of the workers.
-"""
+"""Links, with the seconds of one message in the alpha-beta model, and topologies of workers on links or networks."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Ints, Network, Paths, Star, Topology
 from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts, NodeTimes, NvlinkCosts
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.numerics.arrays import FloatOrArray, bounded_cache, is_hashed_by_value, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, bounded_cache, is_hashed_by_value, require, require_finite
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, one_of
 from syncline.units import format_bandwidth, format_seconds
@@ -79,16 +76,13 @@ class Link:
 
     def __post_init__(self) -> None:
         for field in ("latency_s", "overhead_s"):
-            value = getattr(self, field)
-            require(np.isfinite(value) & np.greater_equal(value, 0), f"link.{field}", value, "seconds, at least 0")
+            require_finite(f"link.{field}", getattr(self, field), "seconds, at least 0")
         for field in ("bandwidth_bytes_per_s", "upload_bytes_per_s"):
             value = getattr(self, field)
             if value is not None:
-                holds = np.isfinite(value) & np.greater(value, 0)
-                require(holds, f"link.{field}", value, "bytes per second, positive and finite")
-        part = self.efficiency
-        holds = np.greater(part, 0) & np.less_equal(part, 1)
-        require(holds, "link.efficiency", part, "a fraction above 0 and at most 1")
+                require_finite(f"link.{field}", value, "bytes per second, positive and finite", positive=True)
+        in_range = np.greater(self.efficiency, 0) & np.less_equal(self.efficiency, 1)
+        require(in_range, "link.efficiency", self.efficiency, "a fraction above 0 and at most 1")
         if self.duplex not in ("full", "half"):
             raise SpecError("link.duplex", self.duplex, "'full' or 'half'")
         if self.gloo is not None and self.nccl is not None:
@@ -136,12 +130,10 @@ class Link:
         return {name: value for name, value in vars(self).items() if np.ndim(value)}
 
     def with_numbers(self, numbers: Mapping[str, FloatOrArray], *, same_links: bool = False) -> Link:
-        """Return the link with other numbers.
+        """Return the link with other numbers, by the names of their fields.
 
-        Args:
-            numbers: numbers by the names of their fields.
-            same_links: whether the numbers are a selection of the link's own arrays. Then the measured times and bounds
-                still hold; else the result has none.
+        ``same_links`` tells whether the numbers are a selection of the link's own arrays. Then the measured times and bounds
+        still hold; else the result has none.
         """
         if not numbers:
             return self
@@ -154,16 +146,16 @@ class Link:
         if self.upload_bytes_per_s is not None:
             rate += f" down, {format_bandwidth(float(self.upload_bytes_per_s))} up"
         details = [
-            *([f"{format_seconds(float(self.overhead_s))} per message"] if self.overhead_s else []),
-            *([f"{100 * float(self.efficiency):.3g}% payload"] if self.efficiency != 1 else []),
-            *(["half duplex"] if self.duplex == "half" else []),
-            *(["gloo's costs"] if self.gloo is not None else []),
-            *(["NCCL's pieces"] if self.nccl is not None else []),
-            *(["windows that open"] if self.tcp is not None else []),
-            *(["measured all-reduces"] if self.measured is not None else []),
-            *([f"NVLink {self.nvlink.generation}"] if self.nvlink is not None else []),
+            f"{format_seconds(float(self.overhead_s))} per message" if self.overhead_s else "",
+            f"{100 * float(self.efficiency):.3g}% payload" if self.efficiency != 1 else "",
+            "half duplex" if self.duplex == "half" else "",
+            "gloo's costs" if self.gloo is not None else "",
+            "NCCL's pieces" if self.nccl is not None else "",
+            "windows that open" if self.tcp is not None else "",
+            "measured all-reduces" if self.measured is not None else "",
+            f"NVLink {self.nvlink.generation}" if self.nvlink is not None else "",
         ]
-        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *details])
+        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *filter(None, details)])
 
     def among(self, workers: int) -> Topology:
         """Return the star of workers that have this link each."""
@@ -175,21 +167,14 @@ NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "up
 
 
 def stacked_links(links: Sequence[Link]) -> Link:
-    """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers.
-
-    The name is that of the first link.
-    """
+    """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers; its name is the first's."""
     columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
     arrays = {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
     return links[0].with_numbers(arrays, same_links=True)
 
 
 def star(links: Link | Sequence[Link], workers: int) -> Star:
-    """Return the star in which all workers have the same link, or one link per worker.
-
-    Raises:
-        SpecError: the number of links is not the number of workers.
-    """
+    """Return the star in which all workers have the same link, or one link per worker."""
     worker_links = [links] if isinstance(links, Link) else list(links)
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
@@ -199,29 +184,19 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         values = {getattr(link, name) for link in worker_links}
         return values.pop() if len(values) == 1 else None
 
-    def column(values: list[Any], dtype: type = np.float64) -> NDArray[Any]:
-        """Return the values of all workers, from one for each link."""
-        return np.broadcast_to(np.array(values, dtype=dtype), (workers,))
+    def column(name: str) -> NDArray[np.float64]:
+        """Return a number of each worker's link, ``(P,)``."""
+        return np.broadcast_to(np.array([getattr(link, name) for link in worker_links], dtype=np.float64), (workers,))
 
-    return Star(
-        links.name if isinstance(links, Link) else "",
-        column([link.latency_s for link in worker_links]),
-        column([link.overhead_s for link in worker_links]),
-        np.concatenate([
-            column([link.up_bytes_per_s for link in worker_links]),
-            column([link.down_bytes_per_s for link in worker_links]),
-        ]),
-        column([link.duplex == "half" for link in worker_links], np.bool_),
-        *(common(name) for name in ("gloo", "nccl", "tcp", "measured", "nvlink")),
-    )  # fmt: skip
+    half_duplex = np.broadcast_to([link.duplex == "half" for link in worker_links], (workers,))
+    rates = np.concatenate([column("up_bytes_per_s"), column("down_bytes_per_s")])
+    costs = (common(name) for name in ("gloo", "nccl", "tcp", "measured", "nvlink"))
+    name = links.name if isinstance(links, Link) else ""
+    return Star(name, column("latency_s"), column("overhead_s"), rates, half_duplex, *costs)
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
-    """Return the topology of workers on a network, or on a link for each worker; a topology is returned as it is.
-
-    Raises:
-        SpecError: a number of workers that the network cannot join.
-    """
+    """Return the topology of workers on a network, or on a link for each worker; a topology is returned as it is."""
     if isinstance(network, Sequence):
         return star(network, workers)
     result: Topology
@@ -265,11 +240,7 @@ def among(base: Topology, members: ArrayLike) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class MemberTopology(DerivedTopology):
-    """Some workers of a topology, on all its channels.
-
-    Args:
-        members: ranks of the workers in the underlying topology.
-    """
+    """Some workers of a topology, on all its channels; ``members`` are their ranks in the underlying topology."""
 
     members: Ints
 

@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from syncline.costmodel.network.tcp import Tcp
-from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require, require_finite
 from syncline.errors import SpecError, one_of
 
 GLOO = {
@@ -94,9 +94,8 @@ class GlooCosts:
 
     def __post_init__(self) -> None:
         for name, seconds in (("message_s", self.message_s), *self.byte_s):
-            require(np.isfinite(seconds) & np.greater_equal(seconds, 0), f"gloo.{name}", seconds, "seconds, at least 0")
-        part = self.latency_part
-        require(np.isfinite(part) & np.greater_equal(part, 0), "gloo.latency_part", part, "a part, at least 0")
+            require_finite(f"gloo.{name}", seconds, "seconds, at least 0")
+        require_finite("gloo.latency_part", self.latency_part, "a part, at least 0")
         for field, costs in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
             for kind, _ in costs:
                 if kind not in GLOO:
@@ -104,7 +103,7 @@ class GlooCosts:
         calls_by_field = {"call_s": self.call_s} | {f"call_of_s.{kind}": calls for kind, calls in self.call_of_s}
         for field, calls in calls_by_field.items():
             for count, seconds in calls:
-                require(np.isfinite(seconds) & (seconds >= 0), f"gloo.{field}.{count}", seconds, "seconds, at least 0")
+                require_finite(f"gloo.{field}.{count}", seconds, "seconds, at least 0")
             workers = [count for count, _ in calls]
             if workers != sorted(set(workers)):
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
@@ -204,14 +203,12 @@ class NcclCosts:
     stored_part: FloatOrArray | None = None
 
     def __post_init__(self) -> None:
-        buffer, call = self.buffer_bytes, self.call_s
-        require(np.isfinite(buffer) & (buffer > 0), "nccl.buffer_size", buffer, "bytes, positive")
+        require_finite("nccl.buffer_size", self.buffer_bytes, "bytes, positive", positive=True)
         require(self.channels >= 1, "nccl.channels", self.channels, "a number of channels, at least 1")
         require(self.slices >= 1, "nccl.slices", self.slices, "a number of slices, at least 1")
-        require(np.isfinite(call) & (call >= 0), "nccl.call_overhead", call, "seconds, at least 0")
+        require_finite("nccl.call_overhead", self.call_s, "seconds, at least 0")
         for name in ("ring_latencies", "chain_latencies"):
-            count = getattr(self, name)
-            require(np.isfinite(count) & np.greater_equal(count, 0), f"nccl.{name}", count, "a number, at least 0")
+            require_finite(f"nccl.{name}", getattr(self, name), "a number, at least 0")
         part = self.forwarded_part
         require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
 
@@ -395,9 +392,8 @@ class HivemindCosts:
 
     def __post_init__(self) -> None:
         for name in ("call_s", "peer_s"):
-            seconds = getattr(self, name)
-            require(np.isfinite(seconds) & (seconds >= 0), f"hivemind.{name}", seconds, "seconds, at least 0")
-        require(np.isfinite(self.byte_s) & (self.byte_s > 0), "hivemind.byte_s", self.byte_s, "seconds, positive")
+            require_finite(f"hivemind.{name}", getattr(self, name), "seconds, at least 0")
+        require_finite("hivemind.byte_s", self.byte_s, "seconds, positive", positive=True)
 
     def slowed(self, factor: float) -> HivemindCosts:
         """Return costs of ``factor`` times the seconds."""

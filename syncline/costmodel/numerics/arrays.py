@@ -1,7 +1,4 @@
-"""Types of numbers and arrays in the cost model, and a check of their range.
-
-A cache of function results with a limit in bytes, and helpers for hashable and frozen values.
-"""
+"""Types of numbers and arrays in the cost model, checks of their range, and a bounded cache of function results."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ FloatOrArray: TypeAlias = float | NDArray[np.floating[Any]]
 IntOrArray: TypeAlias = int | NDArray[np.integer[Any]]
 """A whole number, or an array of whole numbers."""
 
-
 Indices: TypeAlias = NDArray[np.int64]
 """An array of indices or of whole numbers."""
 
@@ -30,6 +26,18 @@ def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | In
     """Refuse a value, or the first element of an array, for which the condition ``holds`` of equal shape is false."""
     if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)
+
+
+def require_call(workers: IntOrArray, nbytes: FloatOrArray) -> None:
+    """Refuse a collective of fewer than one worker or of a negative number of bytes."""
+    require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
+    require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
+
+
+def require_finite(path: str, value: FloatOrArray, expected: str, *, positive: bool = False) -> None:
+    """Refuse a number that is not finite or negative, or, if ``positive``, 0."""
+    in_range = np.greater(value, 0) if positive else np.greater_equal(value, 0)
+    require(np.isfinite(value) & in_range, path, value, expected)
 
 
 P = ParamSpec("P")
@@ -56,10 +64,9 @@ class BoundedCache(Generic[P, T]):
         """Return the result for these arguments, from the cache or from the function."""
         key = (args, *sorted(kwargs.items()))
         with self._lock:
-            cached = self._results.get(key)
-            if cached is not None:
+            if key in self._results:
                 self._results.move_to_end(key)
-                return cached[0]
+                return self._results[key][0]
         result = self._function(*args, **kwargs)
         nbytes = self._nbytes_of(result)
         with self._lock:
@@ -81,7 +88,7 @@ class BoundedCache(Generic[P, T]):
 def bounded_cache(
     max_bytes: float, nbytes_of: Callable[[Any], float]
 ) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
-    """Return a decorator that makes a function a `BoundedCache` with this limit."""
+    """Return a decorator that makes a function a `BoundedCache` with this limit in bytes."""
     return lambda function: BoundedCache(function, max_bytes, nbytes_of)
 
 
