@@ -1,35 +1,27 @@
-"""Timed collectives and messages, and the coefficients of gloo's software costs in their times.
+"""Fits of gloo's software costs, and of a link's latency and bandwidth, to times of collectives and single messages.
 
-A fit of gloo's software costs to measurements, with latency and bandwidth as configured.
+**Software costs** (`fit_costs`), with latency and bandwidth as configured. The model is `gloo_s`:
+``T(alpha + m) + g_P + e_kind N``, where T is the closed form on a link of latency alpha, and N the bytes of a worker's
+largest tensor. One m (``GlooCosts.message_s``) holds for all messages, one g (``call_s``) for each number of workers P,
+and one e (``byte_s``) for each collective. A second fit keeps m and gives each collective its own g for each P, because
+above the largest measured P the collectives grow at different rates. The fit minimises the absolute values of the
+relative residuals ``1 - model / measured`` by iteratively reweighted least squares, so that a few disturbed
+measurements count little. All costs are at least 0.
 
-The model is `gloo_s`: ``T(alpha + m) + g_P + e_kind N``, where T is the closed form on a link of latency alpha, and N
-the bytes of a worker's largest tensor. One m (``GlooCosts.message_s``) holds for all messages, one g (``call_s``) for
-each number of workers P, and one e (``byte_s``) for each collective. A second fit keeps m and gives each collective its
-own g for each P, because above the largest measured P the collectives grow at different rates. The fit minimises the
-absolute values of the relative residuals ``1 - model / measured`` by iteratively reweighted least squares, so that a
-few disturbed measurements count little. All costs are at least 0.
-
-A fit of an unknown network's latency, bandwidth and software costs to times of collectives and single messages.
-
-The model is `gloo_s` for collectives, and `gloo_message_s` for a message whose two ends start together:
+**Latency, bandwidth and software costs** (`fit_link`) of an unknown network. The model is `gloo_s` for collectives, and
+`gloo_message_s` for a message whose two ends start together:
 
     send:         2 alpha + n / B
     a collective: T(P, n; alpha, B) + g_P + e_kind N
 
 with one latency alpha and one bandwidth B for all calls, one g for each number of workers P, and one e for each
-collective but the broadcast; N is the bytes of a worker's largest tensor. All constants are at least 0.
-`syncline.costmodel.least_squares.relative_fit` fits all constants together and gives a few disturbed
-measurements little weight.
+collective but the broadcast. `syncline.costmodel.least_squares.relative_fit` fits all constants together and gives a few
+disturbed measurements little weight.
 
 Measurements cannot separate some costs. Latency and the software cost per message only appear as a sum, which this
 module calls latency. With one number of workers, the costs per byte of the wire and of the software also appear only as
 a sum. So the fit needs messages or broadcasts, which copy and add nothing: it attributes all their cost per byte to the
 wire, which defines B. If latency and bandwidth are known, `fit_costs` fits the other costs.
-
-Constants of the cost model fitted to measurements.
-
-Read the modules in this order: ``least_squares`` (the solvers), ``timed`` (timed collectives), ``gloo`` (costs of
-gloo's software, with latency and bandwidth as configured), ``link`` (also fits latency and bandwidth).
 """
 
 from __future__ import annotations
@@ -79,7 +71,10 @@ def check_times(calls: Sequence[TimedCall]) -> None:
 
 
 def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
-    """Return the coefficients of each cost per call, by workers, then per byte, by kind, in the time of each call."""
+    """Return the coefficients of software costs in the time of each of N calls, ``(N, W + K)``.
+
+    The columns are the cost per call for each of W numbers of workers, then the cost per byte for each of K collectives.
+    """
     rows = []
     for call in calls:
         per_call = [float(call.kind != SEND and call.workers == count) for count in workers]
@@ -111,14 +106,9 @@ def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
 
 
 def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
-    """Return the software costs that fit these measurements best.
+    """Return the software costs that fit these measurements best; ``rounds`` is the number of least-squares iterations.
 
-    Args:
-        calls: measurements. Each collective needs several sizes, which separate the cost per byte from that per call.
-        rounds: number of reweighted least-squares iterations.
-
-    Raises:
-        SpecError: no measurement, or a time that is not above 0.
+    Each collective needs measurements of several sizes, which separate the cost per byte from that per call.
     """
     if not calls:
         raise SpecError("measured", "nothing", "at least one measurement")
@@ -142,7 +132,7 @@ def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
 
 
 def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rounds: int) -> GlooCosts:
-    """Return costs with one collective's own seconds per call, by number of workers, and per byte.
+    """Return the costs of a first fit with one collective's own seconds per call and per byte.
 
     Args:
         costs: costs of the first fit.
@@ -160,11 +150,9 @@ def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rou
         residuals = 1 - (form_s + linear @ unknown) / measured_s
         unknown = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknown / scale) * scale
     *call_s, byte_s = unknown.tolist()
-    return replace(
-        costs,
-        call_of_s=(*costs.call_of_s, (kind, tuple(zip(workers, call_s, strict=True)))),
-        byte_s=tuple((name, byte_s if name == kind else cost_s) for name, cost_s in costs.byte_s),
-    )
+    own_calls = kind, tuple(zip(workers, call_s, strict=True))
+    per_byte = tuple((name, byte_s if name == kind else cost_s) for name, cost_s in costs.byte_s)
+    return replace(costs, call_of_s=(*costs.call_of_s, own_calls), byte_s=per_byte)
 
 
 def _reweighted_step(matrix: Floats, residuals: Floats, unknown: Floats) -> Floats:
@@ -243,9 +231,6 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
         link: link with known alpha and B, which stay fixed; then only software costs are fitted, also that per message.
         library: library that was measured: ``gloo``, or ``textbook`` for one without a model of its software, such
             as NCCL; then only latency and bandwidth are fitted.
-
-    Raises:
-        SpecError: no messages and no broadcasts, sizes that do not determine a bandwidth, or a time of 0.
     """
     for call in calls:
         if call.kind != SEND and call.kind not in GLOO:

@@ -137,7 +137,7 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """Return the names of the algorithms that policy ``nccl`` may choose on a flat network: two for an all-reduce, else one."""
+    """Return the algorithms that policy ``nccl`` may choose on a flat network: two for an all-reduce, else one."""
     nearest = NCCL.get(kind, "ring")
     name = nearest if nccl_on(network) is None else NCCL_RUNS.get(kind, nearest)
     return (name,) if kind in NCCL else (name, "double-binary-tree")
@@ -251,7 +251,7 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
 
 
 class _NcclView(NamedTuple):
-    """A network as NCCL's model sees it: nodes, the fabric inside a node, bytes per second of all channels of a node."""
+    """A network as NCCL's model sees it: nodes, the fabric inside each, and the rate of all channels of a node."""
 
     nodes: int
     fabric: str

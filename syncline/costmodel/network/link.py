@@ -132,8 +132,8 @@ class Link:
     def with_numbers(self, numbers: Mapping[str, FloatOrArray], *, same_links: bool = False) -> Link:
         """Return the link with other numbers, by the names of their fields.
 
-        ``same_links`` tells whether the numbers are a selection of the link's own arrays. Then the measured times and bounds
-        still hold; else the result has none.
+        ``same_links`` tells whether the numbers are a selection of the link's own arrays. Then the measured times and
+        bounds still hold; else the result has none.
         """
         if not numbers:
             return self
@@ -167,7 +167,7 @@ NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "up
 
 
 def stacked_links(links: Sequence[Link]) -> Link:
-    """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers; its name is the first's."""
+    """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers and in names."""
     columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
     arrays = {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
     return links[0].with_numbers(arrays, same_links=True)

@@ -1,6 +1,4 @@
-"""Places of workers, in the order of a ring, and the worker with the best lines, for collectives by places.
-
-The order of places in a ring with the widest possible narrowest line, then the least possible sum of delays.
+"""Places of workers in the order of a ring: with the widest narrowest line, then the least sum of delays.
 
 A ring is as slow as its narrowest line. Among S places there are (S - 1)! rings.
 
@@ -76,11 +74,7 @@ def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
 
 
 def places_on(network: Network | Topology, workers: int) -> Places:
-    """Return the places of workers; without places each worker is a place, in the order of the ranks.
-
-    Raises:
-        SpecError: a number of workers that the network cannot join.
-    """
+    """Return the places of workers; without places each worker is a place, in the order of the ranks."""
     worker_topology = topology(network, workers)
     return (_cached_places if is_hashed_by_value(worker_topology) else _places)(worker_topology)
 
@@ -114,7 +108,11 @@ def _places(network: Topology) -> Places:
     rate, delay_s = _lines(network, first_ranks)
     ranks = [np.flatnonzero(numbers == numbers[rank]).tolist() for rank in first_ranks]
     in_order = tuple(tuple(ranks[place]) for place in ring_order(rate, delay_s).tolist())
-    return Places(in_order, int(first_ranks[_best_server(rate, delay_s)]))
+    diagonal = np.eye(len(rate), dtype=bool)
+    narrowest_rate = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
+    longest_s = np.maximum(delay_s, delay_s.T).max(axis=1)
+    best_server = int(np.lexsort((longest_s, -narrowest_rate))[0])
+    return Places(in_order, int(first_ranks[best_server]))
 
 
 _cached_places: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  # type: ignore[assignment]
@@ -130,14 +128,6 @@ def _lines(network: Topology, ranks: Ints) -> tuple[Floats, Floats]:
         rate[senders, receivers] = narrowest(paths, np.append(network.bandwidth_bytes_per_s, np.inf))
         delay_s[senders, receivers] = paths.latency_s + paths.overhead_s
     return rate, delay_s
-
-
-def _best_server(rate: Floats, delay_s: Floats) -> int:
-    """Return the place with the widest narrowest line to and from the others, then the shortest longest delay."""
-    diagonal = np.eye(len(rate), dtype=bool)
-    narrowest_rate = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
-    longest_s = np.maximum(delay_s, delay_s.T).max(axis=1)
-    return int(np.lexsort((longest_s, -narrowest_rate))[0])
 
 
 EXACT = 12
@@ -162,12 +152,9 @@ def ring_order(rate: Floats, delay: Floats) -> Ints:
     [0, 3, 1, 2]
     """
     places = len(rate)
-    in_order = np.arange(places)
-    if places < 3:
-        return in_order
     between = ~np.eye(places, dtype=bool)
-    if np.ptp(rate[between]) == 0 and np.ptp(delay[between]) == 0:
-        return in_order
+    if places < 3 or (np.ptp(rate[between]) == 0 and np.ptp(delay[between]) == 0):
+        return np.arange(places)
     if places > EXACT:
         rings = _widest_lines_ring(rate), _patched_ring(rate, delay)
         return _improved_ring(max(rings, key=lambda order: _quality(order, rate, delay)), rate, delay)
@@ -210,11 +197,14 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
 
 
 def _widest_lines_ring(rate: Floats) -> Ints:
-    """Return a ring of wide lines: adds the widest line that leaves each place once and closes no smaller ring."""
+    """Return a ring of wide lines.
+
+    The function adds the widest line, again and again, that leaves each place once and closes no smaller ring.
+    """
     places = len(rate)
-    successor = np.full(places, -1)
-    other_end = list(range(places))  # at both ends of each stretch of lines
-    has_predecessor, lines = np.zeros(places, dtype=bool), 0
+    successor, has_predecessor = np.full(places, -1), np.zeros(places, dtype=bool)
+    other_end = list(range(places))  # for both ends of each stretch of lines, the place at its other end
+    lines = 0
     for index in np.argsort(-rate, axis=None, kind="stable").tolist():
         source, target = divmod(index, places)
         closes_ring = other_end[source] == target and lines < places - 1
@@ -238,7 +228,7 @@ def _order_of(successor: Ints) -> Ints:
 
 
 def _patched_ring(rate: Floats, delay: Floats) -> Ints:
-    """Return the ring over lines above the highest threshold at which patching a matching gives a ring."""
+    """Return the ring over lines above the highest threshold, found by bisection, at which `_ring_above` finds one."""
     between = ~np.eye(len(rate), dtype=bool)
     thresholds = np.unique(rate[between])
     best: Ints = np.arange(len(rate))
@@ -357,19 +347,16 @@ def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
 
 def _best_reversal(order: Ints, rate: Floats, delay: Floats) -> Ints | None:
     """Return the ring with a stretch reversed so that it improves most, or None if no reversal improves it."""
-    places = len(order)
-    best, best_narrowest, best_delay_s = (
-        None,
-        narrowest_line(order, rate),
-        float(delay[order, np.roll(order, -1)].sum()),
-    )
+    places, best = len(order), None
+    best_rate, minus_delay_s = _quality(order, rate, delay)
     for first in range(places - 1):
         for last in range(first + 2, places + 1):
             candidate = np.concatenate([order[:first], order[first:last][::-1], order[last:]])
-            narrowest = narrowest_line(candidate, rate)
-            if narrowest < best_narrowest * SAME:
+            narrowest_rate = narrowest_line(candidate, rate)
+            if narrowest_rate < best_rate * SAME:
                 continue
-            delay_s = float(delay[candidate, np.roll(candidate, -1)].sum())
-            if narrowest > best_narrowest / SAME or delay_s < best_delay_s * (1 - 1e-9):
-                best, best_narrowest, best_delay_s = candidate, narrowest, delay_s
+            candidate_minus_delay_s = _quality(candidate, rate, delay)[1]
+            is_shorter = candidate_minus_delay_s > minus_delay_s * (1 - 1e-9)
+            if narrowest_rate > best_rate / SAME or is_shorter:
+                best, best_rate, minus_delay_s = candidate, narrowest_rate, candidate_minus_delay_s
     return best
