@@ -1,13 +1,4 @@
-"""Integers of any width packed into bytes, vectorised and on any device.
-
-Small integers packed into words for sending: adding words adds the integers field by field.
-
-Signs packed for sending, eight to a byte.
-
-Sparse vectors packed for sending: pairs of an index within a chunk and a value.
-
-Floating-point numbers of four bits, two to a byte.
-"""
+"""Numbers packed into bytes for sending: integers of any width, summable integers, signs, sparse vectors, floats."""
 
 from __future__ import annotations
 
@@ -35,23 +26,21 @@ WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def pack(values: Tensor, bits: int) -> Tensor:
     """Pack integers in ``[0, 2**bits)``, the least significant bit first: ``(..., n) -> (..., ceil(n bits / 8))``.
 
+    Values are not checked, because that would wait for the device.
+
     Args:
         values: integers ``(..., n)``, or bool for one bit; floats that hold integers for up to 8 bits.
         bits: 1 to 64; at 64 the integers are int64's own bits, sign included.
-
-    Raises:
-        SpecError: a width that is out of range. Values are not checked, because that would wait for the device.
     """
     _check_width(bits)
     if 8 % bits == 0:
         return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
     if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # the machine's own layout
         return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
-    if bits % 8 == 0:  # whole bytes: bits need not be separated
-        shifts = torch.arange(0, bits, 8, device=values.device)
-        return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
-    shifts = torch.arange(bits, device=values.device)
-    return _join(((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2), 1)
+    is_whole_bytes = bits % 8 == 0
+    shifts = torch.arange(0, bits, 8 if is_whole_bytes else 1, device=values.device)
+    parts = ((values.unsqueeze(-1) >> shifts) & (0xFF if is_whole_bytes else 1)).to(torch.uint8).flatten(-2)
+    return parts if is_whole_bytes else _join(parts, 1)
 
 
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -59,22 +48,17 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
     _check_width(bits)
     if 8 % bits == 0:
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
-    return _unpacked(packed, bits, count).to(dtype)
-
-
-def _unpacked(packed: Tensor, bits: int, count: int) -> Tensor:
-    """Return the integers ``(..., count)``, int64, of a width that does not divide 8."""
     if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
         words = payload.view(WORDS[bits // 8]).long()
-        return words if bits == 64 else words & (2**bits - 1)
+        return (words if bits == 64 else words & (2**bits - 1)).to(dtype)
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
-        return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1)
+        return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
     stream = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
     weights = 1 << torch.arange(bits, device=packed.device)
-    return (stream.unflatten(-1, (count, bits)).long() * weights).sum(-1)
+    return (stream.unflatten(-1, (count, bits)).long() * weights).sum(-1).to(dtype)
 
 
 def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
@@ -134,6 +118,7 @@ def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
 
 
 def _check_width(bits: int) -> None:
+    """Refuse a width of integers that is not from 1 to 64 bits."""
     if not 1 <= bits <= 64:
         raise SpecError("bits", bits, "a width from 1 to 64")
 
@@ -142,14 +127,8 @@ def _check_width(bits: int) -> None:
 class PackedIntegers:
     """Integers in ``[0, 2**bits)``, several to a word; adding words adds their fields, as long as no sum overflows.
 
-    Words are bytes if the width divides 8, else 32-bit words, the lowest field first; spare bits of a
-    word stay zero.
-
-    Args:
-        bits: width of a field, 1 to 31.
-
-    Raises:
-        SpecError: another width.
+    Words are bytes if the width divides 8, else 32-bit words, the lowest field first; spare bits of a word stay zero.
+    The width ``bits`` of a field is from 1 to 31.
 
     >>> PackedIntegers(4).nbytes(5), PackedIntegers(5).nbytes(7)
     (3, 8)
@@ -176,11 +155,7 @@ class PackedIntegers:
         return field_bytes(count, self.bits)
 
     def check_sum(self, largest: int, workers: int) -> None:
-        """Raise an error if the sum over ``workers`` of integers up to ``largest`` may overflow a field.
-
-        Raises:
-            SpecError: the width is too small; the message names a sufficient width.
-        """
+        """Refuse a width in which the sum over ``workers`` of integers up to ``largest`` may overflow a field."""
         needed = (largest * workers).bit_length()
         if needed > self.bits:
             expected = f"at least {needed} for sums of {workers} workers' integers up to {largest}"
@@ -197,13 +172,9 @@ class PackedIntegers:
         return words
 
     def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:
-        """Decode words ``(..., ceil(count / fields))`` to integers ``(..., count)``.
+        """Decode words ``(..., ceil(count / fields))``, or sums of words, to integers ``(..., count)``.
 
-        Args:
-            words: words from ``encode``, or a sum of such words.
-            count: number of integers.
-            dtype: type of the result.
-            out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
+        ``out`` is memory of any type to fill instead; large tensors cost more to allocate than to decode.
         """
         if self.word == torch.uint8:
             fields = look_up(words, fields_of_bytes(self.bits, words.device), count)
@@ -239,13 +210,9 @@ class PackedSigns:
         return pack(positive, 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
-        """Decode bytes ``(..., nbytes(count))`` to plus and minus one ``(..., count)``.
+        """Decode bytes ``(..., nbytes(count))`` to plus and minus one ``(..., count)`` of type ``dtype``.
 
-        Args:
-            encoded: bytes from ``encode``.
-            count: number of signs.
-            dtype: type of the result.
-            out: memory of any type to fill instead; large tensors cost more to allocate than to decode.
+        ``out`` is memory of any type to fill instead; large tensors cost more to allocate than to decode.
         """
         signs = look_up(encoded, _signs_of_bytes(encoded.device), count)
         return signs.to(dtype) if out is None else out.copy_(signs)
@@ -268,9 +235,6 @@ class SparsePairs:
         index_bits: 64, 32 or 16; 0 for the smallest width that indexes a chunk, ``ceil(log2(chunk))``.
         value_format: ``fp32``, ``bf16`` or ``fp16`` (``fp64`` for tests in double precision).
 
-    Raises:
-        SpecError: another width or value type.
-
     >>> SparsePairs(64, "fp32").nbytes(pairs=32, chunk=4096)  # DeMo's 12 bytes per coefficient
     384
     >>> SparsePairs(0, "bf16").nbytes(pairs=32, chunk=4096)  # 12 bits and 2 bytes
@@ -287,11 +251,7 @@ class SparsePairs:
             raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
 
     def bits(self, chunk: int) -> int:
-        """Return the bits of an index into a chunk of ``chunk`` entries.
-
-        Raises:
-            SpecError: if the width is too small for the chunk.
-        """
+        """Return the bits of an index into a chunk of ``chunk`` entries; refuse a width that is too small for it."""
         return index_width(self.index_bits, chunk)
 
     def nbytes(self, pairs: int, chunk: int) -> int:

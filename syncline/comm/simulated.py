@@ -1,9 +1,4 @@
-"""The simulated communicator: all workers of the group are rows of tensors in this process.
-
-Membership of workers that leave a simulated training between two steps and come back.
-
-Communicators on shapes: tensors on torch's ``meta`` device count traffic without memory or arithmetic.
-"""
+"""Communicators in this process: workers as rows of tensors, which may leave and return, or as shapes alone."""
 
 from __future__ import annotations
 
@@ -25,15 +20,9 @@ from syncline.units import is_whole
 
 @dataclass(frozen=True)
 class Absence:
-    """A worker that is away in the steps from ``start`` to ``stop - 1``.
+    """The absence of a worker, by its number from 0, in the steps from ``start`` to ``stop - 1``.
 
-    Args:
-        worker: index of the worker, from 0.
-        start: first step without the worker, from 0.
-        stop: first step with the worker again; None if the worker does not come back.
-
-    Raises:
-        SpecError: a worker or step below 0, or ``stop`` not after ``start``.
+    A ``stop`` of None means that the worker does not come back.
     """
 
     worker: int
@@ -61,9 +50,6 @@ class Membership:
         absences: the absences of workers; overlapping absences of one worker merge.
         joined: by step, workers that start anew with that step, besides the workers that return from an absence.
 
-    Raises:
-        SpecError: a worker outside the group, or a step in which no worker is present.
-
     >>> membership = Membership(3, [Absence(2, 4, 6)])
     >>> membership.present(3), membership.present(5), membership.joining(6)
     ((0, 1, 2), (0, 1), (2,))
@@ -85,13 +71,12 @@ class Membership:
 
     def present(self, step: int) -> tuple[int, ...]:
         """Return the workers that take part in this step."""
-        away = {absence.worker for absence in self.absences if absence.covers(step)}
-        return tuple(worker for worker in range(self.workers) if worker not in away)
+        absent = {absence.worker for absence in self.absences if absence.covers(step)}
+        return tuple(worker for worker in range(self.workers) if worker not in absent)
 
     def away(self, step: int) -> tuple[int, ...]:
         """Return the workers that do not take part in this step."""
-        present = set(self.present(step))
-        return tuple(worker for worker in range(self.workers) if worker not in present)
+        return tuple(worker for worker in range(self.workers) if worker not in self.present(step))
 
     def joining(self, step: int) -> tuple[int, ...]:
         """Return the workers that take part in this step and did not in the step before; no worker joins in step 0."""
@@ -117,9 +102,6 @@ class SimulatedCommunicator(Communicator):
         replicas: number of groups.
         membership: the workers of each step; all workers if None. Means and maxima are over the workers present in
             the ledger's step, and every row gets them; other collectives are refused.
-
-    Raises:
-        SpecError: a number below 1, or a membership of another number of workers.
 
     >>> import torch
     >>> comm = SimulatedCommunicator(2)

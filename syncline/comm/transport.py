@@ -1,6 +1,6 @@
-"""Transports, which carry bytes between the processes of a group: the protocol, and ``torch.distributed``.
+"""Transports, which carry bytes between the processes of a group: ``torch.distributed``, and one machine's memory.
 
-Processes of one machine that exchange through memory, to time a training's software without a network.
+Memory in place of a network times a training's software alone.
 """
 
 from __future__ import annotations
@@ -128,12 +128,7 @@ POLL_S = 2e-4
 
 
 class CarriedCollective(NamedTuple):
-    """A collective that a transport carried.
-
-    Attributes:
-        collective: the collective's name in `syncline.costmodel.collectives.table.COLLECTIVES`.
-        nbytes: bytes of the collective, as the cost model counts them.
-    """
+    """A collective that a transport carried: its name in `COLLECTIVES`, and its bytes by the cost model's count."""
 
     collective: str
     nbytes: int
@@ -156,9 +151,6 @@ class SharedMemory(Transport):
         capacity_bytes: bytes of the largest tensor.
         timeout_s: seconds to wait for the other processes.
         idle_s: returns the seconds that a network would take for a collective.
-
-    Raises:
-        SpecError: no process, or a rank outside the group.
     """
 
     def __init__(

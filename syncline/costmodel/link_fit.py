@@ -15,8 +15,8 @@ measurements count little. All costs are at least 0.
     a collective: T(P, n; alpha, B) + g_P + e_kind N
 
 with one latency alpha and one bandwidth B for all calls, one g for each number of workers P, and one e for each
-collective but the broadcast. `syncline.costmodel.least_squares.relative_fit` fits all constants together and gives a few
-disturbed measurements little weight.
+collective but the broadcast. `syncline.costmodel.least_squares.relative_fit` fits all constants together and gives a
+few disturbed measurements little weight.
 
 Measurements cannot separate some costs. Latency and the software cost per message only appear as a sum, which this
 module calls latency. With one number of workers, the costs per byte of the wire and of the software also appear only as
@@ -73,7 +73,8 @@ def check_times(calls: Sequence[TimedCall]) -> None:
 def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequence[str]) -> Floats:
     """Return the coefficients of software costs in the time of each of N calls, ``(N, W + K)``.
 
-    The columns are the cost per call for each of W numbers of workers, then the cost per byte for each of K collectives.
+    The columns are the cost per call for each of W numbers of workers, then the cost per byte for each of K
+    collectives.
     """
     rows = []
     for call in calls:

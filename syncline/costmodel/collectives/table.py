@@ -123,7 +123,7 @@ COLLECTIVES = tuple(TABLE)
 
 
 def algorithm_name(kind: str, algorithm: str | None = None) -> str:
-    """Return the name of an algorithm after a check that the collective has it; None stands for the collective's first."""
+    """Return the name of an algorithm after a check that the collective has it; None stands for its first."""
     if kind not in TABLE:
         raise SpecError("collective", kind, one_of(TABLE, kind))
     if algorithm is None:
