@@ -1,30 +1,23 @@
-"""Calls of gloo and NCCL on AWS p3.2xlarge: sends, collectives in pieces, and single collectives.
+"""Predictions of measurements on two clusters: calls on AWS p3.2xlarge, and steps of trainings on AWS g6e.2xlarge.
 
-A single collective takes what `collective_s` says on the machines' links (`syncline.costmodel.network.presets`),
-which are the presets ``p3.2xlarge`` and ``p3.2xlarge-gloo``.
+**Calls of gloo and NCCL on p3.2xlarge** (`p3_s`): sends, collectives in pieces, and single collectives. A single
+collective takes what `collective_s` says on the machines' links, the presets ``p3.2xlarge`` and ``p3.2xlarge-gloo``.
 
 Source: github.com/BinhangYuan/tc_cluster_setting: pytorch_collective_test.py (one call, a barrier before it),
 pytorch_group_collective_test.py (P calls of n/P bytes, one after another on one stream; ``reduce+broadcast``: all
 reduces, then all broadcasts; ``all_to_all+all_gather``: grouped sends, then grouped sends).
 
-Steps of DDP, DiLoCo and local SGD on four AWS g6e.2xlarge (one L40S each), NCCL 2.29 over shaped TCP.
-
-A step that synchronises computes, then sends. A collective takes what `collective_s` says on the machines' link, which
-is the preset ``g6e.2xlarge`` (`syncline.costmodel.network.presets.g6e_nccl_link`): with n bytes of parameters
-among P workers and R bytes per second of payload, the rings take about ``2 n (P - 1)/(P R)``. Behind a token bucket of
-50 Mbit/s a fourth of all bytes is sent twice, at 1 Gbit/s nothing.
-
-**DDP** sends more than its gradients: before each forward pass it broadcasts the module's buffers from the first
+**Steps of DDP, DiLoCo and local SGD on four g6e.2xlarge** (`l40s_step`; one L40S each), NCCL 2.29 over shaped TCP. A
+step that synchronises computes, then sends. A collective takes what `collective_s` says on the machines' link, the
+preset ``g6e.2xlarge``: with n bytes of parameters among P workers and R bytes per second of payload, the rings take
+about ``2 n (P - 1)/(P R)``. Behind a token bucket of 50 Mbit/s a fourth of all bytes is sent twice, at 1 Gbit/s
+nothing. DDP sends more than its gradients: before each forward pass it broadcasts the module's buffers from the first
 worker, and the model's six layers have each a cache of rotary embeddings of 131,072 x 8 complex numbers, 50.3 MB in
 all, 0.27 of what a ring of the gradients sends. Its rings overlap the backward pass.
 
 Source: github.com/Adnan082/diloco-measured (Apache-2.0): experiments/01_cu_grid/train_driver*.py (what is timed; an
 all-reduce per tensor in DiLoCo); pytorch/torchtitan at 624c312b67: models/llama3/__init__.py and models/common/rope.py
 (a cache per layer, ``max_seq_len=131072``); torch.nn.parallel.DistributedDataParallel (``broadcast_buffers``).
-
-Clusters that others measured: their constants, and what is predicted of their measurements.
-
-``p3`` (gloo and NCCL on AWS, with delays), ``l40s`` (DDP and DiLoCo over shaped TCP), ``nvlink`` (inside a node).
 """
 
 from __future__ import annotations
@@ -70,20 +63,17 @@ def p3_s(
     pieces: bool = False,
     constants: P3Constants = P3,
 ) -> FloatOrArray:
-    """Return the seconds of a collective, of a send, or of a composite.
+    """Return the seconds of a collective, of a send, or of a composite on p3.2xlarge machines.
 
     Args:
         kind: a collective, ``send``, or one of ``PIECES``.
         backend: ``gloo`` or ``nccl``.
-        workers: P.
-        nbytes: n, of the tensor on each worker.
-        delay_s: one way, set on each sender; None: the data centre's own.
-        bytes_per_s: the rate that is set; None: the card's.
+        workers: number of workers P.
+        nbytes: bytes n of the tensor on each worker.
+        delay_s: latency one way that is set on each sender; None: the data centre's own.
+        bytes_per_s: rate that is set; None: the card's.
         pieces: whether it is done in P calls of n/P bytes, as the second campaign did.
         constants: constants of the machines.
-
-    Raises:
-        SpecError: an unknown collective or backend, or one that the library does not have.
     """
     if backend not in ("gloo", "nccl"):
         raise SpecError("backend", backend, "'gloo' or 'nccl'")

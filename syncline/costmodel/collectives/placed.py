@@ -1,4 +1,6 @@
-"""Collectives in the order of places, on networks whose lines between places differ.
+"""Collectives on networks whose lines between places differ: in the order of places, and by direct exchange.
+
+**In the order of places**
 
 | collective       | algorithm      | messages                                                            |
 |------------------|----------------|---------------------------------------------------------------------|
@@ -18,10 +20,9 @@ places, and each byte crosses it about as often as in a ring of places.
 
 Every worker sends 2 n (P - 1) / P bytes on average, as in a ring. Where lines differ, lockstep or events tell the time.
 
-All-reduces by direct exchange: an owner of each part gets it from all others at once, and sends the sum back.
-
-Every worker sends n/k bytes to each of the k owners at the same time, over a connection to each; once the others' bytes
-of its own part have arrived, an owner sends the sum to each of them. The connections share links by max-min fairness.
+**By direct exchange** every worker sends n/k bytes to each of the k owners of a part at the same time, over a
+connection to each; once the others' bytes of its own part have arrived, an owner sends the sum to each of them. The
+connections share links by max-min fairness.
 
 | algorithm        | owners                                                                                   |
 |------------------|------------------------------------------------------------------------------------------|
@@ -35,8 +36,7 @@ On equal links of latency alpha, overhead o and R bytes per second, an all-reduc
 
 The many messages cost their sender nothing beside o, which counts once, so that this form would be the fastest of all:
 on equal links no policy chooses ``direct``, and none chooses a server. On a network with the costs of hivemind
-(`syncline.costmodel.network.software_costs`) ``direct`` is the default, and contains them. Where lines differ, lockstep
-or events tell the time.
+(`HivemindCosts`) ``direct`` is the default, and contains them. Where lines differ, lockstep or events tell the time.
 
 Source: M. Ryabinin, E. Gorbunov, V. Plokhotnyuk, G. Pekhimenko, "Moshpit SGD" (2021), the butterfly of hivemind;
 ASTRA-sim's ``direct``.

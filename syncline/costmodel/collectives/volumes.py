@@ -1,7 +1,4 @@
-"""An upper bound on the messages of a collective, which bounds the cost of simulating it message by message.
-
-Link names of the channels of a topology, and the bytes that a collective sends through each channel.
-"""
+"""Volumes of a collective: an upper bound on its messages, and the bytes that it sends through each channel."""
 
 from __future__ import annotations
 

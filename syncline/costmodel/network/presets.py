@@ -1,19 +1,17 @@
-"""Networks by name, with the source of each number.
+"""Networks by name, with the source of each number, and links of machines that others measured.
 
 Latencies are one way, from worker to worker, software included. Bandwidths are per direction and of the line: a link's
 ``efficiency`` would deduct headers (0.94 for TCP over Ethernet frames of 1,500 bytes, 1448 / 1538); it is 1 here.
 
-Links of machines that others measured, with the constants that were fitted to the measurements.
+Constants of two machines are fitted to measurements:
 
 - NCCL on AWS g6e.2xlarge (one L40S each), without shaping or behind a token bucket; see `g6e_nccl_link`.
 - gloo and NCCL on AWS p3.2xlarge: one V100 and one network card each, links with a delay and a rate. Ten constants are
   fitted to 158 of 322 published times (`syncline validate clusters` reads the times and fits the constants again with
-  groups left out); all other numbers are Linux's, AWS's or NCCL's own.
-
-``netem`` shapes what a worker *sends*: a worker sends at the shaped rate and receives at the card's whole rate.
-
-Source: github.com/BinhangYuan/tc_cluster_setting: results (Feb. to April 2022), and the scripts that made them:
-pytorch_collective_test.py (one call, a barrier before it), tc_script/tc_netem_delay_bandwdith.sh.
+  groups left out); all other numbers are Linux's, AWS's or NCCL's own. ``netem`` shapes what a worker *sends*: a worker
+  sends at the shaped rate and receives at the card's whole rate. Source: github.com/BinhangYuan/tc_cluster_setting:
+  results (Feb. to April 2022), and the scripts that made them: pytorch_collective_test.py (one call, a barrier before
+  it), tc_script/tc_netem_delay_bandwdith.sh.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ the rows take the place of the sources in t.
 `uncertainties` returns the uncertainties of the package's measurements (`uncertainties.csv`, which
 ``python -m tests.measure.validation.uncertainties`` in the repository computes). Each has a *scope*: what was measured.
 An answer outside of it is *transferred*, and `Uncertainty.reasons` say why.
-
-Scopes of measurements: families of machines, ranges of sizes and scales. An answer outside is transferred.
 """
 
 from __future__ import annotations
@@ -49,6 +47,7 @@ RANGES = ("workers", "nbytes", "width")
 """Quantities with a range: numbers of workers, bytes of a collective, widths of a model."""
 
 UNITS = {"workers": "{:,.0f} workers", "nbytes": "{:,.0f} bytes", "width": "a width of {:,.0f}"}
+"""Formats of a quantity with its unit."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,6 @@ class Scope:
         workers: smallest and largest number of workers; None: any.
         nbytes: smallest and largest number of bytes of a collective; None: any.
         width: smallest and largest width of a model; None: any.
-
-    Raises:
-        SpecError: a range that is not two numbers in order.
     """
 
     families: tuple[str, ...] = ()

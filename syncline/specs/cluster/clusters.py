@@ -1,7 +1,4 @@
-"""Clusters from a user's description: a network, the hardware of a worker, and the number of workers.
-
-Spec fields of networks, links and hardware.
-"""
+"""Clusters from a user's description: a network, the hardware of a worker, the number of workers; and spec fields of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Hardware from a user's description, and descriptions of hardware.
-
-Price lists from a user's description: a file, a name, or fields.
-"""
+"""Hardware and price lists from a user's description, and the fields that describe hardware."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The algorithms of each collective: their messages and their costs in closed form.
 
-``base`` defines an algorithm and has the functions that several algorithms use. To add an algorithm, write a file and a
-line in ``FLAT`` below; every test of closed form, lockstep and events then runs on it.
+``base`` defines an algorithm and has the functions that several algorithms use. To add an algorithm, write its rounds
+and a line in ``FLAT`` below; every test of closed form, lockstep and events then runs on it.
 
 With P equal workers that start together on equal, full-duplex links, ``L = ceil(log2 P)``, ``l = floor(log2 P)``, Q the
 largest power of two that is at most P, ``f = 1`` if P is no power of two, else 0, and ``c = sum_k ceil(P / 2^k)`` over

@@ -1,36 +1,24 @@
-"""Rings: worker i sends to i + 1 in each round, and each block travels around.
+"""Exchanges: rings, pairwise exchange, a message, recursive doubling, Rabenseifner, scatter and all-gather, servers.
 
-Pairwise exchange (all-to-all): worker i sends to i + 1 + k in round k.
+Q is the largest power of two that is at most P, and ``i ^ d`` is i with the binary digit d flipped.
 
-A message of n bytes from the first worker of a group to the last; the others neither send nor wait.
-
-Recursive doubling: i exchanges with i ^ 1, then i ^ 2, i ^ 4, ...; ``i ^ d`` is i with the binary digit d flipped.
-
-In an all-reduce, workers exchange all n bytes each time. If P is above Q, the largest power of two, workers Q + i send
-all n bytes to workers i in a first round, and receive the result in a last round from Q - 1 - i, which their part
-reaches in the last exchange. In an all-gather, workers exchange all the blocks that they hold if P is a power of two;
-otherwise, in round k, i sends to i - 2^k the min(2^k, P - 2^k) blocks that begin with the block of i. Halving, a
-reduce-scatter, is the all-gather in reverse.
-
-Rabenseifner's all-reduce: recursive halving, then recursive doubling.
-
-Q is the largest power of two that is at most P. Worker i exchanges with i ^ Q/2, then i ^ Q/4, ...; each time it sends
-half of the bytes that it still has to reduce.
-Then it makes the same exchanges in reverse order, with twice the bytes each time. If P is no power of two, workers
-Q + i send all n bytes to workers i in a first round, and receive the result from them in a last round.
-
-A broadcast by a scatter from worker 0, then an all-gather around a ring.
-
-The worker that holds the blocks of a range of workers sends the blocks of the upper half to the first worker of this
-half, until each worker has a single block. The upper half is the larger half if they differ.
-
-An all-reduce by a server, worker 0.
-
-Naive: each worker in turn sends to worker 0, then worker 0 sends to each worker. Efficient: workers send a scatter's
-messages in reverse, each with the n bytes of every worker of the sender's range; then they scatter n bytes and gather
-them by recursive doubling.
-
-Source: Lion Cub, section 3.
+- **Rings**: worker i sends to i + 1 in each round, and each block travels around.
+- **Recursive doubling**: i exchanges with i ^ 1, then i ^ 2, i ^ 4, ... In an all-reduce, workers exchange all n bytes
+  each time. If P is above Q, workers Q + i send all n bytes to workers i in a first round, and receive the result in a
+  last round from Q - 1 - i, which their part reaches in the last exchange. In an all-gather, workers exchange all the
+  blocks that they hold if P is a power of two; otherwise, in round k, i sends to i - 2^k the min(2^k, P - 2^k) blocks
+  that begin with the block of i. Halving, a reduce-scatter, is the all-gather in reverse.
+- **Rabenseifner's** all-reduce: recursive halving, then recursive doubling. Worker i exchanges with i ^ Q/2, then
+  i ^ Q/4, ...; each time it sends half of the bytes that it still has to reduce. Then it makes the same exchanges in
+  reverse order, with twice the bytes each time. If P is above Q, workers Q + i send all n bytes to workers i in a first
+  round, and receive the result from them in a last round.
+- **Scatter and all-gather**, a broadcast from worker 0: the worker that holds the blocks of a range of workers sends
+the
+  blocks of the upper half to the first worker of this half, until each worker has a single block. The upper half is the
+  larger half if they differ. An all-gather around a ring follows.
+- **Servers**: an all-reduce by worker 0. Naive: each worker in turn sends to worker 0, then worker 0 sends to each
+  worker. Efficient: workers send a scatter's messages in reverse, each with the n bytes of every worker of the sender's
+  range; then they scatter n bytes and gather them by recursive doubling. Source: Lion Cub, section 3.
 """
 
 from __future__ import annotations
@@ -93,6 +81,7 @@ PAIRWISE = Algorithm(rounds=pairwise_rounds, messages=lambda workers: workers - 
 
 
 def _message_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield the message of n bytes from the first worker of a group to the last; the others neither send nor wait."""
     if workers > 1:
         yield Round(np.array([0]), np.array([workers - 1]), float(nbytes))
 
@@ -113,6 +102,7 @@ MESSAGE = Algorithm(
 
 
 def _doubling_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Return the rounds of an all-reduce of n bytes by recursive doubling."""
     power = largest_power(workers)
     mirror = np.arange(power)[::-1]  # worker i reaches its mirror worker only after every exchange
     return folded_rounds(workers, nbytes, doubling_rounds(power, nbytes, growth=1), mirror)
@@ -153,6 +143,7 @@ HALVING = Algorithm(
 
 
 def _rabenseifner_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Return the rounds of Rabenseifner's all-reduce of n bytes."""
     power = largest_power(workers)
     gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))
     return folded_rounds(workers, nbytes, (*gathering[::-1], *gathering), np.arange(power))
@@ -174,7 +165,12 @@ RABENSEIFNER = Algorithm(
 
 
 class ScatterBlocks(NamedTuple):
-    """The blocks of a scatter's messages: one after another, ``c = sum_k ceil(P / 2^k)``, and of all messages, P H."""
+    """The number of blocks in a scatter's messages.
+
+    Attributes:
+        in_sequence: blocks of the messages one after another, ``c = sum_k ceil(P / 2^k)``.
+        total: blocks of all messages, P H.
+    """
 
     in_sequence: IntOrArray
     total: IntOrArray
@@ -208,6 +204,7 @@ def scatter_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _scatter_all_gather_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    """Return the rounds of a broadcast of n bytes by a scatter and an all-gather."""
     return (*scatter_rounds(workers, nbytes / workers), *ring_rounds(workers, nbytes / workers))
 
 
@@ -227,6 +224,7 @@ REDUCE_SCATTER_GATHER = replace(
 
 
 def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    """Return the rounds, of one message each, of an all-reduce by a naive server."""
     if workers == 1:
         return ()
     others = np.arange(1, workers)
@@ -236,6 +234,7 @@ def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
 
 
 def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    """Return the rounds of an all-reduce by an efficient server."""
     block = nbytes / workers
     gathering = reversed_rounds(scatter_rounds(workers, nbytes))
     return (*gathering, *scatter_rounds(workers, block), *all_gather_rounds(workers, block))

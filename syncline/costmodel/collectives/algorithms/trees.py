@@ -1,16 +1,13 @@
-"""Binomial trees: a broadcast from worker 0, a reduce up the same tree to worker 0, and an all-reduce up, then down.
+"""Trees: broadcast, reduce and gather along a binomial tree; all-reduces up and down a tree, or two binary trees.
 
-The worker that serves a range of workers sends to the first worker of the upper half, which is the larger half if they
-differ, until every worker has received the message.
+**Binomial tree** of a broadcast from worker 0: the worker that serves a range of workers sends to the first worker of
+the upper half, which is the larger half if they differ, until every worker has received the message.
 
-A gather to worker 0 along a binomial tree.
+**Gather** to worker 0: in step k, i sends to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i) blocks that i
+holds at this step. At most one worker of a step, the last, holds fewer than 2^k; its message is a separate round.
 
-In step k, i sends to i - 2^k for i = 2^k modulo 2^(k+1), with the min(2^k, P - i) blocks that i holds at this step. At
-most one worker of a step, the last, holds fewer than 2^k; its message is a separate round.
-
-An all-reduce over two binary trees of the same workers; half of the workers are leaves in each tree.
-
-Half of the bytes goes up and down each tree, without chunks: a worker receives all of a half before it forwards it.
+**Double binary tree** of the same workers, half of which are leaves in each tree: half of the bytes goes up and down
+each tree, without chunks; a worker receives all of a half before it forwards it.
 """
 
 from __future__ import annotations
@@ -38,11 +35,17 @@ from syncline.costmodel.numerics.arrays import IntOrArray, frozen
 
 
 class Halving(NamedTuple):
-    """A round in which ranges of workers are cut in two halves, the upper one the larger if they differ."""
+    """A round in which ranges of workers are cut in two halves, the upper one the larger if they differ.
 
-    senders: RankArray  # first worker of each range
-    receivers: RankArray  # first worker of each upper half
-    lengths: RankArray  # number of workers in each upper half
+    Attributes:
+        senders: first worker of each range.
+        receivers: first worker of each upper half.
+        lengths: number of workers in each upper half.
+    """
+
+    senders: RankArray
+    receivers: RankArray
+    lengths: RankArray
 
 
 @lru_cache(maxsize=64)
@@ -66,6 +69,7 @@ def broadcast_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _reduce_and_broadcast_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    """Return the rounds of a reduce to worker 0 and of a broadcast from it."""
     down = tuple(broadcast_rounds(workers, nbytes))
     return (*reversed_rounds(down), *down)
 
@@ -92,6 +96,7 @@ REDUCE_AND_BROADCAST = Algorithm(
 
 
 def _gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
+    """Yield the rounds of a gather of n bytes from each worker to worker 0."""
     for step in range((workers - 1).bit_length()):
         senders = np.arange(2**step, workers, 2 ** (step + 1))
         block_counts = np.minimum(2**step, workers - senders)
@@ -154,9 +159,14 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
     reduction and scan", Parallel Computing 35 (2009), the order is ours.
     """
     parent_of = two_tree_parents(workers)
-    missing_children = [Counter(parent.values()) for parent in parent_of]  # by tree and worker
-    waiting = [(tree, child) for tree, parent in enumerate(parent_of) for child in parent]
-    waiting.sort(key=lambda entry: (-_depth(entry[1], parent_of[entry[0]]), entry[0], -entry[1]))
+
+    def depth(tree: int, worker: int) -> int:
+        """Return the number of edges from a worker to the root of a tree."""
+        return 1 + depth(tree, parent_of[tree][worker]) if worker in parent_of[tree] else 0
+
+    missing_children = [Counter(parents.values()) for parents in parent_of]  # by tree and worker
+    waiting = [(tree, child) for tree, parents in enumerate(parent_of) for child in parents]
+    waiting.sort(key=lambda entry: (-depth(*entry), entry[0], -entry[1]))
     rounds = []
     while waiting:
         tree_of: dict[int, int] = {}  # of each worker that sends in this round
@@ -174,15 +184,8 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
     return tuple(rounds)
 
 
-def _depth(worker: int, parent: dict[int, int]) -> int:
-    """Return the number of edges from a worker to its root."""
-    depth = 0
-    while worker in parent:
-        worker, depth = parent[worker], depth + 1
-    return depth
-
-
 def _two_tree_rounds(workers: int, nbytes: float) -> Iterable[Round]:
+    """Return the rounds of an all-reduce of n bytes up and down both trees, with half of the bytes in each."""
     columns = (np.array(messages).T for messages in two_tree_reduce_rounds(workers))
     up = tuple(Round(children, receivers, nbytes / 2) for children, receivers in columns)
     return (*up, *reversed_rounds(up))
