@@ -1,4 +1,4 @@
-"""Clusters from a user's description: a network, the hardware of a worker, the number of workers; and spec fields of them."""
+"""Clusters from a user's description (a network, the hardware and the number of workers), and spec fields of them."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ Q is the largest power of two that is at most P, and ``i ^ d`` is i with the bin
   reverse order, with twice the bytes each time. If P is above Q, workers Q + i send all n bytes to workers i in a first
   round, and receive the result from them in a last round.
 - **Scatter and all-gather**, a broadcast from worker 0: the worker that holds the blocks of a range of workers sends
-the
-  blocks of the upper half to the first worker of this half, until each worker has a single block. The upper half is the
+  those of the upper half to the first worker of this half, until each worker has a single block. The upper half is the
   larger half if they differ. An all-gather around a ring follows.
 - **Servers**: an all-reduce by worker 0. Naive: each worker in turn sends to worker 0, then worker 0 sends to each
   worker. Efficient: workers send a scatter's messages in reverse, each with the n bytes of every worker of the sender's
