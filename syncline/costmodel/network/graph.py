@@ -19,7 +19,7 @@ from syncline.errors import SpecError, one_of
 
 @dataclass(frozen=True)
 class Edge:
-    """A link between two nodes.
+    """A link between two nodes, which are named.
 
     Args:
         source: name of a node, which sends at the link's upload bandwidth, if the link has one.
@@ -49,9 +49,6 @@ class Graph(CostsOfLinks):
         routes: routes as the names of their nodes, from a host to a host; each for its direction only.
         forwards: hosts that forward the messages of others, as switches do.
         name: display name.
-
-    Raises:
-        SpecError: a host or an edge twice, a host without an edge, a route over edges that are not there.
     """
 
     hosts: tuple[str, ...]
@@ -81,7 +78,7 @@ class Graph(CostsOfLinks):
                     raise SpecError(f"network.routes.{i}", list(route), f"an edge from {source!r} to {target!r}")
 
     def _steps(self) -> set[tuple[str, str]]:
-        """Return the pairs (from, to) of nodes that an edge joins."""
+        """Return the pairs (from, to) of nodes that an edge joins; refuse two edges between the same nodes."""
         steps: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
             ends = {(edge.source, edge.target)} | (set() if edge.directed else {(edge.target, edge.source)})
@@ -93,31 +90,25 @@ class Graph(CostsOfLinks):
         return steps
 
     def among(self, workers: int) -> Routed:
-        """Return the topology of the first hosts, one for each worker.
-
-        Raises:
-            SpecError: more workers than hosts, or a host that another one does not reach.
-        """
+        """Return the topology of the first hosts, one for each worker; refuse hosts that do not reach each other."""
         if workers > len(self.hosts):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
         routed = Routed(self, workers)
         hosts = self.hosts[:workers]
-        reachable: dict[str, set[str]] = {}
+        reachable: dict[str, set[str]] = {}  # by the node at which the routes of a host start
         for source in hosts if workers > 1 else ():
             start = routed.start_of(source)
             if start not in reachable:
                 reachable[start] = routed.reachable_nodes(start)
-            if not reachable[start].issuperset(hosts):
-                for target in hosts:
-                    if target not in reachable[start] and not routed.has_route(source, target):
-                        ends = f"{source!r} to {target!r}"
-                        expected = "a way between these hosts, by no host but those of 'forwards'"
-                        raise SpecError("network.edges", ends, expected)
+            for target in hosts if not reachable[start].issuperset(hosts) else ():
+                if target not in reachable[start] and not routed.has_route(source, target):
+                    expected = "a way between these hosts, by no host but those of 'forwards'"
+                    raise SpecError("network.edges", f"{source!r} to {target!r}", expected)
         return routed
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """Return the hosts that do not forward."""
+        """Return the hosts that do not forward, at which routes end."""
         return frozenset(self.hosts) - frozenset(self.forwards)
 
     def describe(self) -> str:
@@ -127,12 +118,17 @@ class Graph(CostsOfLinks):
 
 
 class _Step(NamedTuple):
-    """A hop from a node to the next."""
+    """A step of a route from a node to the next.
+
+    Attributes:
+        channel: number of the channel that the step passes.
+        link: link of the edge.
+        femtoseconds: the link's latency as a whole number, so that sums are exact: routes of equal latency are equal.
+    """
 
     channel: int
     link: Link
     femtoseconds: int
-    """The link's latency as a whole number, so that sums are exact: routes of equal latency compare equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +206,12 @@ class Routed(NetworkTopology):
 
     def start_of(self, source: str) -> str:
         """Return the node whose routes a host has: the forwarding node at the end of its single link, or the host."""
-        start, *others = self._steps.get(source, {source: None})
-        return source if others or start in self.network.ends else start
+        neighbours = list(self._steps.get(source, ()))
+        has_switch = len(neighbours) == 1 and neighbours[0] not in self.network.ends
+        return neighbours[0] if has_switch else source
 
     def _steps_along(self, nodes: Sequence[str]) -> list[_Step]:
+        """Return the steps of a route, from the names of its nodes."""
         return [self._steps[source][target] for source, target in itertools.pairwise(nodes)]
 
     def reachable_nodes(self, start: str) -> set[str]:
@@ -233,7 +231,7 @@ def _least_latency_predecessors(
 
     Routes end at the nodes of ``ends``, which do not forward.
     """
-    best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}
+    best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}  # by node: latency, number of links, predecessor
     heap, done = [(0, 0, source)], set()
     while heap:
         latency, hops, node = heapq.heappop(heap)

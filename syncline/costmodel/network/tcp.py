@@ -16,11 +16,9 @@ SEGMENT_BYTES = 1460
 def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
     """Return the goodput fraction of a full link on which every lost packet is sent again: ``1 - p``.
 
-    Each packet is sent ``1 / (1 - p)`` times on average. This holds for protocols that repeat single packets and do
-    not slow down for losses: RDMA with selective repeat, TCP with a congestion control like BBR.
-
-    Args:
-        loss: p, the probability that a packet is lost; at least 0, below 1.
+    Each packet is sent ``1 / (1 - p)`` times on average, where p (``loss``) is the probability that a packet is lost.
+    This holds for protocols that repeat single packets and do not slow down for losses: RDMA with selective repeat, TCP
+    with a congestion control like BBR.
     """
     require((loss >= 0) & (loss < 1), "loss", loss, "a fraction of the packets, at least 0 and below 1")
     return 1 - loss
@@ -129,9 +127,7 @@ class Tcp:
     def rate_bytes_per_s(self, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray) -> FloatOrArray:
         """Return the bytes per second that the connections carry with open windows.
 
-        Args:
-            line_bytes_per_s: R, bytes per second of the line.
-            round_trip_s: r, seconds; at 0 no window is too small.
+        ``line_bytes_per_s`` is R, the rate of the line; ``round_trip_s`` is r, seconds; at 0 no window is too small.
         """
         with np.errstate(divide="ignore", over="ignore"):
             windows = np.divide(self.connections * self.window_bytes, round_trip_s)
@@ -191,7 +187,14 @@ class Tcp:
     def _slow_start(
         self, nbytes: FloatOrArray, rate: FloatOrArray, round_trip_s: FloatOrArray, timeouts: FloatOrArray
     ) -> tuple[FloatOrArray, FloatOrArray]:
-        """Return the seconds of the round trips in which windows open, and the bytes that remain after them."""
+        """Return the seconds of the round trips in which windows open, and the bytes that remain after them.
+
+        Args:
+            nbytes: bytes of the transfer.
+            rate: bytes per second with open windows.
+            round_trip_s: seconds of a round trip.
+            timeouts: number of timeouts that the windows have idled, each of which halves a grown window.
+        """
         remaining = np.asarray(nbytes, dtype=np.float64)
         elapsed_s: FloatOrArray = 0.0
         if self.slow_start:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 _Z = np.linspace(-12.0, 18.0, 6001)
+"""Points of the integral over z."""
 
 
 def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOrArray:
@@ -26,8 +27,8 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
 
     Args:
         sigma: standard deviation of the logarithm of a step's time; at least 0.
-        workers: P.
-        steps: K, steps between two waits.
+        workers: number of workers P.
+        steps: K, number of steps between two waits.
 
     >>> [round(float(slowest_factor(0.05, workers)), 3) for workers in (1, 8, 1024)]
     [1.0, 1.073, 1.175]
@@ -44,6 +45,7 @@ def slowest_factor(sigma: float, workers: IntOrArray, steps: int = 1) -> FloatOr
 
 @lru_cache(maxsize=4096)
 def _mean_of_largest(spread: float, workers: int) -> float:
+    """Return E, the mean of the largest of P log-normal factors whose logarithms deviate by ``spread``, s."""
     density = np.exp(-((_Z - spread) ** 2) / 2) / math.sqrt(2 * math.pi)
     return float(workers * np.sum(density * np.exp((workers - 1) * _log_distribution())) * (_Z[1] - _Z[0]))
 

@@ -90,6 +90,7 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
 
 
 def _from_file(file: Path, path: str) -> Cluster:
+    """Return the cluster that a file describes."""
     fields = with_tables_beside(file, parse_fields(read_text(file, path), str(file), path, "a file", AS_IN))
     if isinstance(fields.get("network"), Mapping):
         fields = {**fields, "network": with_tables_beside(file, fields["network"])}
@@ -97,33 +98,35 @@ def _from_file(file: Path, path: str) -> Cluster:
 
 
 def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
+    """Return the cluster of a mapping with the sections of a cluster, or with the fields of a network alone."""
     if not any(section in fields for section in SECTIONS):
         built_network = network({**fields, "name": name}, path)
         return Cluster(name, built_network, workers=worker_count(built_network))
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
-    for name_given in fields:
-        matches = get_close_matches(str(name_given), READ, 1, MISSPELT)
-        if matches and name_given not in READ:
-            raise SpecError(f"{path}.{name_given}", fields[name_given], f"no such section, but {matches[0]!r}")
-    network_value = fields["network"]
-    built_network = network(
-        {"name": name, **network_value} if isinstance(network_value, Mapping) else network_value, f"{path}.network"
-    )
+    for section in fields:
+        matches = get_close_matches(str(section), READ, 1, MISSPELT)
+        if matches and section not in READ:
+            raise SpecError(f"{path}.{section}", fields[section], f"no such section, but {matches[0]!r}")
+
+    def named(section: Any) -> Any:
+        """Return a section's fields with the cluster's name, unless they have one; any other value as it is."""
+        return {"name": name, **section} if isinstance(section, Mapping) else section
+
+    built_network = network(named(fields["network"]), f"{path}.network")
+    machine = fields.get("hardware")
     return Cluster(
-        name, built_network, _hardware(fields.get("hardware"), name, f"{path}.hardware"),
-        _workers(fields.get("workers"), built_network, f"{path}.workers"), str(fields.get("description") or ""),
+        name,
+        built_network,
+        None if machine is None else hardware(named(machine), f"{path}.hardware"),
+        _workers(fields.get("workers"), built_network, f"{path}.workers"),
+        str(fields.get("description") or ""),
         str(fields.get("source") or ""),
-    )  # fmt: skip
-
-
-def _hardware(value: Any, name: str, path: str) -> Hardware | None:
-    if value is None:
-        return None
-    return hardware({"name": name, **value} if isinstance(value, Mapping) else value, path)
+    )
 
 
 def _workers(value: Any, joined_network: Network, path: str) -> int | None:
+    """Return the number of workers that a cluster names, after a check, or that its network connects."""
     if value is None:
         return worker_count(joined_network)
     count = whole_number(value, path)
@@ -169,9 +172,6 @@ def resolve_cluster_options(
         networks: networks of the options; not allowed together with a cluster.
         machines: hardware of the options, in place of the cluster's.
         workers: number of workers of the options, in place of the cluster's.
-
-    Raises:
-        SpecError: the cluster cannot be read, or the options name a network as well.
     """
     option_networks = list(networks) if networks else None
     if cluster_value is None:
@@ -190,6 +190,7 @@ def _named_network(value: Any, path: str) -> Any:
 
 
 def _single_link(value: Any, path: str) -> Link:
+    """Return the link that a user describes; refuse a network of several links."""
     link = _named_network(value, path)
     if not isinstance(link, Link):
         raise SpecError(path, link.name, "one link that all workers have, as 10gbe is")
@@ -199,15 +200,12 @@ def _single_link(value: Any, path: str) -> Link:
 def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
     """Refuse a number of workers that a network cannot connect."""
     for joined in networks:
-        if isinstance(
-            joined, Link
-        ):  # a link connects any number, and its topology of billions of workers would fill the memory
+        if isinstance(joined, Link):  # it connects any number, and a topology of billions would fill the memory
             continue
         try:
             joined.among(workers)
         except SpecError as error:
-            expected = f"{error.expected} (network {joined.name!r})"
-            raise refusal(error.path, error.value, expected) from None
+            raise refusal(error.path, error.value, f"{error.expected} (network {joined.name!r})") from None
 
 
 NetworkField = Annotated[Any, parsed(_named_network), PlainSerializer(network_fields)]

@@ -81,15 +81,14 @@ class ChangedHardware(Description):
 
 
 def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hardware") -> Hardware:
-    """Return the hardware that a user describes.
+    """Return the hardware that a user describes; ``path`` names the field in error lines.
 
     Args:
         value: a preset's name, or what an installed package or this process registers as one; a mapping of a
             ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required, or of a ``preset`` and the fields that
-            differ, see `ChangedHardware`; the path of a ``.yaml`` file that
-            holds one, or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
-            module:name, ...}``, which is called with the other keys; or a ``Hardware``.
-        path: the field's name, for the error line.
+            differ, see `ChangedHardware`; the path of a ``.yaml`` file that holds one, or has it as its section
+            ``hardware``; ``module:name`` of any of these; ``{kind: python, target: module:name, ...}``, which is called
+            with the other keys; or a ``Hardware``.
 
     >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
     8589934592.0
@@ -117,27 +116,20 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
     """Return a preset's name or fields, from which ``hardware`` builds the same hardware again."""
     if HARDWARE.get(machine.name) == machine:
         return machine.name
-    if machine.kernels is not None:
-        return _changes_of_preset(machine)
-    values = {field.name: value for field in fields(machine) if (value := getattr(machine, field.name)) is not None}
+    names = [field.name for field in fields(machine)]
+    if machine.kernels is not None:  # the preset with these kernels that differs in the fewest fields, and these fields
+        choices: list[dict[str, Any]] = []
+        for preset in HARDWARE.values():
+            if preset.kernels == machine.kernels:
+                changed = [name for name in names if getattr(machine, name) != getattr(preset, name)]
+                choices.append({"preset": preset.name} | {name: getattr(machine, name) for name in changed})
+        return min(choices, key=len)
+    values = {name: value for name in names if (value := getattr(machine, name)) is not None}
     del values["collectives"]
     measured = {times.kind: [list(point) for point in times.points] for times in machine.collectives}
     if machine.bounds is not None:
         values["bounds"] = bounds_fields(machine.bounds)
     return values | ({"collectives": measured} if measured else {})
-
-
-def _changes_of_preset(machine: Hardware) -> dict[str, Any]:
-    """Return the preset with the same kernels that differs in the fewest fields, and these fields."""
-    choices = []
-    for preset in HARDWARE.values():
-        if preset.kernels == machine.kernels:
-            names = [field.name for field in fields(machine)]
-            changed = {
-                name: getattr(machine, name) for name in names if getattr(machine, name) != getattr(preset, name)
-            }
-            choices.append({"preset": preset.name} | changed)
-    return min(choices, key=len)
 
 
 def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
@@ -153,20 +145,20 @@ def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
+    """Return the hardware of a call, of a preset with changes, or of a machine's fields."""
     if mapping.get("kind") == PYTHON:
         return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
     if "preset" in mapping:
         return ChangedHardware.read(mapping, path).build(path)
-    read = HardwareDescription.read(mapping, path)
+    description = HardwareDescription.read(mapping, path)
+    tables = []
     with user_field_names(path):
-        for kind in read.collectives:
+        for kind, table in description.collectives.items():
             if kind not in COLLECTIVES:
                 raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))
-        tables = tuple(
-            _measured(kind, table, read.name, f"collectives.{kind}") for kind, table in read.collectives.items()
-        )
-        name = read.name or f"{1e-9 * read.peak_flops:.3g} GFLOP/s"
-        return Hardware(**(dict(read) | {"name": name, "collectives": tables}))
+            tables.append(_measured(kind, table, description.name, f"collectives.{kind}"))
+        name = description.name or f"{1e-9 * description.peak_flops:.3g} GFLOP/s"
+        return Hardware(**(dict(description) | {"name": name, "collectives": tuple(tables)}))
 
 
 PRICES_EXAMPLE = "prices, as in 'accelerator_hour: 2.5'"
@@ -179,14 +171,7 @@ PricesSpec = create_model(
 
 
 def parse_prices(value: Any) -> Prices:
-    """Return the price list that a user describes.
-
-    Args:
-        value: name of a published price list, a YAML file, its fields, or a ``Prices``.
-
-    Raises:
-        SpecError: the name is unknown, the file cannot be read, or a field is unknown.
-    """
+    """Return the price list of a published list's name, a YAML file, its fields, or a ``Prices``."""
     if isinstance(value, Prices):
         return value
     if isinstance(value, str) and not is_file(value):

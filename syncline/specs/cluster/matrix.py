@@ -62,6 +62,7 @@ class CapDescription(Description):
 
 
 def _cap(value: Any, path: str) -> Link | None:
+    """Return the link of a host or a place, from its bandwidth or its fields; None for no limit."""
     if value is None or isinstance(value, Link):
         return value
     if not isinstance(value, Mapping):
@@ -79,16 +80,19 @@ def _uplink_caps(value: Any, path: str) -> Any:
 
 
 def _place_sizes(value: Any, path: str) -> dict[str, int]:
+    """Return the number of workers of each place by name; in a list of names each place has one worker."""
     if isinstance(value, list | tuple):
         value = dict.fromkeys(map(str, value), 1)
     if not isinstance(value, Mapping) or not value:
         raise SpecError(path, value, "places with their workers, as in {us: 4, eu: 2}, or a list of names")
-    expected = "a number of workers, at least 1"
-    return {str(name): whole_number(count, f"{path}.{name}", expected) for name, count in value.items()}
+    return {str(name): whole_number(count, f"{path}.{name}") for name, count in value.items()}
 
 
 def _table_rows(value: Any, path: str) -> list[dict[str, Any]]:
-    """Return the rows of a table: a list of mappings, a DataFrame, or the path of a CSV file with these columns."""
+    """Return the rows of a table: a list of mappings, a DataFrame, or the path of a CSV file with these columns.
+
+    Numbers in a column whose name has a unit get this unit; empty cells are left out.
+    """
     if isinstance(value, str | Path):
         if not str(value).endswith(".csv"):
             raise SpecError(path, str(value), "a .csv file with the columns from, to, bandwidth, and latency or rtt")
@@ -97,15 +101,12 @@ def _table_rows(value: Any, path: str) -> list[dict[str, Any]]:
         value = value.to_dict("records")
     if not isinstance(value, list | tuple) or not all(isinstance(row, Mapping) for row in value):
         raise SpecError(path, value, "a list of lines: {from, to, bandwidth, latency} each, or a .csv file")
-    return [dict(_with_units(row)) for row in value]
-
-
-def _with_units(row: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for column, value in row.items():
-        if value in (None, ""):
-            continue
-        name, unit = UNITS.get(column, (column, None))
-        yield name, value if unit is None else f"{value} {unit}"
+    rows = []
+    for row in value:
+        cells = {column: cell for column, cell in row.items() if cell not in (None, "")}
+        named = {UNITS[column][0]: f"{cell} {UNITS[column][1]}" for column, cell in cells.items() if column in UNITS}
+        rows.append({column: cell for column, cell in cells.items() if column not in UNITS} | named)
+    return rows
 
 
 def _matrix_of(parse: Any) -> Any:
@@ -184,6 +185,7 @@ class MatrixDescription(NetworkDescription):
         )
 
     def _ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the number of each worker's place, in the order of the ranks."""
         if self.ranks is None:
             return tuple(i for i, count in enumerate(self.places.values()) for _ in range(count))
         for rank, name in enumerate(self.ranks):
@@ -195,6 +197,7 @@ class MatrixDescription(NetworkDescription):
         return tuple(map(names.index, self.ranks))
 
     def _uplinks(self, names: tuple[str, ...]) -> Link | tuple[Link, ...] | None:
+        """Return the uplink of all places, or the uplink of each in the order of ``names``, or None."""
         if not isinstance(self.uplink, dict):
             uplink: Link | None = self.uplink
             return uplink
@@ -229,6 +232,7 @@ class MatrixDescription(NetworkDescription):
         return lines
 
     def _rows_of(self, matrices: Mapping[str, Rows], names: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield the fields and the path of each line in matrices ``(S, S)`` of bandwidths and latencies."""
         for key, matrix in matrices.items():
             if len(matrix) != len(names) or any(len(row) != len(names) for row in matrix):
                 raise SpecError(f"network.{key}", len(matrix), f"{len(names)} rows of {len(names)}, one for each place")
@@ -239,7 +243,10 @@ class MatrixDescription(NetworkDescription):
                     yield {"from": source, "to": target} | row, f"network.lines.{source}.{target}"
 
     def _line(self, row: Mapping[str, Any], path: str) -> tuple[str, str, Link]:
-        """Return the ends of a line and its link; lines of numbers alone are read without a model, as there are S^2."""
+        """Return the names of a line's source and target and its link.
+
+        A line of numbers alone is read without a model, because there are S^2 lines.
+        """
         if "rtt" in row:
             if "latency" in row:
                 raise SpecError(f"{path}.rtt", row["rtt"], "none beside latency, of which it is twice")
