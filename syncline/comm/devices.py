@@ -29,11 +29,7 @@ class Devices(NamedTuple):
 
 
 def training_device(device: str) -> torch.device:
-    """Return the device for a training in one process; ``auto`` is CUDA if there is a GPU, else the CPU.
-
-    Raises:
-        SpecError: if ``device`` is ``cuda`` and torch finds no GPU.
-    """
+    """Return the device for a training in one process; ``auto`` is CUDA if there is a GPU, else the CPU."""
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
         raise SpecError("device", device, "cpu, as torch finds no GPU here")
@@ -56,9 +52,6 @@ def devices(device: str, backend: str, local_processes: int, gpus: int | None = 
         backend: one of ``BACKENDS``.
         local_processes: number of processes on this machine.
         gpus: number of GPUs of this machine; torch counts them if None.
-
-    Raises:
-        SpecError: if a name is unknown, a GPU is missing, or the backend cannot be used.
     """
     for field, value, names in (("device", device, DEVICES), ("backend", backend, BACKENDS)):
         if value not in names:

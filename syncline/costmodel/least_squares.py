@@ -66,9 +66,6 @@ def relative_fit(
         scale: s, relative error of the measurements, above which a point counts less than its square.
         iterations: largest number of iterations from each start.
 
-    Raises:
-        SpecError: fewer measurements than constants, or a measurement or start that is not positive.
-
     >>> sizes = np.array([1e3, 1e4, 1e5, 1e6])
     >>> fit = relative_fit(lambda c: c[0] + sizes / c[1], 2e-3 + sizes / 1e8, [1e-3, 1e9])
     >>> [f"{value:.4g}" for value in fit.constants]

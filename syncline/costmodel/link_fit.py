@@ -163,11 +163,7 @@ def _reweighted_step(matrix: Floats, residuals: Floats, unknown: Floats) -> Floa
 
 
 def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
-    """Return the seconds that `gloo_s` predicts for each call.
-
-    Raises:
-        SpecError: a measurement without a link.
-    """
+    """Return the seconds that `gloo_s` predicts for each call."""
     seconds = []
     for call in calls:
         if call.link is None:

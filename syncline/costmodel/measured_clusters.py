@@ -185,9 +185,6 @@ def l40s_step(
         syncs: number of these steps that synchronise.
         link: link of the machines.
         constants: constants of the machines.
-
-    Raises:
-        SpecError: another algorithm, or a number that cannot be.
     """
     if algorithm not in ALGORITHMS_MEASURED:
         raise SpecError("algorithm", algorithm, one_of(ALGORITHMS_MEASURED, algorithm))

@@ -20,11 +20,7 @@ ALGORITHM_NAMES = tuple(dict.fromkeys(name for algorithms in TABLE.values() for 
 
 
 def parse_algorithm(value: Any, path: str) -> str | None:
-    """Return the name of a policy or an algorithm, or None.
-
-    Raises:
-        SpecError: there is no policy and no algorithm of this name.
-    """
+    """Return the name of a policy or an algorithm, or None."""
     names = (*POLICIES, *ALGORITHM_NAMES)
     if value is not None and value not in names:
         raise SpecError(path, value, one_of(names, value))

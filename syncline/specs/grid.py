@@ -52,9 +52,6 @@ class Grid:
 
         This is the form of ``--grid``; ``mt-dao:field.path=...`` is for that method alone.
 
-        Raises:
-            SpecError: the text has no ``=``, no YAML behind it, or no value.
-
         >>> Grid.parse("method.lr=1e-3,3e-3").values, Grid.parse('network=[10gbe, "50us,25Gbit/s"]').values
         ((0.001, 0.003), ('10gbe', '50us,25Gbit/s'))
         """
@@ -79,9 +76,6 @@ class Grid:
         Args:
             path: path of the field, with ``METHOD:`` before it if only one method's field is swept.
             values: values of the field, in the order of the grid.
-
-        Raises:
-            SpecError: ``values`` is a text, a mapping, or not iterable.
         """
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")

@@ -53,12 +53,7 @@ class LayoutSpec(Spec):
         return self
 
     def build(self) -> Layout:
-        """Return the layout as the cost model's `Layout`.
-
-        Raises:
-            SpecError: ``expert`` or ``copies`` is no divisor of ``context x data``, or there are chunks without a
-                pipeline.
-        """
+        """Return the layout as the cost model's `Layout`."""
         return Layout(**dict(self))
 
     def check(self, model: Model, workers: int) -> None:

@@ -292,11 +292,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
-    """Return the sizes of all levels, the inner ones and the outermost; their product is the number of workers.
-
-    Raises:
-        SpecError: no inner sizes, a size below 1, or a number of workers that their product does not divide.
-    """
+    """Return the sizes of all levels, the inner ones and the outermost; their product is the number of workers."""
     if inner is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
     sizes = (inner,) if isinstance(inner, int) else inner

@@ -346,9 +346,6 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
         gpus: number of GPUs P, at least 2.
         nbytes: bytes n of the tensor, at least 0.
         measured: measured times of nodes with this GPU.
-
-    Raises:
-        SpecError: an unknown GPU, an unknown number of GPUs, or no measured times.
     """
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))

@@ -111,9 +111,6 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
         network: a link or another network.
 
-    Raises:
-        SpecError: an unknown collective, algorithm or policy, or a number of workers that the network cannot join.
-
     >>> from syncline.costmodel import NETWORKS
     >>> ndr = NETWORKS["ib-ndr"].network
     >>> [chosen_algorithm(name, "all_reduce", 64, 1e6, ndr) for name in (None, "auto", "gloo", "nccl")]

@@ -53,9 +53,6 @@ class Matrix(CostsOfLinks):
         hivemind: costs of hivemind's software, which all-reduces by direct exchange then contain.
         name: display name.
         bounds: errors of predictions on these lines, from the calibration that measured them; None without calibration.
-
-    Raises:
-        SpecError: no place, lines of another shape, half-duplex lines or uplinks, an unknown owner, ranks in no place.
     """
 
     places: tuple[str, ...]

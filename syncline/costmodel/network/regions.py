@@ -92,9 +92,6 @@ def regions(
         lan: the line inside a region; by default that of `LAN`.
         name: display name; by default the names of the regions.
         hivemind: costs of hivemind's software, if hivemind averages.
-
-    Raises:
-        SpecError: no region, an unknown region, a region without workers, or regions of two clouds.
     """
     if not workers:
         raise SpecError("network.sites", dict(workers), "a region at least")

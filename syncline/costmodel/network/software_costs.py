@@ -80,9 +80,6 @@ class GlooCosts:
         latency_part: additional wait of messages and notices, as a part of the link's latency.
         connection: the TCP connection that gloo has to each peer; its rate limits rings, the messages of trees and the
             chunks of a reduce, whose windows open. None: a connection carries as much as the link.
-
-    Raises:
-        SpecError: a negative time, an unknown collective, or numbers of workers that do not increase.
     """
 
     message_s: FloatOrArray = 0.0

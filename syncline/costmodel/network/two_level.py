@@ -147,9 +147,6 @@ class Sites(CostsOfLinks):
         uplink: each site's link to the core of the wide-area network (one for all, or one per site): up is away from
             the site, and the latency is one way, to the core.
         name: display name.
-
-    Raises:
-        SpecError: no site, a site without workers, or another number of uplinks than of sites.
     """
 
     sites: int | tuple[int, ...]
@@ -190,11 +187,7 @@ class Sites(CostsOfLinks):
         return (size + 1,) * larger + (size,) * (self.sites - larger)
 
     def group(self, workers: int) -> int:
-        """Return the workers of a site, if all sites have the same number.
-
-        Raises:
-            SpecError: sites of different sizes, or as ``sizes``.
-        """
+        """Return the workers of a site, if all sites have the same number."""
         sizes = self.sizes(workers)
         if len(set(sizes)) > 1:
             raise SpecError("workers", workers, f"sites of one size, and these have {', '.join(map(str, sizes))}")

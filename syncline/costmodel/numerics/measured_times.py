@@ -41,9 +41,6 @@ class MeasuredTimes:
         kind: name of the collective.
         points: measurements, in any order.
         source: origin of the measurements.
-
-    Raises:
-        SpecError: no points, or a point with fewer than 2 ranks, no bytes or no time.
     """
 
     kind: str
@@ -87,9 +84,6 @@ def read_times(file: Path, kind: str, gpu: str | None = None, path: str = "colle
         kind: name of the collective.
         gpu: GPU whose rows are read if the file has a column ``gpu``.
         path: name of the field in error messages.
-
-    Raises:
-        SpecError: a file that cannot be read, or that has no rows of the GPU.
     """
     try:
         with file.open(encoding="utf-8", newline="") as text:

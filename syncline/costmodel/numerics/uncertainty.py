@@ -168,9 +168,6 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
         basis: name of the set of measurements.
         sources: source of each measurement, ``(n,)``; the uncertainty is then that of a source that is not among them.
 
-    Raises:
-        SpecError: fewer than two errors, or a prediction that is not positive.
-
     >>> estimate = uncertainty_of([0.01, -0.01, 0.02, -0.02])
     >>> f"{estimate.low:.3f} to {estimate.high:.3f}"
     '0.953 to 1.049'
@@ -247,10 +244,6 @@ def uncertainties() -> Mapping[str, Uncertainty]:
 
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
-    """Return the uncertainty of the first of several bases that has measurements.
-
-    Raises:
-        KeyError: no basis has measurements.
-    """
+    """Return the uncertainty of the first of several bases that has measurements."""
     table = uncertainties()
     return table[next((basis for basis in bases if basis in table), bases[-1])]

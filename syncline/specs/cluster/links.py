@@ -194,11 +194,7 @@ def link_fields(link: Link) -> dict[str, Any]:
 
 
 def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
-    """Return the link of a preset, of a registered name or of ``module:name``.
-
-    Raises:
-        SpecError: there is no such link, or the name is of a network of several links.
-    """
+    """Return the link of a preset, of a registered name or of ``module:name``."""
     key = name.strip() if isinstance(name, str) else ""
     key = key if is_reference(key) else key.lower()
     if not is_reference(key) and key not in BY_NAME:

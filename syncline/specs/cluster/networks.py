@@ -299,11 +299,7 @@ def _resolve_registered(value: Any, reference: str | Mapping[str, Any], path: st
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
-    """Return a mapping or a reference, from which ``network`` builds the same network again.
-
-    Raises:
-        SpecError: the network is an object of a user's own class without a reference.
-    """
+    """Return a mapping or a reference, from which ``network`` builds the same network again."""
     if isinstance(network, Link):
         return link_fields(network)
     if isinstance(network, ReferencedNetwork):
@@ -325,9 +321,6 @@ def from_networkx(
         hosts: nodes of the workers in the order of their ranks; by default those with a true attribute ``host``.
         name: name for people; by default the graph's own.
         forwards: hosts that forward the messages of others.
-
-    Raises:
-        SpecError: there are no hosts, or a field of an edge is wrong.
     """
     if graph.is_multigraph():
         raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")

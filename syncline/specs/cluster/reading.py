@@ -61,11 +61,7 @@ class Description(Spec):
 
     @classmethod
     def read(cls, fields: Mapping[str, Any], path: str) -> Self:
-        """Return the validated description of these fields.
-
-        Raises:
-            SpecError: names the wrong field below ``path``, its value, and what would be accepted.
-        """
+        """Return the validated description of these fields."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
@@ -137,9 +133,6 @@ def read_section(file: Path, section: Literal["network", "hardware"], path: str)
         file: path of a YAML file, relative to the working directory.
         section: name of the section.
         path: the field's name, for the error line.
-
-    Raises:
-        SpecError: the file cannot be read, holds no fields, or is a cluster file without this section.
     """
     file_fields = parse_fields(read_text(file, path), str(file), path, "a file", FIELD_EXAMPLES[section])
     has_sections = any(isinstance(file_fields.get(name), Mapping) for name in SECTIONS)
@@ -159,11 +152,7 @@ def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, An
 
 
 def read_text(file: Path, path: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        SpecError: the file cannot be read, or is no text.
-    """
+    """Return the text of a file."""
     check_file(file, path)
     try:
         return file.read_text(encoding="utf-8")
@@ -183,11 +172,7 @@ def check_file(file: Path, path: str) -> None:
 
 
 def parse_fields(text: str, source: str, path: str, content_name: str, example: str) -> Mapping[str, Any]:
-    """Return the fields that a YAML text holds.
-
-    Raises:
-        SpecError: the text is not YAML, or holds no mapping.
-    """
+    """Return the fields that a YAML text holds."""
     try:
         fields = parse_yaml(text)
     except ValueError as error:
@@ -206,11 +191,7 @@ BOUNDS_EXAMPLE = (
 
 
 def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
-    """Return the bounds of a calibrated network or machine from the fields of its file.
-
-    Raises:
-        SpecError: a field is unknown, missing or unusable.
-    """
+    """Return the bounds of a calibrated network or machine from the fields of its file."""
     if isinstance(value, Uncertainty):
         return value
     known_fields = {*BOUNDS_FIELDS, *RANGES, "families"}
