@@ -167,6 +167,7 @@ class ComputeSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _by_word(cls, value: Any) -> Any:
+        """Return the fields for which a time or the word ``measure`` is short."""
         if isinstance(value, str) and value != "measure" and not value[:1].isdecimal():
             raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
         is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
@@ -174,6 +175,7 @@ class ComputeSpec(Spec):
 
     @model_validator(mode="after")
     def _one_source(self) -> ComputeSpec:
+        """Refuse several sources of a step's seconds, and settings of a source that is not there."""
         sources = [name for name in ("seconds", "batch_times", "hardware") if getattr(self, name) is not None]
         if self.measure and sources:
             raise refusal("measure", True, f"no {sources[0]} beside it: one of them says how long a step takes")

@@ -159,6 +159,7 @@ class Training(ClockSpec, Experiment):
 
     @model_validator(mode="after")
     def _fits(self) -> Training:
+        """Refuse settings that are out of range for the training's workers and steps, or that exclude each other."""
         self.schedule.check(self.steps)
         if len(set(self.seeds)) < len(self.seeds):
             raise refusal("seeds", self.seeds, "seeds that differ from each other")
@@ -290,6 +291,7 @@ class RunSpec(Training):
 
     @model_validator(mode="after")
     def _check_method_and_network(self) -> RunSpec:
+        """Refuse a method that the training's settings rule out, and a network that cannot join its workers."""
         self.check_method(self.method, "method")
         self.compute.check_optimizer([self.method])
         check_network_sizes([self.network], self.num_endpoints)
@@ -314,6 +316,7 @@ class CompareSpec(Training):
 
     @model_validator(mode="after")
     def _check_methods_and_networks(self) -> CompareSpec:
+        """Refuse equal names, methods that the settings rule out, and networks that cannot join the workers."""
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
         check_network_sizes(self.networks, self.num_endpoints)

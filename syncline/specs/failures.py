@@ -65,6 +65,7 @@ class CheckpointSpec(Spec):
 
     @model_validator(mode="after")
     def _one_cost(self) -> CheckpointSpec:
+        """Refuse two sources of the time to write a checkpoint, and times that the mode excludes."""
         if self.write_time is not None and (self.size is not None or self.bandwidth is not None):
             raise refusal("write_time", self.write_time, "nothing beside size and bandwidth, which say it, too")
         if self.size is not None and self.bandwidth is None:

@@ -101,6 +101,7 @@ class AbsenceSpec(Spec):
 
     @model_validator(mode="after")
     def _some_steps(self) -> AbsenceSpec:
+        """Refuse an absence that ends before it begins."""
         if self.end_step is not None and self.end_step <= self.first_step:
             raise refusal("end_step", self.end_step, f"a step after first_step ({self.first_step})")
         return self
@@ -196,6 +197,7 @@ class OutageSpec(Spec):
 
     @model_validator(mode="after")
     def _one_thing(self) -> OutageSpec:
+        """Refuse an outage of none or of several of a worker, a node and a site, and one that ends before it begins."""
         units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
         if len(units) != 1:
             raise refusal("", units, "one of worker, node and site, by its number")

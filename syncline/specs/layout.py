@@ -42,10 +42,12 @@ class LayoutSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _by_text(cls, value: Any) -> Any:
+        """Return the fields of a layout that is written as text."""
         return layout_fields(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_layout(self) -> LayoutSpec:
+        """Refuse ``expert`` or ``copies`` that do not divide ``context x data``, and chunks without a pipeline."""
         try:
             self.build()
         except SpecError as error:

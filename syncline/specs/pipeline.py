@@ -102,6 +102,7 @@ class StageTrainingSpec(Spec):
 
     @model_validator(mode="after")
     def _has_no_remedy(self) -> StageTrainingSpec:
+        """Refuse a remedy of late gradients, which stages in processes of their own do not have."""
         if remedy := remedy_of(self.method):
             expected = "none: stages that are launched take late gradients as they are"
             raise refusal("method.remedy", remedy.kind, expected)
@@ -149,6 +150,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _times_from_one_source(self) -> PipelineSpec:
+        """Refuse times of micro-batches beside a model, and a pipeline with neither."""
         if self.model is None:
             required, excluded = ["forward", "backward"], ["tokens_per_microbatch", "hardware"]
             expected = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
@@ -168,6 +170,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _one_for_each_stage(self) -> PipelineSpec:
+        """Refuse lists that have neither one value nor one for each stage."""
         for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight", "update"):
             values = getattr(self, field)
             if values is not None and len(values) not in (1, self.stages):
@@ -182,6 +185,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> PipelineSpec:
+        """Refuse schedules, chunks, placements and networks that do not fit the stages, and simulations of many minutes."""
         from syncline.sim.pipelines.schedules import limited_schedules, schedule_kind
 
         kinds = [schedule_kind(name) for name in self.schedules]

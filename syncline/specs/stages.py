@@ -34,6 +34,7 @@ class StagesSpec(Spec):
 
     @model_validator(mode="after")
     def _late_or_not(self) -> StagesSpec:
+        """Refuse other weights of backward passes than the stashed ones in a synchronous pipeline."""
         if not self.has_delayed_gradients and self.backward_weights != "stashed":
             expected = "stashed: in a synchronous pipeline they do not change on the way"
             raise refusal("backward_weights", self.backward_weights, expected)
@@ -101,6 +102,7 @@ class TimedModelSpec(Spec):
 
     @model_validator(mode="after")
     def _fits(self) -> TimedModelSpec:
+        """Refuse a model without the tokens of a batch, and tokens without a model."""
         if self.model is None and self.tokens_per_batch is not None:
             raise refusal("tokens_per_batch", self.tokens_per_batch, "a model beside it, whose batch they are")
         if self.model is not None and self.tokens_per_batch is None:
@@ -126,6 +128,7 @@ class PipelineClockSpec(TimedModelSpec):
 
     @model_validator(mode="after")
     def _differ(self) -> PipelineClockSpec:
+        """Refuse networks of the same name."""
         names = [network.name for network in self.networks]
         if len(set(names)) < len(names):
             raise refusal("networks", names, "different names")

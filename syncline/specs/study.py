@@ -163,6 +163,7 @@ class StepTimesSpec(Experiment):
 
     @model_validator(mode="after")
     def _fits(self) -> StepTimesSpec:
+        """Refuse a number of the calibrating part that is out of range, and hardware of unknown memory."""
         if self.fold >= self.folds:
             raise refusal("fold", self.fold, f"a number from 0 to {self.folds - 1}")
         if self.hardware.memory_bytes is None:
