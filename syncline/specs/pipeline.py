@@ -185,7 +185,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> PipelineSpec:
-        """Refuse schedules, chunks, placements and networks that do not fit the stages, and simulations of many minutes."""
+        """Refuse schedules, placements and networks that do not fit the stages, and simulations of many minutes."""
         from syncline.sim.pipelines.schedules import limited_schedules, schedule_kind
 
         kinds = [schedule_kind(name) for name in self.schedules]

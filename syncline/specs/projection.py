@@ -92,7 +92,7 @@ class ProjectSpec(ClockSpec, Experiment):
 
     @model_validator(mode="after")
     def _check_methods_and_layout(self) -> ProjectSpec:
-        """Refuse methods without a closed form, equal names, and a layout that the model or the workers do not divide by."""
+        """Refuse methods without a closed form, equal names, and a layout that does not divide model or workers."""
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
         for i, method in enumerate(self.methods):
