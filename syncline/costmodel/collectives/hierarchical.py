@@ -209,19 +209,19 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 @lru_cache(maxsize=1024)  # every algorithm on the network calls it
 def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Peers, ...]:
     """Return the groups of peers of a network of nodes, sites or levels."""
+    if isinstance(network, TwoLevel):
+        network.sizes(workers)  # refuses numbers of workers that do not fill nodes
+        network = network.levels()
     if isinstance(network, MultiLevel):
         return _peers_of_levels(network, workers)
     size = node_size(network, workers)
     if size is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
-    if isinstance(network, TwoLevel):
-        inside, is_half_duplex = network.inner, network.outer.duplex == "half"
-    elif len(set(network.uplinks)) > 1:
+    if len(set(network.uplinks)) > 1:
         raise NoClosedForm("network.uplink", network.name, "equal uplinks: with others there is no closed form")
-    else:
-        inside, is_half_duplex = network.lan, "half" in (network.uplinks[0].duplex, network.lan.duplex)
+    is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
     across = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
-    return Peers(size, inside, inside), across
+    return Peers(size, network.lan, network.lan), across
 
 
 def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:

@@ -26,7 +26,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.matrix import MatrixTopology
 from syncline.costmodel.network.multi_level import LevelTopology
 from syncline.costmodel.network.paths import DerivedTopology, Floats, Network, Topology
-from syncline.costmodel.network.two_level import Nodes, SitesTopology
+from syncline.costmodel.network.two_level import SitesTopology
 
 
 def most_messages(kind: str, algorithm: str, workers: int, network: Network | Topology, nbytes: float = 0.0) -> int:
@@ -68,10 +68,6 @@ def channel_links(topology: Topology) -> list[str]:
     if isinstance(topology, DerivedTopology):
         return channel_links(topology.whole)
     count = len(topology.bandwidth_bytes_per_s)
-    if isinstance(topology, Nodes):
-        inner, outer = link_name(topology.network.inner), link_name(topology.network.outer)
-        inner_count = 2 * topology.workers
-        return [inner] * inner_count + [outer] * (count - inner_count)
     if isinstance(topology, SitesTopology):
         uplinks = [link_name(link) for link in topology.network.uplinks]
         return [link_name(topology.network.lan)] * (2 * topology.workers) + 2 * uplinks

@@ -13,7 +13,6 @@ import numpy as np
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
 from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
-from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, one_of
 
 CrossRail = Literal["spine", "inside"]
@@ -264,27 +263,6 @@ class MultiLevel(CostsOfLinks):
     def describe(self) -> str:
         """Return a short description for users, from the inside out."""
         return ", ".join(f"{level.name} of {level.describe()}".removeprefix(" of ") for level in self.levels)
-
-
-def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...]:
-    """Return the levels of a network; the number of units of the open level is None.
-
-    Raises:
-        SpecError: sites of different sizes or uplinks.
-    """
-    if isinstance(network, MultiLevel):
-        return network.levels
-    if isinstance(network, TwoLevel):
-        nics = network.nics_per_node
-        return Level(network.per_node, network.inner), Level(None, network.outer, nics, shares_lower_links=False)
-    if isinstance(network, Link):
-        return (Level(None, network),)
-    fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
-    if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
-        raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
-    uplink = network.uplinks[0]
-    across = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
-    return Level(max(fixed_sizes, default=None), network.lan), Level(network.count, across, 1, shares_lower_links=True)
 
 
 class LevelChannels(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.network.link import Link
+from syncline.costmodel.network.multi_level import Level, LevelTopology, MultiLevel
 from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
 from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
@@ -63,74 +64,20 @@ class TwoLevel(CostsOfLinks):
         """Return the number of workers of a node: ``per_node``, or ``workers`` if there are fewer."""
         return self.sizes(workers)[0]
 
-    def crossing(self, flows: int = 1) -> Link:
-        """Return the effective link between nodes while the first ``flows`` workers of each node send and receive.
+    def levels(self) -> MultiLevel:
+        """Return the same network as levels: the first inside nodes, the second between them."""
+        return MultiLevel(levels_of(self), self.name)
 
-        The bandwidth is that of the outer link divided by the number of these workers on the busiest card.
-        """
-        card = np.arange(min(flows, self.per_node)) * self.nics // self.per_node
-        return self.outer.shared_by(int(np.bincount(card).max()))
-
-    def among(self, workers: int) -> Nodes:
+    def among(self, workers: int) -> LevelTopology:
         """Return the topology of a number of workers."""
-        return Nodes(self, workers, len(self.sizes(workers)))
+        self.sizes(workers)
+        return self.levels().among(workers)
 
     def describe(self) -> str:
         """Return a short description for users."""
         inner, outer = (link.name or link.describe() for link in (self.inner, self.outer))
         cards = "" if self.nics == self.per_node else f" ({self.nics} per node)"
         return f"{self.per_node} per node, {inner} inside, {outer}{cards} between"
-
-
-@dataclass(frozen=True, eq=False)
-class Nodes(ByValue, NetworkTopology):
-    """The topology of the workers of some nodes.
-
-    The channels are the P workers' inner links up, then down, then every node's network cards up, then down. Of a
-    half-duplex link both directions are the channel up.
-
-    Args:
-        network: the links and size of a node.
-        workers: number of workers P.
-        nodes: number of nodes.
-    """
-
-    network: TwoLevel
-    workers: int
-    nodes: int
-
-    @property
-    def innermost(self) -> tuple[int, Link]:
-        """Return the workers of a node, and their link."""
-        return self.network.per_node, self.network.inner
-
-    @property
-    def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the ``(2 P + 2 nics,)`` payload bytes per second that each channel carries."""
-        inner, outer = self.network.inner, self.network.outer
-        rates = [inner.up_bytes_per_s, inner.down_bytes_per_s, outer.up_bytes_per_s, outer.down_bytes_per_s]
-        cards = self.nodes * self.network.nics
-        return np.repeat(np.array(rates, dtype=np.float64), [self.workers, self.workers, cards, cards])
-
-    def card(self, workers: Ints) -> NDArray[np.int64]:
-        """Return the number of each worker's network card, counted over all nodes."""
-        node, local = np.divmod(np.asarray(workers, dtype=np.int64), self.network.per_node)
-        return node * self.network.nics + local * self.network.nics // self.network.per_node
-
-    def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths over inner links within a node, and over two network cards between nodes."""
-        inner, outer = self.network.inner, self.network.outer
-        within = senders // self.network.per_node == receivers // self.network.per_node
-        first_card, cards = 2 * self.workers, self.nodes * self.network.nics
-        inner_down = 0 if inner.duplex == "half" else self.workers
-        outer_down = first_card + (0 if outer.duplex == "half" else cards)
-        up = np.where(within, senders, first_card + self.card(senders))
-        down = np.where(within, inner_down + receivers, outer_down + self.card(receivers))
-        return Paths(
-            np.stack([up, down], axis=1),
-            np.where(within, inner.latency_s, outer.latency_s),
-            np.where(within, inner.overhead_s, outer.overhead_s),
-        )
 
 
 @dataclass(frozen=True)
@@ -279,3 +226,24 @@ class SitesTopology(ByValue, NetworkTopology):
             np.where(across, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
             np.where(across, overhead_s[source], 0.0) + np.float64(lan.overhead_s),
         )
+
+
+def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...]:
+    """Return the levels of a network; the number of units of the open level is None.
+
+    Raises:
+        SpecError: sites of different sizes or uplinks.
+    """
+    if isinstance(network, MultiLevel):
+        return network.levels
+    if isinstance(network, TwoLevel):
+        nics = network.nics_per_node
+        return Level(network.per_node, network.inner), Level(None, network.outer, nics, shares_lower_links=False)
+    if isinstance(network, Link):
+        return (Level(None, network),)
+    fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
+    if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
+        raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
+    uplink = network.uplinks[0]
+    across = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
+    return Level(max(fixed_sizes, default=None), network.lan), Level(network.count, across, 1, shares_lower_links=True)

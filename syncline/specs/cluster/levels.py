@@ -10,8 +10,8 @@ from pydantic import InstanceOf, StrictBool
 from typing_extensions import override
 
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel, levels_of
-from syncline.costmodel.network.two_level import Sites, TwoLevel
+from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel, levels_of
 from syncline.errors import SpecError, one_of
 from syncline.fields import parsed
 from syncline.specs.cluster.links import BY_NAME, NetworkDescription, Part, link_fields

@@ -21,8 +21,8 @@ from syncline.costmodel import (
     closed_form_s,
     collective_s,
 )
-from syncline.costmodel.network.multi_level import levels_of
 from syncline.costmodel.network.paths import Network
+from syncline.costmodel.network.two_level import levels_of
 from syncline.errors import SpecError
 from syncline.sim import Round, collective_finish_s, rounds_finish_s
 from tests.costmodel.network.topologies import all_paths, assert_same, channels

@@ -64,7 +64,8 @@ def test_workers_of_a_node_use_their_own_cards() -> None:
 
 def test_cards_that_do_not_divide_a_node_take_nearly_equally_many() -> None:
     nodes = TwoLevel(8, INNER, OUTER, nics_per_node=3).among(16)
-    cards = nodes.card(np.arange(16))
+    workers = np.arange(16)
+    cards = nodes.paths(workers, (workers + 8) % 16).channels[:, 0] - 2 * 16  # after the inner links up and down
     np.testing.assert_array_equal(cards, [0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5])
 
 
@@ -100,7 +101,7 @@ def test_groups_for_closed_forms() -> None:
 
 @pytest.mark.parametrize(("nics", "flows", "share"), [(8, 8, 1), (4, 8, 2), (3, 8, 3), (1, 8, 8), (1, 1, 1), (4, 1, 1)])
 def test_what_crosses_at_once_shares_the_cards(nics: int, flows: int, share: int) -> None:
-    crossing = TwoLevel(8, INNER, OUTER, nics).crossing(flows)
+    crossing = TwoLevel(8, INNER, OUTER, nics).levels().crossing(1, 16, all_send=flows == 8)
     assert crossing.goodput_bytes_per_s == pytest.approx(OUTER.goodput_bytes_per_s / share)
     assert crossing.latency_s == OUTER.latency_s
 
@@ -129,7 +130,7 @@ def test_a_way_between_nodes_exists_and_is_no_faster_than_its_links(
     users = np.unique(np.stack([senders, ways.channels[:, 0]], axis=1)[~within], axis=0)[:, 1]
     if len(users):
         busiest = np.unique(users, return_counts=True)[1].max()
-        crossing = network.crossing(per_node)
+        crossing = network.levels().crossing(1, made.workers)
         assert crossing.bandwidth_bytes_per_s == pytest.approx(outer.bandwidth_bytes_per_s / busiest)
 
 
