@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
@@ -386,10 +386,15 @@ class LevelTopology(ByValue, NetworkTopology):
             overhead_s = overhead_s + np.where(passed, level.link.overhead_s, 0.0)
             up += [np.where(passed, channel, -1) for channel in self._level_channels(number, leaving, False)]
             down += [np.where(passed, channel, -1) for channel in self._level_channels(number, receivers, True)]
-        return Paths(_pack_channels(np.stack([*columns, *up, *down[::-1]], axis=1)), latency_s, overhead_s)
+        return Paths(_pack_channels([*columns, *up, *down[::-1]]), latency_s, overhead_s)
 
 
-def _pack_channels(channels: Ints) -> Ints:
+def _pack_channels(columns: Sequence[Ints]) -> Ints:
     """Return the rows of channels with the entries -1 moved to the end, and surplus columns removed."""
-    channels = np.take_along_axis(channels, np.argsort(channels < 0, axis=1, kind="stable"), axis=1)
-    return channels[:, : max(1, int((channels >= 0).sum(axis=1).max(initial=0)))]
+    counts = np.zeros(len(columns[0]), dtype=np.int64)
+    packed = np.full((len(counts), len(columns)), -1, dtype=np.int64)
+    for column in columns:
+        rows = np.flatnonzero(column >= 0)
+        packed[rows, counts[rows]] = column[rows]
+        counts[rows] += 1
+    return packed[:, : max(1, int(counts.max(initial=0)))]
