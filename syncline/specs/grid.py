@@ -71,11 +71,9 @@ class Grid:
 
     @classmethod
     def from_values(cls, path: str, values: Any) -> Grid:
-        """Return a grid over one field, from values that are Python objects instead of text.
+        """Return a grid over one field, from an iterable of Python objects instead of text.
 
-        Args:
-            path: path of the field, with ``METHOD:`` before it if only one method's field is swept.
-            values: values of the field, in the order of the grid.
+        ``path`` is the field, with ``METHOD:`` before it if only one method's field is swept.
         """
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")
@@ -104,7 +102,13 @@ def is_in(path: str, other: str) -> bool:
 
 
 def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Sequence[tuple[Grid, Any]]) -> SpecError:
-    """Return the error in terms of the grids; if no grid caused it, with the configuration."""
+    """Return an error of a spec in terms of the grid that caused it; if no grid did, with the configuration.
+
+    Args:
+        error: the error.
+        to_blame: grids that may have caused the error, with their values.
+        settings: all grids of the configuration, with their values.
+    """
     if any(error.path == grid.origin for grid, _ in settings):
         return error
     for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first

@@ -79,7 +79,8 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
     """Return the problem that the function ``target`` returns for the other fields as arguments."""
     from syncline.problems import Problem
 
-    target, arguments = fields.get("target"), {name: value for name, value in fields.items() if name != "target"}
+    arguments = dict(fields)
+    target = arguments.pop("target", None)
     if target is None and list(arguments) == ["name"]:
         return UnavailableProblem(str(arguments["name"]))
     if target is None:
@@ -107,19 +108,12 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     if written is not None:
         return dict(written)
     problem_class = type(problem)
-    values = (
-        [getattr(problem, f.name) for f in dataclasses.fields(problem_class)]
-        if dataclasses.is_dataclass(problem_class)
-        else None
-    )
-    if values is None or problem_class is UnavailableProblem or not all(map(_is_plain, values)):
+    has_fields = dataclasses.is_dataclass(problem_class) and problem_class is not UnavailableProblem
+    names = [field.name for field in dataclasses.fields(problem_class)] if has_fields else []
+    if not has_fields or not all(_is_plain(getattr(problem, name)) for name in names):
         return {"kind": PYTHON, "target": None, "name": problem.name}
-    kind = (
-        problem.name
-        if problem.name in PROBLEMS and PROBLEMS[problem.name] is problem_class
-        else reference_to(problem_class)
-    )
-    return {"kind": kind} | dataclasses.asdict(problem)
+    is_named = problem.name in PROBLEMS and PROBLEMS[problem.name] is problem_class
+    return {"kind": problem.name if is_named else reference_to(problem_class)} | dataclasses.asdict(problem)
 
 
 def check_available(problem: Any) -> None:

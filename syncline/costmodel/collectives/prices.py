@@ -202,10 +202,7 @@ def _fastest_prices(
 ) -> CollectivePrices:
     """Return the prices of the algorithm with the least eager seconds in each setting, the first of equals.
 
-    Args:
-        eager_s: seconds of each algorithm under the eager rule.
-        seconds: seconds of each algorithm under the rule that counts.
-        names: name of each algorithm.
+    ``eager_s`` and ``seconds`` are the seconds of each algorithm under the eager rule, and under the rule that counts.
     """
     name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s)), axis=0)
     stacked_s = np.stack(np.broadcast_arrays(*seconds))
@@ -293,31 +290,24 @@ def _group_price(
 ) -> CollectivePrices:
     """Return the price of a collective that all groups of workers call at once on a network of levels.
 
-    Args:
-        kind: one of ``COLLECTIVES``.
-        group: ranks of the first group.
-        workers: number of all workers.
-        nbytes: bytes of the collective.
-        network: network of all workers.
-        algorithms: see `collective_prices`.
-        rule: the start rule of messages.
+    ``group`` has the ranks of the first group among all ``workers``; the other arguments are those of
+    `collective_prices`.
 
     Raises:
         NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
     """
     levels = group_peers(network, group, workers)
-    policy = algorithm_of(algorithms, kind)
     if not levels:
         return CollectivePrices(np.float64(0.0), ("",), FIRST)
     if len(levels) == 1:
         if levels[0].is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        at_level: Algorithms = "auto" if policy in HIERARCHICAL[kind] else algorithms
+        at_level: Algorithms = "auto" if algorithm_of(algorithms, kind) in HIERARCHICAL[kind] else algorithms
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
         return link_prices(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
     priced = _nvlink_prices(kind, levels, nbytes, algorithms)
     if priced is None:
-        names = (policy,) if policy in HIERARCHICAL[kind] and policy else HIERARCHICAL[kind]
+        names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
         priced = _hierarchical_price(kind, levels, nbytes, names, rule)
     if priced is None:
         raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
