@@ -246,28 +246,19 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, l
 def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
     """Return the paths down a broadcast's tree that may be the slowest, as the number of children of each parent.
 
-    The children of a parent share its link, so n bytes for each of them count. A path takes a latency for the first
-    notice and one for each parent.
-    """
-    return tuple(sorted({tuple(sorted(path)) for path in tree_children(workers)}))
-
-
-@lru_cache(maxsize=256)
-def tree_children(workers: int) -> tuple[tuple[int, ...], ...]:
-    """Return the paths from the root of a broadcast's tree to its leaves, as the number of children of each parent.
-
-    Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once.
+    Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once. The
+    children of a parent share its link, so n bytes for each of them count, whatever the order of the parents. A path
+    takes a latency for the first notice and one for each parent.
     """
     paths: dict[int, tuple[int, ...]] = {0: ()}
     leaf_paths = set()
     for worker in range(workers):
-        path = paths[worker]
         first, end = worker.bit_length(), (workers - 1 - worker).bit_length()
         children = [worker + (1 << bit) for bit in range(first, end)]
         for child in children:
-            paths[child] = (*path, len(children))
+            paths[child] = (*paths[worker], len(children))
         if not children:
-            leaf_paths.add(path)
+            leaf_paths.add(tuple(sorted(paths[worker])))
     return tuple(sorted(leaf_paths))
 
 

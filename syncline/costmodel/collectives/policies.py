@@ -261,7 +261,7 @@ def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
         rate, fabric = network.goodput_bytes_per_s, network.fabric
         return _NcclView(workers, "pcie", rate) if fabric == "network" else _NcclView(1, fabric, rate)
     if isinstance(network, TwoLevel):
-        nodes, link = workers // network.group(workers), network.inner
+        nodes, link = len(network.sizes(workers)), network.inner
         cards_rate = network.nics * float(network.outer.goodput_bytes_per_s)
     elif isinstance(network, MultiLevel) and len(network.levels) > 1 and not network.shares_lower_links(1):
         shape, link = network.shape(workers), network.levels[0].link

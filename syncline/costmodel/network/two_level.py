@@ -60,10 +60,6 @@ class TwoLevel(CostsOfLinks):
             raise SpecError("workers", workers, f"a multiple of {self.per_node}, the workers of a node")
         return (self.per_node,) * (workers // self.per_node)
 
-    def group(self, workers: int) -> int:
-        """Return the number of workers of a node: ``per_node``, or ``workers`` if there are fewer."""
-        return self.sizes(workers)[0]
-
     def levels(self) -> MultiLevel:
         """Return the same network as levels: the first inside nodes, the second between them."""
         return MultiLevel(levels_of(self), self.name)
@@ -132,13 +128,6 @@ class Sites(CostsOfLinks):
             raise SpecError("workers", workers, f"at least one for each of the {self.sites} sites")
         size, larger = divmod(workers, self.sites)
         return (size + 1,) * larger + (size,) * (self.sites - larger)
-
-    def group(self, workers: int) -> int:
-        """Return the workers of a site, if all sites have the same number."""
-        sizes = self.sizes(workers)
-        if len(set(sizes)) > 1:
-            raise SpecError("workers", workers, f"sites of one size, and these have {', '.join(map(str, sizes))}")
-        return sizes[0]
 
     def crossing(self, flows: int = 1) -> Link:
         """Return the effective link between the worst two sites while ``flows`` workers of each send and receive.

@@ -91,14 +91,6 @@ def test_workers_left_over_go_to_the_first_sites() -> None:
     np.testing.assert_array_equal(Sites((1, 3), LAN, UPLINK).among(4).site, [0, 1, 1, 1])
 
 
-def test_groups_for_closed_forms() -> None:
-    assert TwoLevel(8, INNER, OUTER).group(64) == 8
-    assert TwoLevel(8, INNER, OUTER).group(5) == 5
-    assert Sites(2, LAN, UPLINK).group(8) == 4
-    with pytest.raises(SpecError, match="sites of one size, and these have 5, 4"):
-        Sites(2, LAN, UPLINK).group(9)
-
-
 @pytest.mark.parametrize(("nics", "flows", "share"), [(8, 8, 1), (4, 8, 2), (3, 8, 3), (1, 8, 8), (1, 1, 1), (4, 1, 1)])
 def test_what_crosses_at_once_shares_the_cards(nics: int, flows: int, share: int) -> None:
     crossing = TwoLevel(8, INNER, OUTER, nics).levels().crossing(1, 16, all_send=flows == 8)
