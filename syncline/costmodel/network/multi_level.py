@@ -357,40 +357,47 @@ class LevelTopology(ByValue, NetworkTopology):
         return channels + [pools.begin + is_second_half * owners + unit for pools in pool_channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths: up to the lowest level that holds both ends, and down to the receiver."""
+        """Return the paths: up to the lowest level whose unit holds both ends, and down to the receiver.
+
+        Between rails that are joined ``inside`` nodes, a message first passes the innermost link to the worker of the
+        sender's node that has the receiver's rail, and leaves the node from there.
+        """
         senders, receivers = (np.asarray(ranks, dtype=np.int64) for ranks in (senders, receivers))
         levels, shape = self.network.levels, self.shape
-        across = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
+        highest = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
         for capacity in shape.capacity[:-1]:
-            across += senders // capacity != receivers // capacity
+            highest += senders // capacity != receivers // capacity
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None
         leaving, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
-        columns: list[Ints] = []
+        columns: list[Ints] = []  # of channels, one entry for each message, -1 for a message that passes none
         if cross_rail:
-            changes_rail = (across >= 1) & (self._rail(senders) != self._rail(receivers))
+            changes_rail = (highest >= 1) & (self._rail(senders) != self._rail(receivers))
             if cross_rail == "spine":
-                across = np.where(changes_rail, np.maximum(across, 2), across)
+                highest = np.where(changes_rail, np.maximum(highest, 2), highest)
             else:
                 via_peer, node_workers = changes_rail, shape.capacity[0]
                 peers = senders // node_workers * node_workers + receivers % node_workers
                 leaving = np.where(via_peer, peers, senders)
                 to_peer = *self._level_channels(0, senders, False), *self._level_channels(0, leaving, True)
                 columns += [np.where(via_peer, channel, -1) for channel in to_peer]
-        begins = np.array(shape.begins)[across]
+        lowest = np.array(shape.begins)[highest]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)
         up, down = [], []
         for number, level in enumerate(levels):
-            passed = (begins <= number) & (number <= across)
-            latency_s = latency_s + np.where(passed, level.link.latency_s, 0.0)
-            overhead_s = overhead_s + np.where(passed, level.link.overhead_s, 0.0)
-            up += [np.where(passed, channel, -1) for channel in self._level_channels(number, leaving, False)]
-            down += [np.where(passed, channel, -1) for channel in self._level_channels(number, receivers, True)]
+            is_passed = (lowest <= number) & (number <= highest)
+            latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
+            overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
+            up += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, leaving, False)]
+            down += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, receivers, True)]
         return Paths(_pack_channels([*columns, *up, *down[::-1]]), latency_s, overhead_s)
 
 
 def _pack_channels(columns: Sequence[Ints]) -> Ints:
-    """Return the rows of channels with the entries -1 moved to the end, and surplus columns removed."""
+    """Return the channels of each message, ``(N, H)``, from columns ``(N,)`` in the order of the path.
+
+    The entries -1 of each row, which are no channels, are moved to its end, and surplus columns are removed.
+    """
     counts = np.zeros(len(columns[0]), dtype=np.int64)
     packed = np.full((len(counts), len(columns)), -1, dtype=np.int64)
     for column in columns:

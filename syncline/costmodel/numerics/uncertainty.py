@@ -83,7 +83,9 @@ class Scope:
             measured: Range | None = getattr(self, name)
             if measured is not None and value is not None and not measured[0] <= value <= measured[1]:
                 low, high = (f"{bound:,.0f}" for bound in measured)
-                range_text = f"{low} to {high}" if low != high else "none" if high == "0" else low
+                range_text = f"{low} to {high}" if low != high else low
+                if high == "0":
+                    range_text = "none"
                 reasons.append(f"{UNITS[name].format(value)} where {range_text} were measured")
         return reasons
 
@@ -233,14 +235,12 @@ def _around(centre: float, reach: float) -> tuple[float, float]:
 @cache
 def uncertainties() -> Mapping[str, Uncertainty]:
     """Return the uncertainties of the package's measurements by basis."""
+    table = {}
     with FILE.open(encoding="utf-8", newline="") as file:
-        return {
-            row["basis"]: Uncertainty(
-                float(row["low"]), float(row["high"]), int(row["points"]), row["basis"], int(row["sources"]),
-                Scope.from_columns(row),
-            )
-            for row in csv.DictReader(file)
-        }  # fmt: skip
+        for row in csv.DictReader(file):
+            low, high, points, sources = float(row["low"]), float(row["high"]), int(row["points"]), int(row["sources"])
+            table[row["basis"]] = Uncertainty(low, high, points, row["basis"], sources, Scope.from_columns(row))
+    return table
 
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
