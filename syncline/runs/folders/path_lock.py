@@ -30,7 +30,7 @@ class PathLock:
 
     @classmethod
     def acquire(cls, path: Path) -> PathLock | None:
-        """Return the lock on a name; None if another process has it."""
+        """Lock the name of a result, and return the lock; None if another process has it."""
         with Deferral():
             while True:
                 lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)

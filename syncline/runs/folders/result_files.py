@@ -1,12 +1,11 @@
-"""Files of results in JSON and Parquet: values as JSON has them, and readers that refuse what no command writes.
+"""Files of results in JSON and Parquet with the types of their columns, and the manifests of result folders.
 
 A folder may be cut off by a full disk, edited, or made by another version. Each reader checks that a file exists, can
 be read, and has the columns and types that the calling code needs; otherwise it raises an error of one line.
 
-The manifest of a result folder: a SHA-256 hash of each file, written last.
-
-A folder inside that has its own manifest (a run of a sweep) is listed by that manifest alone, so a change anywhere
-below changes a hash above. The manifest shows damage; it is no signature.
+A manifest has a SHA-256 hash of each file of a folder, and is written last. A folder inside that has its own manifest
+(a run of a sweep) is listed by that manifest alone, so that a change anywhere below changes a hash above. The manifest
+shows damage; it is no signature.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Pace:
         self._due_s = self._now() + self._step_s
 
     def wait_s(self) -> float:
-        """Return the seconds until the next line; not below zero."""
+        """Return the seconds until the next line of the log is due; not below zero."""
         return max(self._due_s - self._now(), 0.0)
 
     def progress_text(self, share: float) -> str:

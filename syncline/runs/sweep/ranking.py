@@ -57,7 +57,7 @@ def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
 
 
 def value_or_infinite(row: Mapping[str, Any], name: str = "loss", even_if_diverged: bool = False) -> float:
-    """Return a number in a run's row; infinite if the run failed, or if it diverged and that matters."""
+    """Return a number in a run's row; infinite if the run failed, or if it diverged, unless ``even_if_diverged``."""
     value = row.get(name)
     lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)
     return math.inf if lost or value is None else float(value)

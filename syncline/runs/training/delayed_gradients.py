@@ -217,7 +217,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
 def stage_optimizer(
     method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
 ) -> Method:
-    """Return the optimizer of a stage, with its matrices and its other parameters in separate groups.
+    """Return the optimizer of a pipeline's stage, with its matrices and its other parameters in separate groups.
 
     Args:
         task: the task of the whole model, which names the matrices.
