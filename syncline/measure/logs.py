@@ -271,7 +271,8 @@ def _nccl_tests_row(
         number_of(cells[number], name, *place)
         for name, number in (("size", columns["size"]), ("time", first), ("algbw", first + 1), ("busbw", first + 2))
     )
-    kind = _kind_by_bandwidth(busbw / algbw, workers) if kind is None else kind
+    if kind is None and workers > 2 and abs(busbw / algbw / (2 * (workers - 1) / workers) - 1) < SAME:
+        kind = "all_reduce"  # no other collective has this ratio of the two bandwidths
     if not kind:
         raise log_error(*place, "nothing tells a collective that has a closed form: name the file all_reduce_perf.log")
     nbytes = payload_bytes(kind, size, workers)
@@ -283,11 +284,6 @@ def _kind_in(name: str) -> str | None:
     """Return the collective of a program's name in a file's name; None if there is none."""
     program = PROGRAM.search(name) or re.search("(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)", name)
     return None if program is None else NCCL_TESTS_KINDS[program[1]]
-
-
-def _kind_by_bandwidth(ratio: float, workers: int) -> str:
-    """Return ``all_reduce`` if the bus bandwidth over the algorithm's is that of an all-reduce alone; else nothing."""
-    return "all_reduce" if workers > 2 and abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME else ""
 
 
 TITLE = re.compile(r"Performance of (\w+) on (\d+) devices", re.IGNORECASE)

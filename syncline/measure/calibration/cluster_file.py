@@ -122,7 +122,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         },
         "network": network_section(fit, runs)
         | _bounds(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
-        "hardware": _with_bounds(hardware_of(chosen), measured, chosen["workers"], plan),
+        "hardware": hardware_section(chosen, measured, plan),
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
@@ -139,17 +139,30 @@ def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
     return {"bounds": bounds_fields(Uncertainty(fitted.low, fitted.high, len(errors), basis, 0, scope))}
 
 
-def _with_bounds(hardware: Fields | None, measured: Sequence[Fields], workers: int, plan: Calibration) -> Fields | None:
-    """Return the hardware section with the spread of its training steps as bounds.
+def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibration) -> Fields | None:
+    """Return the hardware section of a spec, with the spread of the training steps as bounds.
 
     Of a transformer, the bounds hold for the width that was timed; of other problems for no transformer.
+
+    Args:
+        compute: times and rates for one number of processes, see `compute_of`.
+        measured: the measurements for each number of processes.
+        plan: the measurements that were made.
+
+    Returns:
+        The fields; None if the FLOPs of the problem are unknown.
     """
-    if hardware is None:
+    if "mfu" not in compute:
         return None
+    workers = compute["workers"]
     (chosen,) = (measurement for measurement in measured if measurement["workers"] == workers)
     steps = np.array([seconds for rank in chosen["steps"] for seconds in rank])
     width = float(getattr(plan.problem, "width", 0) or 0)
     basis = f"training steps of {plan.problem.name} on {workers} workers"
+    hardware = {
+        "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
+        "memory_bytes_per_s": compute["memory_bytes_per_s"],
+    }  # fmt: skip
     return hardware | _bounds(np.median(steps) / steps - 1, basis, Scope(width=(width, width)))
 
 
@@ -200,18 +213,6 @@ def compute_of(measurement: Fields) -> Fields:
     if flops is None:  # a landscape, whose arithmetic says nothing about a real machine
         return section
     return section | {"flops_per_s": flops / step_s, "mfu": flops / step_s / measurement["product_flops_per_s"]}
-
-
-def hardware_of(compute: Fields) -> Fields | None:
-    """Return the hardware section of a spec, or None if the FLOPs of the problem are unknown."""
-    if "mfu" not in compute:
-        return None
-    return {
-        "peak_flops": compute["peak_flops"],
-        "mfu": min(1.0, compute["mfu"]),
-        "precision": "fp32",
-        "memory_bytes_per_s": compute["memory_bytes_per_s"],
-    }
 
 
 def wires_of(measurement: Fields) -> list[Fields]:

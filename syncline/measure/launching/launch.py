@@ -198,9 +198,11 @@ def write_launch(
     if measured is not None:
         record |= {"device": measured.device} | _rows_and_simulated(spec, measured, simulated, step_s is not None)
     folder.json("run", environment() | record)
-    parameter_files = {rank: parts / f"{rank}.pt" for rank in range(processes)}
-    if options.keep_parameters and all(path.exists() for path in parameter_files.values()):
-        _join_parameters(parameter_files, folder.working / "parameters.pt")
+    parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
+    if options.keep_parameters and all(path.exists() for path in parameter_files):
+        ranks = [torch.load(path, weights_only=True) for path in parameter_files]
+        with atomic_path(folder.working / "parameters.pt") as working:
+            torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)  # (P, *s) each
     if measured is not None:
         place = "worker" if options.workers_per_process == 1 else "process"
         if measured.clock is not None:
@@ -263,10 +265,3 @@ def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]
         first += timeline.workers
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Timeline.from_columns(joined, first), names
-
-
-def _join_parameters(parameter_files: dict[int, Path], target: Path) -> None:
-    """Write the parameters of all processes into one file, each as a tensor with a row per worker, ``(P, *s)``."""
-    ranks = [torch.load(path, weights_only=True) for path in parameter_files.values()]
-    with atomic_path(target) as working:
-        torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)

@@ -151,13 +151,11 @@ def read_parts(
         {line["step"]: line["readbacks"] for line in lines},
     )
     timeline, start_s, ended_s = _times(ranks, first, parts[0].steps)
-    within = {
-        "compute_s": timeline.what == "compute",
-        "optimizer_s": timeline.what == "optimizer",
-        "exposed_communication_s": timeline.what == "wait",
-    }
     seconds = {"start_s": start_s, "step_s": ended_s - start_s}
-    seconds |= {name: _by_step(timeline[rows], start_s.shape) for name, rows in within.items()}
+    for name, what in (("compute_s", "compute"), ("optimizer_s", "optimizer"), ("exposed_communication_s", "wait")):
+        spans = timeline[timeline.what == what]
+        seconds[name] = np.zeros(start_s.shape)
+        np.add.at(seconds[name], (spans.step, spans.worker), spans.duration_s)
     clock = _clock(timeline, seconds, trained) if parts[0].steps else None
     return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks], facts["device"])
 
@@ -229,13 +227,6 @@ def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, .
             free_at[lane : lane + 1] = [end]
             stream = "network" if lane == 0 else f"network {lane + 1}"  # noqa: PLW2901
         out.append((stream, *rest))
-    return out
-
-
-def _by_step(spans: Timeline, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the seconds of spans by step and worker, ``(T, P)``."""
-    out = np.zeros(shape)
-    np.add.at(out, (spans.step, spans.worker), spans.duration_s)
     return out
 
 

@@ -256,7 +256,12 @@ def launch_pipeline(
         record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write(folder, spec, parts)
         folder.json("run", environment() | record)
         if options.keep_parameters and ended.failure is None:
-            _join_parameters(parts, folder.working / "parameters.pt", spec)
+            parameters: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
+            for name in spec.schedules:
+                for stage in range(spec.stages):
+                    parameters[name] |= torch.load(parts / f"{name}.{stage}.pt", weights_only=True)
+            with atomic_path(folder.working / "parameters.pt") as working:
+                torch.save(parameters, working)
         shutil.rmtree(parts)
     names = ("rows", "simulated", "interrupted", "failed")
     return {name: record[name] for name in names} | {"folder": str(folder.path)}
@@ -355,16 +360,6 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
         spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
         out.append(Timeline.from_spans([span for span in spans if span[5] > 0], len(lines)))
     return out
-
-
-def _join_parameters(parts: Path, target: Path, spec: PipelineSpec) -> None:
-    """Write the parameters of all stages for each schedule into one file, by the model's names."""
-    joined: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
-    for name in spec.schedules:
-        for stage in range(spec.stages):
-            joined[name] |= torch.load(parts / f"{name}.{stage}.pt", weights_only=True)
-    with atomic_path(target) as working:
-        torch.save(joined, working)
 
 
 def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:

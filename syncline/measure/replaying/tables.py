@@ -40,7 +40,10 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
     several = len({row["method"] for row in rows}) > 1
     tables = _compared(rows, question) if several else [_table_of_script(rows, question)]
     times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
-    sites = [row for group in _grouped_by(result["sites"], "network", "method") for row in _longest(group, times)]
+    sites: list[Mapping[str, Any]] = []
+    for group in _grouped_by(result["sites"], "network", "method"):
+        least_s = LEAST_OF_STEP * times[group[0]["method"], group[0]["network"]]
+        sites += [row for row in group if row["communication_s"] > least_s][:MOST_SITES]
     if sites:
         name = line_names([row["site"] for row in sites])
         line: Column = "line", lambda row: name(row["site"])
@@ -150,12 +153,6 @@ def _grouped_by(rows: ReplayRows, *names: str) -> list[list[Mapping[str, Any]]]:
     for row in rows:
         groups.setdefault(tuple(row[name] for name in names), []).append(row)
     return list(groups.values())
-
-
-def _longest(rows: ReplayRows, times: Mapping[tuple[str, str], float]) -> ReplayRows:
-    """Return the rows of lines with a noticeable time on the network; ``times`` has the steps' seconds."""
-    least_s = LEAST_OF_STEP * times[rows[0]["method"], rows[0]["network"]]
-    return [row for row in rows if row["communication_s"] > least_s][:MOST_SITES]
 
 
 def line_names(sites: Sequence[str]) -> Callable[[str], str]:

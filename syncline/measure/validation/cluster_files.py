@@ -63,23 +63,20 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
     A collective is predicted as ``syncline collectives`` does, on the network or on the preset of the GPUs that the log
     names.
     """
-    return [_logged_collective(entry, network) for entry in read_log(path)]
-
-
-def _logged_collective(entry: Logged, network: Network | None) -> _Row:
-    """Return the prediction of a logged collective and its bounds, next to the measurement."""
-    kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
-    on = network or _preset(entry)
-    algorithm = chosen_algorithm("auto", kind, workers, nbytes, on)
-    try:
-        predicted_s = float(collective_s(kind, workers, nbytes, on, algorithm))
-    except SynclineError as error:
-        raise log_error(entry.file, entry.line, str(error)) from None
-    bounds = communication_uncertainty(on, algorithm, workers, nbytes)
-    return _row(entry, predicted_s, entry.value, f"{kind}, {workers} workers, {on.name}") | {
-        "low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s,
-        "basis": f"{bounds.points} residuals of {bounds.basis}",
-    }  # fmt: skip
+    rows = []
+    for entry in read_log(path):
+        kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
+        on = network or _preset(entry)
+        algorithm = chosen_algorithm("auto", kind, workers, nbytes, on)
+        try:
+            predicted_s = float(collective_s(kind, workers, nbytes, on, algorithm))
+        except SynclineError as error:
+            raise log_error(entry.file, entry.line, str(error)) from None
+        bounds = communication_uncertainty(on, algorithm, workers, nbytes)
+        row = _row(entry, predicted_s, entry.value, f"{kind}, {workers} workers, {on.name}")
+        row |= {"low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s}
+        rows.append(row | {"basis": f"{bounds.points} residuals of {bounds.basis}"})
+    return rows
 
 
 def _preset(entry: Logged) -> Network:
@@ -102,25 +99,20 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
     rows = []
     for (source, target), line in lines_by_ends(logged).items():
         law, counts = StreamLaw.from_line(line), {entry.setting["streams"] for entry in line.rates}
+        has_law = len(counts) > 1
         for entry in line.rates:
             streams = entry.setting["streams"]
-            if len(counts) > 1:
+            if has_law:
                 rate, basis = law.rate_bytes_per_s(streams), f"{law.bounds.points} residuals of {law.bounds.basis}"
             else:
                 rate, basis = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s)), "Linux's window"
             row = _row(entry, GB / rate, GB / entry.value, f"streams from {source} to {target}")
-            if len(counts) > 1 and streams == min(counts):
+            if has_law and streams == min(counts):
                 row["error"] = None  # this row gives the window
-            is_bounded = len(counts) > 1 and law.bounds.points
-            low, high = (law.bounds.low, law.bounds.high) if is_bounded else (None, None)
-            rows.append(
-                row
-                | {
-                    "low_ms": low and low * row["predicted_ms"],
-                    "high_ms": high and high * row["predicted_ms"],
-                    "basis": basis,
-                }
-            )
+            is_bounded = has_law and law.bounds.points
+            row["low_ms"] = law.bounds.low * row["predicted_ms"] if is_bounded else None
+            row["high_ms"] = law.bounds.high * row["predicted_ms"] if is_bounded else None
+            rows.append(row | {"basis": basis})
     return rows
 
 

@@ -27,7 +27,7 @@ from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
-from syncline.runs.training.async_clock import AsyncPlan, AsyncTrained, async_plan
+from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_training import batch_work
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.limits import check_processes, check_training
@@ -166,23 +166,6 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     history = history_of(lines, spec, early)
     if not history.steps:
         return None
-    plan = _plan(spec, lines)
-    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
-    measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
-    trained = Trained(
-        spec.method.name, history, [], lines.facts["problem"], lines.facts["flops_per_step"], wall_s,
-        read_tensors(lines.facts["tensors"]), asynchronous=measured_training,
-    )  # fmt: skip
-    completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
-    simulated = AsyncTrained(completed_plan, completed_plan.play(), history.steps)
-    clock = measured_training.time(measured_plan.network, Factors())
-    simulated_clock = simulated.time(spec.network, Factors())
-    assert clock is not None and simulated_clock is not None  # both have steps
-    return _Measured(trained, clock, simulated, simulated_clock)
-
-
-def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
-    """Return the plan of the training for the simulator, with the spec's network and step times."""
     facts = lines.facts
     tensors = read_tensors(facts["tensors"])
     method, step_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
@@ -190,7 +173,19 @@ def _plan(spec: RunSpec, lines: ServerLines) -> AsyncPlan:
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
 
-    return async_plan(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
+    plan = async_plan(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
+    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
+    measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
+    trained = Trained(
+        spec.method.name, history, [], facts["problem"], facts["flops_per_step"], wall_s, tensors,
+        asynchronous=measured_training,
+    )  # fmt: skip
+    completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
+    simulated = AsyncTrained(completed_plan, completed_plan.play(), history.steps)
+    clock = measured_training.time(measured_plan.network, Factors())
+    simulated_clock = simulated.time(spec.network, Factors())
+    assert clock is not None and simulated_clock is not None  # both have steps
+    return _Measured(trained, clock, simulated, simulated_clock)
 
 
 def _rows_and_simulated(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
