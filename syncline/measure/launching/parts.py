@@ -210,24 +210,24 @@ def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.
     for worker, rank in enumerate(ranks):
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
         shift = rank.facts["offset_ns"] + zero
-        for stream, activity, label, start, end, nbytes, step in in_lanes(laps):
+        for stream, activity, label, start, end, nbytes, step in on_streams(laps):
             span = Span(worker, stream, activity, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
             spans.append(span)
     return Timeline.from_spans(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
 
 
-def in_lanes(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[tuple[Any, ...]]:
-    """Return the fields of laps in order of time; collectives that run at the same time get separate streams."""
-    free_at: list[int] = []
-    out = []
-    for stream, *rest in sorted(laps, key=lambda lap: lap[3]):
-        start, end = rest[2], rest[3]
+def on_streams(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[Lap]:
+    """Return laps in order of time; collectives that run at the same time get separate streams."""
+    free_at_ns: list[int] = []  # end of the last collective on each stream of the network
+    sorted_laps = []
+    for lap in sorted(map(Lap._make, laps), key=lambda lap: lap.start_ns):
+        stream = lap.stream
         if stream == "network":
-            lane = next((i for i, free_ns in enumerate(free_at) if free_ns <= start), len(free_at))
-            free_at[lane : lane + 1] = [end]
-            stream = "network" if lane == 0 else f"network {lane + 1}"  # noqa: PLW2901
-        out.append((stream, *rest))
-    return out
+            number = next((i for i, free_ns in enumerate(free_at_ns) if free_ns <= lap.start_ns), len(free_at_ns))
+            free_at_ns[number : number + 1] = [lap.end_ns]
+            stream = f"network {number + 1}" if number else "network"
+        sorted_laps.append(lap._replace(stream=stream))
+    return sorted_laps
 
 
 def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:

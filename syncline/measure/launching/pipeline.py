@@ -30,7 +30,7 @@ from syncline.measure.launching.launch import MEASURED, on_local_processes, worl
 from syncline.measure.launching.parts import lines_of
 from syncline.measure.launching.process import Launch, join_local_processes, meet
 from syncline.measure.processes.rendezvous import clock_offset_ns, group, host_store
-from syncline.measure.processes.stopwatch import Stopwatch
+from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import Progress
 from syncline.problems import Rows, cut
 from syncline.runs.folders.folder import RunFolder, environment
@@ -38,7 +38,7 @@ from syncline.runs.pipeline import schedule_row
 from syncline.runs.training.delayed_gradients import stage_optimizer
 from syncline.runs.training.limits import check_processes
 from syncline.runs.training.tables import timeline_columns
-from syncline.sim import Timeline, chrome_trace, report, run_pipeline
+from syncline.sim import Span, Timeline, chrome_trace, report, run_pipeline
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.schedules import TASK_KINDS, PipelineTask, Schedule, source_stage, target_stage
@@ -348,18 +348,22 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
         lines: for each stage, the lines of its repeats by schedule.
         name: name of the schedule.
     """
-    out = []
-    for of_repeat in zip(*(stage_lines.get(name, []) for stage_lines in lines), strict=False):
+    timelines = []
+    for repeat_lines in zip(*(stage_lines.get(name, []) for stage_lines in lines), strict=False):
         laps = [
-            (stage, *lap[:3], *(time_ns - line["offset_ns"] for time_ns in lap[3:5]), *lap[5:])
-            for stage, line in enumerate(of_repeat)
-            for lap in sorted(line["laps"], key=lambda lap: lap[3])
+            (stage, line["offset_ns"], lap)
+            for stage, line in enumerate(repeat_lines)
+            for lap in sorted(map(Lap._make, line["laps"]), key=lambda lap: lap.start_ns)
         ]
-        zero = min(lap[4] for lap in laps if lap[1] == "compute" and lap[2] not in WAITING)
-        # Before the first task the stages only wait.
-        spans = [(*lap[:4], max(lap[4] - zero, 0) / 1e9, (lap[5] - zero) / 1e9, *lap[6:]) for lap in laps]
-        out.append(Timeline.from_spans([span for span in spans if span[5] > 0], len(lines)))
-    return out
+        is_task = [lap.stream == "compute" and lap.what not in WAITING for _, _, lap in laps]
+        zero_ns = min(lap.start_ns - offset_ns for (_, offset_ns, lap), task in zip(laps, is_task, strict=True) if task)
+        spans = []
+        for stage, offset_ns, (stream, activity, label, start_ns, end_ns, nbytes, step) in laps:
+            start_s, end_s = ((time_ns - offset_ns - zero_ns) / 1e9 for time_ns in (start_ns, end_ns))
+            if end_s > 0:  # before the first task the stages only wait
+                spans.append(Span(stage, stream, activity, label, max(start_s, 0.0), end_s, nbytes, step))
+        timelines.append(Timeline.from_spans(spans, len(lines)))
+    return timelines
 
 
 def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:

@@ -126,7 +126,7 @@ def operations_s(operations: Operations, on: Hardware) -> float:
 
 
 def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
-    """Return the seconds of each segment of a rank."""
+    """Return the computing seconds of each segment of a rank's record, on hardware or as measured."""
     if isinstance(on, Hardware):
         if record.segments and not any(
             operation.flops or operation.nbytes for segment in record.segments for operation in segment

@@ -51,11 +51,11 @@ class Software:
         """
         step_s, inside_s = [], []
         for t, sent in enumerate(trained):
-            alike: Any = [t]
+            steps: Any = [t]
             if t >= len(self.sent) or self.sent[t] != sent:
-                alike = [i for i, other in enumerate(self.sent) if other == sent] or slice(None)
-            step_s.append(np.median(self.step_s[:, alike], axis=1))
-            inside_s.append(np.median(self.inside_s[:, alike], axis=1))
+                steps = [i for i, other in enumerate(self.sent) if other == sent] or slice(None)
+            step_s.append(np.median(self.step_s[:, steps], axis=1))
+            inside_s.append(np.median(self.inside_s[:, steps], axis=1))
         return np.stack(step_s, 1), np.stack(inside_s, 1)
 
 

@@ -111,27 +111,25 @@ def fitted_constants(rows: Sequence[Row]) -> Constants:
     """
     from scipy.optimize import least_squares  # scipy takes long to import
 
-    reduced = {int(row["nvlink"]) for row in rows if int(row["switches"]) and int(row["nodes"]) == 1}
+    with_rows = {int(row["nvlink"]) for row in rows if int(row["switches"]) and int(row["nodes"]) == 1}
+    first_with_rows = next(generation for generation in START_SWITCHES if generation in with_rows)
 
     def constants_at(factors: np.ndarray) -> Constants:
-        fields: dict[str, Any] = {
-            name: factor * getattr(START, name) for name, factor in zip(FITTED, factors, strict=False)
+        """Return the start values times these factors: of the costs, then of each generation of switches."""
+        of_costs, of_switches = factors[: len(FITTED)], dict(zip(START_SWITCHES, factors[len(FITTED) :], strict=True))
+        costs: dict[str, Any] = {
+            name: factor * getattr(START, name) for name, factor in zip(FITTED, of_costs, strict=True)
         }
-        parts = dict(zip(START_SWITCHES, factors[len(FITTED) :], strict=True))
-        fitted = {generation: part for generation, part in parts.items() if generation in reduced}
-        return Constants(
-            replace(START, **fields),
-            {
-                generation: switches._replace(
-                    rate_part=switches.rate_part * parts[generation if generation in reduced else next(iter(fitted))]
-                )
-                for generation, switches in START_SWITCHES.items()
-            },
-        )
+        switches = {}
+        for generation, start in START_SWITCHES.items():
+            factor = of_switches[generation if generation in with_rows else first_with_rows]
+            switches[generation] = start._replace(rate_part=start.rate_part * factor)
+        return Constants(replace(START, **costs), switches)
 
     def distances(factors: np.ndarray) -> np.ndarray:
-        of_rows = np.tanh(np.log1p(errors_of(rows, constants_at(factors))) / FAR)
-        return np.concatenate([of_rows, NEAR_START * np.log(factors)])
+        """Return the bounded errors of the rows, and the weighted distances of the factors from 1."""
+        row_errors = np.tanh(np.log1p(errors_of(rows, constants_at(factors))) / FAR)
+        return np.concatenate([row_errors, NEAR_START * np.log(factors)])
 
     start = np.ones(len(FITTED) + len(START_SWITCHES))
     return constants_at(least_squares(distances, start, bounds=(0.1, 10.0)).x)

@@ -19,7 +19,7 @@ from syncline.costmodel.collectives.nccl import nvlink_all_reduce_s
 from syncline.costmodel.least_squares import relative_fit
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.network.presets import P3, P3Constants
-from syncline.costmodel.numerics.uncertainty import known_uncertainty, uncertainty_of
+from syncline.costmodel.numerics.uncertainty import Uncertainty, known_uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import (
     DEFAULT,
     LONG_LINK,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.devices import training_device
-from syncline.measure.launching.parts import in_lanes, lines_of, measured_history
+from syncline.measure.launching.parts import lines_of, measured_history, on_streams
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task
@@ -187,7 +187,7 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
     spans = [
         Span(report["worker"], stream, activity, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
         for report in lines.reports
-        for stream, activity, label, start, end, nbytes, step in in_lanes(report["laps"])
+        for stream, activity, label, start, end, nbytes, step in on_streams(report["laps"])
     ]
     spans += [
         Span(

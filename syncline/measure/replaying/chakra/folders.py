@@ -61,9 +61,10 @@ def write_chakra(
     out: Path,
     exact: bool = True,
 ) -> tuple[list[dict[str, Any]], Path]:
-    """Write a record as Chakra traces.
+    """Write a record as Chakra traces, one file per rank.
 
     Args:
+        ranks: the record of each rank.
         seconds: seconds of each rank's segments.
         ahead: whether the host runs ahead of its streams.
         head_fields: fields that the head of each file has.
@@ -72,7 +73,7 @@ def write_chakra(
     Returns:
         Rows, one per rank: its file, nodes and bytes; and the folder.
     """
-    chakra_messages()
+    chakra_messages()  # refuses if protobuf is not installed
     with RunFolder(out, exact) as folder:
         (folder.working / "figures").rmdir()
         numbering = ChakraNumbers(ranks)

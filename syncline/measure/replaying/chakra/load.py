@@ -95,8 +95,8 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
         by_id[node.id] = node
     before = {number: {*node.data_deps, *node.ctrl_deps} for number, node in by_id.items()}
     after: dict[int, list[int]] = {}
-    for number, deps in before.items():
-        for dep in deps:
+    for number, all_deps in before.items():
+        for dep in all_deps:
             if dep not in by_id:
                 raise SpecError("trace", path, f"dependencies that are there (node {number} waits for {dep})")
             after.setdefault(dep, []).append(number)
@@ -104,13 +104,13 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
     ready = [number for number, count in num_waiting.items() if not count]
     heapq.heapify(ready)
     order: list[IssuedNode] = []
-    means: dict[int, list[int]] = {}
+    waited_for: dict[int, list[int]] = {}  # the nodes for which a dependency on each node waits
     while ready:
         number = heapq.heappop(ready)
         node = by_id[number]
-        on = list(dict.fromkeys(other for dep in sorted(before[number]) for other in means[dep]))
-        means[number] = on if node.type in (0, METADATA) else [number]
-        order.append(IssuedNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), on))
+        deps = list(dict.fromkeys(other for dep in sorted(before[number]) for other in waited_for[dep]))
+        waited_for[number] = deps if node.type in (0, METADATA) else [number]
+        order.append(IssuedNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), deps))
         for other in after.get(number, ()):
             num_waiting[other] -= 1
             if not num_waiting[other]:
