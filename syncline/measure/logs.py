@@ -199,7 +199,7 @@ def is_region_table(text: str) -> bool:
 
 
 def region_table(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the rates and round trips of a table of regions."""
+    """Yield the rates and round trips in a table of regions, a CSV file."""
     for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
         source, target = next((row[a], row[b]) for a, b in ENDS if a in row and b in row)
         if not source or not target:
@@ -242,7 +242,7 @@ SAME = 0.02
 
 
 def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the timed collectives of a log."""
+    """Yield the timed collectives in the output of nccl-tests."""
     hosts: list[str] = []
     kind, gpu, columns = _kind_in(file.name), "", dict[str, int]()
     for number, line in enumerate(text.splitlines(), start=1):
@@ -260,7 +260,7 @@ def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
 def _nccl_tests_row(
     cells: list[str], columns: dict[str, int], kind: str | None, hosts: list[str], gpu: str, place: tuple[Path, int]
 ) -> Logged:
-    """Return the measurement of a row."""
+    """Return the measurement in a row of the output of nccl-tests."""
     if not hosts:
         raise log_error(*place, "no lines '# Rank ... on HOST device ...' before it, which tell the number of GPUs")
     if len(cells) < columns["time"] + 3:
@@ -299,7 +299,7 @@ UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
-    """Yield the timed collectives of a log; messages between pairs are left out."""
+    """Yield the timed collectives in the output of DeepSpeed's benchmarks; messages between pairs are left out."""
     kind, workers = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
         if title := TITLE.search(line):

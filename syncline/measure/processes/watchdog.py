@@ -55,7 +55,7 @@ class Progress:
         return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
 
     def _changed(self) -> None:
-        """Record the time of a change, and count it."""
+        """Count a change, and record its time."""
         self._mine[CHANGED_NS] = time.monotonic_ns()
         self._mine[COUNT] += 1
 

@@ -115,7 +115,7 @@ def _with_leading_null(losses: np.ndarray) -> pa.Array:
 
 
 def read_losses(folder: Path) -> list[dict[str, Any]]:
-    """Return the losses by step that a folder's curves have."""
+    """Return the losses by step in a folder's curves, of its first network."""
     names = ["method", "network", "step", "train_loss", "loss"]
     rows = read_parquet(folder / "curves.parquet", CURVES, names).to_pylist()
     first = rows[0]["network"] if rows else None

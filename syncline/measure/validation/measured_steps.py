@@ -131,7 +131,7 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
 
 
 def check_point(point: Point) -> None:
-    """Refuse a configuration that no training can have."""
+    """Refuse a configuration that no training can have, such as more stages than layers."""
     for name, column in COLUMNS.items():
         if getattr(point, name) > MOST:
             raise SpecError(column, getattr(point, name), f"at most {MOST:,}")

@@ -42,6 +42,8 @@ Text = Annotated[str, StringConstraints(max_length=200)]
 
 
 class _Head(BaseModel):
+    """A base of the heads of messages, with exactly the declared fields."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 

@@ -125,7 +125,7 @@ class NodesOfRank:
                 yield self._metadata_node("end", stream)
 
     def _waits(self, event: Any) -> None:
-        """Note what a stream or the host has waited for, on which its next node depends."""
+        """Note the nodes for which a stream or the host has waited; its next node depends on them."""
         if isinstance(event, Waited):
             if event.call in self._calls:
                 self._pending.setdefault(self._effective_stream(event.stream), []).append(self._calls[event.call])
@@ -143,6 +143,7 @@ class NodesOfRank:
             self._unawaited = []
 
     def _effective_stream(self, stream: int) -> int:
+        """Return the stream of a node: stream 0 if the host is the device, which has only one."""
         return stream if self.ahead else 0
 
     def _before(self, stream: int) -> list[int]:
@@ -190,6 +191,7 @@ class NodesOfRank:
         return node
 
     def _call(self, call: int, node: ChakraMessage) -> None:
+        """Note the node of a call, for which later nodes may wait."""
         self._calls[call] = node.id
         self._unawaited.append(node.id)
 
@@ -210,7 +212,7 @@ class NodesOfRank:
         return node
 
     def _queued(self, node: ChakraMessage, stream: int) -> None:
-        """Record that later nodes of the stream depend on this node."""
+        """Let later nodes of the stream depend on this node alone."""
         self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:

@@ -129,7 +129,7 @@ def read_chakra(source: Path) -> list[RankRecord]:
 
 
 def files_of(source: Path) -> list[Path]:
-    """Return the trace files of a folder, by rank."""
+    """Return the files ``NAME.RANK.et`` of a folder, by rank."""
     expected = "a folder of Chakra execution traces, NAME.0.et, NAME.1.et and so on"
     programs: dict[str, dict[int, Path]] = {}
     for path in source.iterdir() if source.is_dir() else ():
@@ -159,7 +159,7 @@ def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
 
 
 def _checked(group: Sequence[Any], ranks: int, path: str) -> tuple[int, ...]:
-    """Return the ranks of a group, or refuse them."""
+    """Return the ranks of a group as a tuple; refuse a rank that is not there or twice."""
     for rank in group:
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks:
             raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {ranks - 1}")

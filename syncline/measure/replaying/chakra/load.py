@@ -160,7 +160,7 @@ class RecordOfRank:
         self._seconds: list[float] = []
 
     def take(self, nodes: Sequence[IssuedNode]) -> RankRecord:
-        """Return the record of the nodes."""
+        """Add nodes to the record in the order of their issue, and return the record."""
         computing = [node for node in nodes if node.type == COMPUTE]
         mixed = any(not node.attributes.get("is_cpu_op") for node in computing)
         streams = [value for node in nodes if isinstance(value := node.attributes.get("stream"), int)]
@@ -206,7 +206,7 @@ class RecordOfRank:
                 self.record.events.append(StreamWaited(mark, stream))
 
     def _compute(self, node: IssuedNode, stream: int) -> None:
-        """Append the computing of a node."""
+        """Append the computing of a node to the record, as a segment of operations."""
         if self._stored is not None:
             number = self._non_negative_int(node, "segment")
             if number >= len(self._stored):
@@ -283,7 +283,7 @@ class RecordOfRank:
         return ranks
 
     def _next(self, key: Any) -> int:
-        """Return the number of earlier calls with this key."""
+        """Return the number of earlier calls with the same key, and count this one."""
         self._numbers[key] += 1
         return self._numbers[key] - 1
 
@@ -297,6 +297,7 @@ class RecordOfRank:
         return value
 
     def _refused(self, node: IssuedNode, expected: str, value: object) -> SpecError:
+        """Return the error for a node with an attribute that cannot be used."""
         return SpecError(f"trace.{self.path}.node {node.id}", value, expected)
 
 

@@ -161,7 +161,7 @@ def varint(number: int) -> bytes:
 
 
 def _length(file: BinaryIO, path: Path) -> int | None:
-    """Return the length of the next message; None at the end of the file."""
+    """Return the length of the next message, a varint of seven bits per byte; None at the end of the file."""
     number = shift = 0
     while True:
         byte = file.read(1)
@@ -178,6 +178,7 @@ def _length(file: BinaryIO, path: Path) -> int | None:
 
 
 def _broken(path: Path, why: str) -> SpecError:
+    """Return the error for a file that is no Chakra execution trace, with the reason."""
     return SpecError("trace", str(path), f"a Chakra execution trace, messages behind their lengths ({why})")
 
 
