@@ -200,9 +200,10 @@ def write_launch(
     folder.json("run", environment() | record)
     parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
-        ranks = [torch.load(path, weights_only=True) for path in parameter_files]
+        parameters = [torch.load(path, weights_only=True) for path in parameter_files]
+        rows = {name: torch.cat([own[name] for own in parameters]) for name in parameters[0]}  # (P, *s) each
         with atomic_path(folder.working / "parameters.pt") as working:
-            torch.save({name: torch.cat([rank[name] for rank in ranks]) for name in ranks[0]}, working)  # (P, *s) each
+            torch.save(rows, working)
     if measured is not None:
         place = "worker" if options.workers_per_process == 1 else "process"
         if measured.clock is not None:
