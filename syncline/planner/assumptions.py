@@ -1,7 +1,4 @@
-"""The assumptions of an answer: every value that changes it, and where the value comes from.
-
-The first block of an answer: its assumptions, with the origin of each.
-"""
+"""The assumptions of an answer: every value that changes it, where the value comes from, and their block of text."""
 
 from __future__ import annotations
 
@@ -100,7 +97,8 @@ def projection_assumptions(
     seen: set[tuple[Any, ...]] = set()
     for spec in specs:
         # A list of specs has many numbers of workers, on which the batch alone depends.
-        key = id(spec.model), id(spec.compute), id(spec.memory), spec.placement, *_travelling(spec)
+        traffic = spec.precision, spec.overlap, spec.algorithm
+        key = id(spec.model), id(spec.compute), id(spec.memory), spec.placement, *traffic
         for assumption in (spec_batch(spec),) if key in seen else _of_spec(spec, origins):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         seen.add(key)
@@ -109,11 +107,6 @@ def projection_assumptions(
     for assumption in (periods, *_memory_plans(rows), *_repairs(rows)):
         by_name.setdefault(assumption.name, {})[assumption.text] = assumption
     return [_joined(list(variants.values())) for variants in by_name.values()]
-
-
-def _travelling(spec: ProjectSpec) -> tuple[Any, ...]:
-    """Return the settings of a spec's traffic."""
-    return spec.precision, spec.overlap, spec.algorithm
 
 
 def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumption]:
@@ -132,24 +125,24 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
         spec.number_format,
         "",
         f"gradients in {spec.number_format}",
-        f"the format of the peak of {machine.name}" if by_hardware and machine else _given(spec, "precision"),
+        f"the format of the peak of {machine.name}" if by_hardware and machine else _origin_of_field(spec, "precision"),
     )
     text = OVERLAP_TEXTS[spec.overlap]
     if spec.overlap == "ddp":
         text = _with_exceptions(text, "as a whole after it", spec.networks, lambda on: hivemind_on(on) is not None)
-    yield Assumption("overlap", spec.overlap, "", text, _given(spec, "overlap"))
+    yield Assumption("overlap", spec.overlap, "", text, _origin_of_field(spec, "overlap"))
     algorithm = spec.algorithm or "auto"
     text = "the fastest for each size" if algorithm == "auto" else algorithm
     if spec.algorithm is None:
         text = _with_exceptions(text, "the library's own", spec.networks, knows_library)
-    yield Assumption("algorithm", algorithm, "", text, _given(spec, "algorithm"))
+    yield Assumption("algorithm", algorithm, "", text, _origin_of_field(spec, "algorithm"))
     if spec.placement != "given" or "placement" in origins:
         text = PLACEMENT_TEXTS[spec.placement]
         yield Assumption("placement", spec.placement, "", text, origins.get("placement", GIVEN))
     yield _computing(spec)
     counted = spec.memory.memory_precision(spec.number_format)
     activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
-    yield Assumption("memory", counted, "", f"{counted} precision, {activations}", _given(spec, "memory"))
+    yield Assumption("memory", counted, "", f"{counted} precision, {activations}", _origin_of_field(spec, "memory"))
 
 
 PLACEMENT_TEXTS = {
@@ -162,7 +155,7 @@ PLACEMENT_TEXTS = {
 
 
 def _with_exceptions(text: str, other: str, networks: Sequence[Network], differs: Callable[[Network], bool]) -> str:
-    """Return a phrase with another one for the networks that differ."""
+    """Return a phrase, followed by ``other`` and the names of the networks for which ``differs`` is true."""
     names = ", ".join(network.name or network.describe() for network in networks if differs(network))
     return f"{text}; {other} on {names}" if names else text
 
@@ -182,7 +175,8 @@ OVERLAP_TEXTS = {
 """Phrases for each overlap."""
 
 
-def _given(spec: ProjectSpec, field: str) -> str:
+def _origin_of_field(spec: ProjectSpec, field: str) -> str:
+    """Return the origin of a field of a spec: `DEFAULT` if it has the default value, else `GIVEN`."""
     info = type(spec).model_fields[field]
     return DEFAULT if getattr(spec, field) == info.get_default(call_default_factory=True) else GIVEN
 
@@ -244,17 +238,16 @@ def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
     periods: dict[int, dict[str, None]] = {}
     for method in methods:
         periods.setdefault(period_of(method), {})[method.name] = None
-    texts = [f"{_steps(period)}: {_listed(names)}" for period, names in sorted(periods.items())]
+    texts = []
+    for period, names in sorted(periods.items()):
+        steps = "an exchange each step" if period == 1 else f"every {period:,} steps"
+        texts.append(f"{steps}: {_listed(names)}")
     values = tuple(sorted(periods))
     return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
 
 
 MOST_NAMED = 6
 """Limit on the methods that a line names."""
-
-
-def _steps(period: int) -> str:
-    return "an exchange each step" if period == 1 else f"every {period:,} steps"
 
 
 SHARDING_TEXTS = {
@@ -304,12 +297,13 @@ def repair_assumption(repair_s: float, spares: int) -> Assumption:
 
 
 def _listed(names: Iterable[str]) -> str:
+    """Return names with commas between, up to `MOST_NAMED`."""
     all_names = list(names)
     return ", ".join(all_names[:MOST_NAMED]) + (" and others" if len(all_names) > MOST_NAMED else "")
 
 
 def _joined(variants: Sequence[Assumption]) -> Assumption:
-    """Return one assumption with the values of several."""
+    """Return one assumption with the values, texts, origins and sources of several assumptions of one name."""
     if len(variants) == 1:
         return variants[0]
     texts = [assumption.text for assumption in variants[:MOST_VALUES]]

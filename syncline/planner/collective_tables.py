@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from rich.console import Group
@@ -10,22 +10,17 @@ from rich.console import Group
 from syncline.costmodel import Network
 from syncline.costmodel.network.places import ring_text
 from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
-from syncline.planner.tables.columns import Column, table
+from syncline.planner.tables.columns import Column, shown, table
 from syncline.planner.tables.display import MORE
 from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 
-
-def _in(show: Callable[[float], str], name: str) -> Callable[[Record], str]:
-    return lambda row: "-" if row[name] is None else show(row[name])
-
-
 COLUMNS: list[Column] = [
     ("algorithm", lambda row: row["algorithm"]),
-    ("closed\nform", _in(format_seconds, "closed_form_s")),
-    ("lockstep", _in(format_seconds, "lockstep")),
-    ("events", _in(format_seconds, "events")),
-    ("sent\n/worker", _in(format_bytes, "bytes_per_worker")),
+    ("closed\nform", shown("closed_form_s", format_seconds)),
+    ("lockstep", shown("lockstep", format_seconds)),
+    ("events", shown("events", format_seconds)),
+    ("sent\n/worker", shown("bytes_per_worker", format_bytes)),
     ("chosen by", lambda row: ", ".join(row["chosen_by"])),
 ]
 SIZES = {
@@ -89,6 +84,7 @@ def _from_last_start(row: Record, last_s: float) -> Record:
 
 
 def _title(kind: str, question: CostQuestion, network: Network) -> str:
+    """Return the title of a table: the collective, the size, the workers and the network."""
     name = f"{network.name}: " if network.name and "," not in network.name else ""
     size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
     protocol = "" if question.protocol == "eager" else f", {question.protocol}"
@@ -123,4 +119,5 @@ def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:
 
 
 def _times(seconds: Sequence[float]) -> str:
+    """Return the first `SHOWN` times as text, with commas between."""
     return ", ".join(map(format_seconds, seconds[:SHOWN])) + (", ..." if len(seconds) > SHOWN else "")

@@ -176,6 +176,11 @@ class CostQuestion:
 
 
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
+    """Return the start of each worker in seconds, from times or from text with commas between.
+
+    Raises:
+        SpecError: the number of times is not that of the workers.
+    """
     parts = text.split(",") if isinstance(text, str) else text
     if workers is not None and len(parts) != workers:
         raise SpecError(
@@ -363,7 +368,7 @@ def costs_figure(question: CostQuestion) -> Figure:
     from syncline.analysis import SizePanel, cost_against_size
 
     workers, protocol = question.workers, question.protocol
-    sizes = np.geomspace(*_range(question.nbytes), 201)
+    sizes = np.geomspace(*_size_range(question.nbytes), 201)
     panels = []
     for on, kind in ((on, kind) for on in question.networks for kind in question.collectives):
         costs = {
@@ -386,9 +391,10 @@ def costs_figure(question: CostQuestion) -> Figure:
     return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{workers:,} workers{name}")
 
 
-def _range(nbytes: float) -> tuple[float, float]:
-    """Return decades around the size, with some room on both sides."""
+def _size_range(nbytes: float) -> tuple[float, float]:
+    """Return the range of sizes in bytes of a figure: `SIZES`, extended to a decade beyond the question's size."""
     low, high = SIZES
     if nbytes > 0:
-        low, high = min(low, 10.0 ** np.floor(np.log10(nbytes) - 1)), max(high, 10.0 ** np.ceil(np.log10(nbytes) + 1))
+        low = min(low, 10.0 ** np.floor(np.log10(nbytes) - 1))
+        high = max(high, 10.0 ** np.ceil(np.log10(nbytes) + 1))
     return low, high

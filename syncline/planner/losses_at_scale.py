@@ -93,6 +93,7 @@ def model_for_loss(
 
 
 def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, extrapolate: bool) -> dict[str, Any]:
+    """Return the row of a training's predicted loss, or of the tokens for a target loss."""
     if target_loss is None:
         return _row_of(predicted_loss(training, fit, extrapolate))
     reached = tokens_for_loss(target_loss, training, fit, extrapolate)
@@ -100,10 +101,12 @@ def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, 
 
 
 def _row_of(predicted: PredictedLoss) -> dict[str, Any]:
+    """Return the fields of a known loss."""
     return predicted.row() | {"unknown": None}
 
 
 def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
+    """Return the row of a training whose loss a fit does not give, with the reason."""
     row = dict.fromkeys(_row_of(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
     published = loss_fits()[fit]
     return row | {

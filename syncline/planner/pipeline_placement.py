@@ -1,8 +1,8 @@
-"""A clock of placements of replicated pipelines: exact for flushes on unshared lines, approximate for averaging.
+"""Placements of replicated pipelines on a network: by rule, or by a local search with a fast clock.
 
-The flushes of each replica follow `syncline.costmodel.layouts.pipelines.gpipe_ends_s`; all replicas that send over a
-line in the same direction share its channels. Then the D replicas of a stage average n bytes, over routes of bandwidth
-R:
+The *clock* is exact for flushes on unshared lines, and approximate for averaging. The flushes of each replica follow
+`syncline.costmodel.layouts.pipelines.gpipe_ends_s`; all replicas that send over a line in the same direction share its
+channels. Then the D replicas of a stage average n bytes, over routes of bandwidth R:
 
 | averaging          | seconds                                                                           |
 |--------------------|-----------------------------------------------------------------------------------|
@@ -11,32 +11,23 @@ R:
 | others             | 2 (D - 1) max over neighbours of a ring (latency + n / (D R))                      |
 
 The averaging of all stages shares channels, but not with the last gradients of the flush, as in the event simulation.
-So this clock ranks placements, and users of a search time the best placement in another clock.
+So the clock ranks placements, and the event simulation of the schedule times the best ones.
 
-The slowest replica decides, so that most swaps of two ranks change nothing. A search therefore minimises a *score*: the
-seconds, plus ``MEAN_WEIGHT`` times the seconds if the mean replica and the mean stage decided.
-
-A local search for a fast placement of replicated pipelines.
+The slowest replica decides, so that most swaps of two ranks change nothing. The search therefore minimises a *score*:
+the seconds, plus ``MEAN_WEIGHT`` times the seconds if the mean replica and the mean stage decided.
 
 DT-FM's scheduler (B. Yuan et al., "Decentralized Training of Foundation Models in Heterogeneous Environments", NeurIPS
 2022) minimises two levels: the averaging inside balanced groups, and a path over the groups; its steps move machines
 between groups. In this search a step swaps the positions of two ranks, or of a rank and a position without a rank, and
-both levels are one clock. From each start the search times all swaps in a random
-order, ``BATCH_SWAPS`` at a time. It makes the best swap of a batch if the score gets lower, and ends when a whole round
-of swaps finds no lower score, or after ``MAX_SWAPS`` timed swaps.
-
-The placement of a pipeline's ranks on a network that its spec names; of several candidates the fastest.
-
-The event simulation of the schedule itself times the candidates.
+both levels are one clock. From each start the search times all swaps in a random order, ``BATCH_SWAPS`` at a time. It
+makes the best swap of a batch if the score gets lower, and ends when a whole round of swaps finds no lower score, or
+after ``MAX_SWAPS`` timed swaps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import (
-    dataclass,
-    field,
-)
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -284,11 +275,12 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _positions(spec, schedule, network).items():
-        placed = _placed_topology(network, positions)
+        places = max(position_count(network, len(positions)), int(positions.max()) + 1)
+        placed = among(topology(network, places), positions)
         timeline = run_pipeline(pipeline, placed)
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
-            best = PlacedPipeline(name, _places(network, positions), placed, timeline, candidates)
+            best = PlacedPipeline(name, _place_names(network, positions), placed, timeline, candidates)
     assert best is not None, "a placement has a candidate at least"
     return best
 
@@ -323,13 +315,7 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
     )  # fmt: skip
 
 
-def _placed_topology(network: Network, positions: Ints) -> NetworkLike:
-    """Return the topology of ranks at these positions of a network."""
-    joined: Topology = topology(network, max(position_count(network, len(positions)), int(positions.max()) + 1))
-    return among(joined, positions)
-
-
-def _places(network: Network, positions: Ints) -> list[Any]:
+def _place_names(network: Network, positions: Ints) -> list[Any]:
     """Return the name of each rank's place on a matrix, or the position on other networks."""
     if isinstance(network, Matrix):
         return [network.places[network.ranks[position]] for position in positions.tolist()]

@@ -2,7 +2,7 @@
 
 Reading order: ``question`` (the inputs, with defaults), ``plans`` (a method between replicas, a layout inside them),
 ``search`` (the compositions that are priced with bounds), ``equal_loss`` (tokens to the loss of data parallelism, or
-to a target), ``priced`` (rows of plans), ``ties``, ``thresholds`` and ``words`` (the causes of the ranking, and the
-changes that would alter it), ``replayed`` (the first plans by events), ``advised`` (the complete advice), ``tables``
-(for people).
+to a target), ``plan_costs`` (rows of plans), ``ranking_changes`` (ties and thresholds), ``sentences`` (the causes of
+the ranking, the changes that would alter it, and the verdict), ``replayed`` (the first plans by events), ``advice``
+(the complete advice), ``tables`` (for the terminal).
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -67,7 +68,8 @@ class Advice:
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
         for plain_row, row in zip(plain, rows, strict=True):
-            plain_row["fields"] = _fields(row, self.question.steps)
+            plan: TrainingPlan | None = row["plan"]
+            plain_row["fields"] = None if plan is None else plan.fields | {"steps": self.question.steps}
         question = self.question
         return {
             "question": {
@@ -99,52 +101,38 @@ class Advice:
 
 
 def compute_advice(question: AdviceQuestion) -> Advice:
-    """Return the advice on a question.
-
-    Args:
-        question: see `syncline.planner.advice.question.advice_question`.
-    """
+    """Return the advice on a question: the search over plans, their ranking, and the sentences about it."""
     plans, undivided = search_plans(question)
     rows = with_computing_alone(question, price_plans(question, plans))
     feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
-    unable = sorted((row for row in rows if row["infeasible"] is not None), key=_time_or_last) + undivided
+    infeasible = [row for row in rows if row["infeasible"] is not None]
+    infeasible.sort(key=lambda row: math.inf if row["time_s"] is None else row["time_s"])
+    infeasible += undivided
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
     others = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
-    for plan_rows in (ranked, others) if not ranked else (ranked,):
-        plan_rows[:REPLAYED] = [
-            row | replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)}
-            for row in plan_rows[:REPLAYED]
-        ]
-    main = ranked if len(ranked) > 1 else others
-    distinct = fastest_by_loss(main)[:FOR_THRESHOLDS]
+    first_list = ranked or others
+    first_list[:REPLAYED] = [
+        row | replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)}
+        for row in first_list[:REPLAYED]
+    ]
+    main_list = ranked if len(ranked) > 1 else others
+    distinct = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, distinct)
     change_lines = changes(question, distinct, thresholds)
+    named_thresholds = []
+    for threshold in thresholds:
+        row = None if threshold["becomes"] is None else distinct[threshold["becomes"]]
+        plan = row and {name: row[name] for name in ("method", "layout", "overlap")}
+        named_thresholds.append(threshold | {"becomes": plan})
     return Advice(
         question,
         ranked,
         others,
-        unable,
+        infeasible,
         [place for place, row in enumerate(ranked) if row["tied"]],
-        [
-            threshold | {"becomes": None if threshold["becomes"] is None else _named(distinct[threshold["becomes"]])}
-            for threshold in thresholds
-        ],
-        decides(question, ranked, others, unable),
+        named_thresholds,
+        decides(question, ranked, others, infeasible),
         change_lines,
         unknown(question, ranked, others),
         verdict(question, ranked, others, change_lines),
     )
-
-
-def _fields(row: PlanRow, steps: int) -> dict[str, Any] | None:
-    """Return the fields of a projection's spec that has the plan's numbers."""
-    plan: TrainingPlan | None = row["plan"]
-    return None if plan is None else plan.fields | {"steps": steps}
-
-
-def _time_or_last(row: PlanRow) -> float:
-    return float("inf") if row["time_s"] is None else float(row["time_s"])
-
-
-def _named(row: PlanRow) -> dict[str, Any]:
-    return {"method": row["method"], "layout": row["layout"], "overlap": row["overlap"]}

@@ -72,16 +72,13 @@ class TokensNeeded:
 
 
 def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -> TokensNeeded:
-    """Return the tokens that a method needs for the question's loss.
+    """Return the tokens that a method with a number of replicas needs for the loss that the question sets.
 
-    Args:
-        question: the question, whose target or data-parallel tokens set the loss.
-        method: the method.
-        replicas: M, the number of replicas.
+    The question sets the loss by a target, or by the tokens of data parallelism.
     """
     covered = method_covered(method)
     try:
-        base = _base(question)
+        base = _data_parallel_tokens(question)
     except SpecError as error:
         return TokensNeeded(question.tokens, unknown=_missing_fit_reason(error, DATA_PARALLEL))
     if covered == DATA_PARALLEL:
@@ -102,7 +99,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, covered))
     if needed is None or needed.relative.low is None:
         return TokensNeeded(
-            base.tokens, unknown=NO_TOKENS if needed is None else _unbounded(needed.relative.prediction)
+            base.tokens, unknown=NO_TOKENS if needed is None else _no_bounds_reason(needed.relative.prediction)
         )
     tokens = base.tokens * needed.factor
     return replace(
@@ -113,14 +110,19 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         factor_high=needed.high,
         loss=predicted_loss(replace(trained, tokens=tokens), extrapolate=True),
         ratio=needed.relative.ratio,
-        beyond=", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in needed.relative.prediction.beyond),
+        beyond=_beyond_text(needed.relative.prediction),
         basis=needed.basis,
         source=needed.source,
     )
 
 
-def _unbounded(prediction: PredictedLoss) -> str:
-    """Return the reason why the error of a loss is unknown."""
+def _beyond_text(prediction: PredictedLoss) -> str:
+    """Return the fields of a training that are outside the range of a fit, each with its factor: ``replicas 2x``."""
+    return ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond)
+
+
+def _no_bounds_reason(prediction: PredictedLoss) -> str:
+    """Return the reason why a predicted loss has no bounds: fields so far outside a fit that its error is unknown."""
     fields = [
         f"{excess.field} {excess.value:,.4g}, seen to {excess.high:,.4g}"
         for excess in prediction.beyond
@@ -140,16 +142,16 @@ def _missing_fit_reason(error: SpecError, covered: str) -> str:
 
 
 THE_SAME = "the same training, whatever its layout"
+"""Basis of the bounds of data parallelism's tokens."""
 
 NO_TOKENS = "by laws of tokens no number of them makes up for it"
-
 NO_FIT = "no published fit of such a method"
-
 NO_EXPERTS = "fits of methods are of models without experts"
+"""Reasons why the tokens of a loss are unknown."""
 
 
-def _base(question: AdviceQuestion) -> TokensNeeded:
-    """Return the tokens of data parallelism, from the question or from a target loss, with the loss if a fit covers it.
+def _data_parallel_tokens(question: AdviceQuestion) -> TokensNeeded:
+    """Return the tokens of data parallelism, given or for a target loss, with the predicted loss if a fit covers it.
 
     Raises:
         SpecError: no fit gives the tokens of the target.
@@ -166,16 +168,14 @@ def _base(question: AdviceQuestion) -> TokensNeeded:
             prediction = predicted_loss(trained, extrapolate=question.extrapolate)
         except SpecError:
             return TokensNeeded(question.tokens, basis=THE_SAME)
-        beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond)
-        return TokensNeeded(question.tokens, loss=prediction, beyond=beyond, basis=prediction.basis)
+        return TokensNeeded(question.tokens, loss=prediction, beyond=_beyond_text(prediction), basis=prediction.basis)
     reached = tokens_for_loss(question.target_loss, trained, extrapolate=question.extrapolate)
-    beyond = ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in reached.prediction.beyond)
     low, high = (None if bound is None else bound / reached.value for bound in (reached.low, reached.high))
     return TokensNeeded(
         reached.value,
         base_low=low or 1.0,
         base_high=high or 1.0,
         loss=reached.prediction,
-        beyond=beyond,
+        beyond=_beyond_text(reached.prediction),
         basis=reached.prediction.basis,
     )

@@ -1,7 +1,4 @@
-"""Rows of plans: time, traffic, memory and cost with bounds, and the parts of a step.
-
-The goodput of a plan on machines that fail.
-"""
+"""Rows of plans: time, traffic, memory and cost with bounds, the parts of a step, and the goodput if machines fail."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from syncline.costmodel.prices import Prices
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import TokensNeeded, tokens_needed
-from syncline.planner.advice.plans import (
-    TrainingPlan,
-    specs_of,
-)
+from syncline.planner.advice.plans import TrainingPlan, specs_of
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.bounds import deviation
 from syncline.planner.goodput.goodput import (
@@ -43,19 +37,16 @@ from syncline.planner.projection.training_totals import (
     training_cost,
 )
 from syncline.specs import ProjectSpec
-from syncline.units import (
-    format_bytes,
-    format_seconds,
-)
+from syncline.units import format_bytes, format_seconds
 
 
 def failing_plan(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> FailingTraining:
-    """Return a plan in the form that the failure model takes.
+    """Return a plan's training as inputs of the failure model.
 
     Args:
-        question: the question.
+        question: the question of advice, with the model, the network and the workers.
         plan: the plan.
         step_s: seconds of a step in which nothing fails.
         steps: number of steps of the training.
@@ -68,21 +59,17 @@ def failing_plan(
 
 @lru_cache(maxsize=4096)
 def _state(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
+    """Return the size of a checkpoint, from a cache."""
     return kept_state(method, model.tensors, replicas)
 
 
 def plan_goodput(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float | None, steps: float, sharding: str = "none"
 ) -> Goodput | None:
-    """Return a plan's goodput, or None without failures or a known step time.
-
-    The arguments are those of `failing_plan`.
-    """
+    """Return a plan's goodput, or None if nothing fails or the step time is unknown; see `failing_plan`."""
     if question.failures is None or step_s is None:
         return None
-    from syncline.planner.goodput.planned import (
-        estimate_goodput,
-    )  # only here: questions without failures need no simulation
+    from syncline.planner.goodput.planned import estimate_goodput
 
     return estimate_goodput(question.failures, failing_plan(question, plan, step_s, steps, sharding))
 
@@ -90,10 +77,7 @@ def plan_goodput(
 def time_with_failures_s(
     question: AdviceQuestion, plan: TrainingPlan, step_s: float, steps: float, sharding: str = "none"
 ) -> float:
-    """Return the seconds of a training with failures, infinite without progress.
-
-    The arguments are those of `failing_plan`.
-    """
+    """Return the seconds of a plan's training with failures; infinite without progress; see `failing_plan`."""
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s
     outcome = plan_goodput(question, plan, step_s, steps, sharding)
@@ -112,7 +96,7 @@ MOST_FAILURES = 20_000
 def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float | None:
     """Return the simulated goodput of a row's plan with the failures of one seed.
 
-    None if nothing fails, or if failures are so frequent that the simulation would take minutes.
+    The result is None if nothing fails, or if failures are so frequent that the simulation would take minutes.
     """
     plan, step_s, steps, goodput = (row[name] for name in ("plan", "step_time_s", "steps", "goodput"))
     if question.failures is None or not goodput:
@@ -165,20 +149,14 @@ OBJECTS = ("plan", "prepared")
 
 
 def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
-    """Return a row for each plan, in order.
-
-    Args:
-        question: the question.
-        plans: the plans.
-    """
-    rows: list[PlanRow | None] = [None] * len(plans)
-    groups: dict[Any, list[int]] = {}
+    """Return a row of time, traffic, memory and cost for each plan, in order."""
+    places_by_setting: dict[Any, list[int]] = {}
     for place, plan in enumerate(plans):
-        groups.setdefault(plan.setting, []).append(place)
-    for places in groups.values():
-        for place, row in zip(places, _rows_of(question, [plans[index] for index in places]), strict=True):
-            rows[place] = row
-    return [row for row in rows if row is not None]
+        places_by_setting.setdefault(plan.setting, []).append(place)
+    rows: dict[int, PlanRow] = {}
+    for places in places_by_setting.values():
+        rows |= zip(places, _rows_of(question, [plans[place] for place in places]), strict=True)
+    return [rows[place] for place in range(len(plans))]
 
 
 def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
@@ -198,45 +176,22 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
     """Return the rows with ``below_computing``: why a plan is faster than data parallelism that only computes.
 
-    Args:
-        question: the question.
-        rows: rows of `price_plans`; the baseline is the data-parallel plan that computes fastest.
+    The comparison is with the data-parallel plan that computes fastest; the field is None for slower plans.
     """
-    alone_s = [
+    computing_s = [
         row["tokens"] / row["tokens_factor"] / question.batch_tokens * row["compute_s"]
         for row in rows
-        if row["plan"] is not None
-        and row["plan"].method.sends_in_backward
-        and row["tokens_factor"]
-        and row["compute_s"]
+        if row["plan"] and row["plan"].method.sends_in_backward and row["tokens_factor"] and row["compute_s"]
     ]
-    least_s = min(alone_s, default=0.0)
-    return [
-        row
-        | {
-            "below_computing": row["plan"]
-            and below_computing(
-                row["time_s"],
-                least_s,
-                row["tokens_factor"],
-                (row["tokens_factor_low"], row["tokens_factor_high"]),
-                row["tokens_source"],
-            )
-        }
-        for row in rows
-    ]
-
-
-def plan_fields(plan: TrainingPlan) -> PlanRow:
-    """Return the fields of a row that describe the plan."""
-    return {
-        "method": plan.method.name,
-        "layout": plan.layout.describe(),
-        "placement": plan.placement,
-        "overlap": plan.overlap,
-        "algorithm": plan.algorithm,
-        "period": dict(plan.method).get("period", 1),
-    }
+    least_s = min(computing_s, default=0.0)
+    result = []
+    for row in rows:
+        reason = None
+        if row["plan"]:
+            bounds = row["tokens_factor_low"], row["tokens_factor_high"]
+            reason = below_computing(row["time_s"], least_s, row["tokens_factor"], bounds, row["tokens_source"])
+        result.append(row | {"below_computing": reason})
+    return result
 
 
 NUMBERS = (
@@ -246,7 +201,7 @@ NUMBERS = (
 
 
 def refused_row(method: str, layout: str, why: str) -> PlanRow:
-    """Return the row of a plan that cannot be priced, with the reason."""
+    """Return the row of an infeasible plan, which has no numbers, with the reason."""
     names = {"method": method, "layout": layout, "placement": GIVEN}
     return names | dict.fromkeys(NUMBERS) | {"infeasible": why, "why": why, "plan": None, "prepared": None}
 
@@ -254,48 +209,55 @@ def refused_row(method: str, layout: str, why: str) -> PlanRow:
 def _row(
     question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, number: int, projected: PlanRow
 ) -> PlanRow:
-    replicas = plan.layout.replicas(question.workers)
-    needed = tokens_needed(question, plan.method, replicas)
+    """Return the row of a plan.
+
+    Args:
+        question: the question of advice.
+        plan: the plan.
+        prepared: projection of the plan's setting.
+        number: index of the plan's method in the projection.
+        projected: row of the projection.
+    """
+    needed = tokens_needed(question, plan.method, plan.layout.replicas(question.workers))
     steps = needed.tokens / question.batch_tokens
-    outcome = plan_goodput(question, plan, projected["step_time_s"], steps, projected["sharding"])
-    seconds = with_failures(_seconds(steps, needed, projected), outcome)
+    goodput = plan_goodput(question, plan, projected["step_time_s"], steps, projected["sharding"])
+    seconds = with_failures(_seconds(steps, needed, projected), goodput)
     levels = level_bytes_per_step(prepared, number, plan.on(question.network, question.workers))
-    leaves = _leaves_sites(question, plan, levels, prepared.spec, projected)
-    money = training_cost(
-        projected, question.prices or Prices(), steps, seconds, None if leaves is None else leaves * steps
-    )
+    leaving = _bytes_leaving_sites(question, plan, levels, prepared.spec, projected)
+    sent = None if leaving is None else leaving * steps
+    money = training_cost(projected, question.prices or Prices(), steps, seconds, sent)
     money.pop("egress_bytes")
     level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
-    sent = level_totals[-1] if level_totals is not None else None if leaves is None else leaves * steps
+    outermost_bytes = sent if level_totals is None else level_totals[-1]
     time_s, low_s, high_s = seconds or (None, None, None)
-    row = plan_fields(plan) | {
+    row = {
+        "method": plan.method.name,
+        "layout": plan.layout.describe(),
+        "placement": plan.placement,
+        "overlap": plan.overlap,
+        "algorithm": plan.algorithm,
+        "period": dict(plan.method).get("period", 1),
         "time_s": time_s,
         "low_s": low_s,
         "high_s": high_s,
         "memory_bytes": projected["memory_bytes"],
-        "utilisation_low": _use_at(projected, projected["step_time_high_s"]),
-        "utilisation_high": _use_at(projected, projected["step_time_low_s"]),
-        "wan_bytes": sent,
-        **{
-            f"wan_bytes_{end}": None if sent is None or factor is None else sent * factor
-            for sign, end in ENDS
-            for factor in [deviation(sign, *_token_ratios(needed, end))]
-        },
-        "level_bytes": level_totals,
-        **money,
-        "steps": steps,
-        **needed.record(),
-        **{name: projected[name] for name in OF_PROJECTION},
-        "carried_by": projected["algorithm"],
-        **(dict.fromkeys(FIELDS) if outcome is None else outcome.fields()),
+        "utilisation_low": _utilisation_at(projected, projected["step_time_high_s"]),
+        "utilisation_high": _utilisation_at(projected, projected["step_time_low_s"]),
+        "wan_bytes": outermost_bytes,
     }
-    stuck = outcome and outcome.stuck
-    row["infeasible"] = f"failures: {stuck}" if stuck else infeasible(question, row)
+    for sign, end in ENDS:
+        factor = deviation(sign, *_token_ratios(needed, end))
+        row[f"wan_bytes_{end}"] = None if outermost_bytes is None or factor is None else outermost_bytes * factor
+    row |= {"level_bytes": level_totals, **money, "steps": steps, **needed.record()}
+    row |= {name: projected[name] for name in OF_PROJECTION}
+    row["carried_by"] = projected["algorithm"]
+    row |= dict.fromkeys(FIELDS) if goodput is None else goodput.fields()
+    row["infeasible"] = f"failures: {goodput.stuck}" if goodput and goodput.stuck else infeasible(question, row)
     row["why"] = row["infeasible"] or step_time_parts(row)
     return row | {"plan": plan, "prepared": (prepared, number)}
 
 
-def _leaves_sites(
+def _bytes_leaving_sites(
     question: AdviceQuestion, plan: TrainingPlan, levels: Floats | None, spec: ProjectSpec, projected: PlanRow
 ) -> float | None:
     """Return the billed bytes of a step that leave sites: 0 if all workers are at one site, None if unknown."""
@@ -307,21 +269,26 @@ def _leaves_sites(
     return egress_per_step(plan.method, spec, plan.on(question.network, question.workers), projected)
 
 
-def _use_at(projected: PlanRow, step_s: float | None) -> float | None:
-    """Return the share of the hardware's peak if a step took ``step_s``."""
+def _utilisation_at(projected: PlanRow, step_s: float | None) -> float | None:
+    """Return the utilisation of the hardware if a step took ``step_s`` seconds; None if it is unknown."""
     return projected["utilisation"] * projected["step_time_s"] / step_s if projected["utilisation"] and step_s else None
 
 
 def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
-    """Return the bound of the factor of a training's tokens over the factor, and of data parallelism's tokens."""
-    if needed.unknown is not None:  # the tokens are given
+    """Return the ratios of bounds to predictions of the tokens: of the token factor, and of data parallelism's tokens.
+
+    Args:
+        needed: the tokens with their bounds.
+        end: ``low`` or ``high``, the bound.
+    """
+    if needed.unknown is not None:  # then the question sets the tokens
         return ()
     factor, base = getattr(needed, f"factor_{end}"), getattr(needed, f"base_{end}")
     return None if factor is None else factor / needed.factor, base
 
 
 def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[float, float | None, float | None] | None:
-    """Return the time and its bounds, from those of a step and of the tokens of the loss and of data parallelism."""
+    """Return the seconds of a training with their bounds, from those of a step and of the tokens; None if unknown."""
     step_s = projected["step_time_s"]
     if step_s is None:
         return None

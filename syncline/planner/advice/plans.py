@@ -1,7 +1,4 @@
-"""Plans: a method between replicas, a layout inside them, and a step's memory plan and overlap.
-
-The assumptions of advice: those of its projections, and the tokens of data parallelism.
-"""
+"""Plans: a method between replicas, a layout inside them, and a step's memory plan and overlap; their assumptions."""
 
 from __future__ import annotations
 
@@ -102,26 +99,27 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
     return first_spec(question).model_copy(update=changed)
 
 
-def _named(kind: str, label: str, **fields: Any) -> MethodBase:
+def _labelled_method(kind: str, label: str, **fields: Any) -> MethodBase:
+    """Return a method of a kind with a label and fields; its learning rate has no effect on costs."""
     return method_of({"kind": kind, "label": label, "lr": 0.003, **fields})
 
 
 @lru_cache(maxsize=8)
 def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
-    """Return methods between replicas: data parallelism, and others by period, number format, compressor and delay."""
+    """Return the methods that advice tries: data parallelism, and others by period, number format and delay."""
     tried = [method_of("ddp-adam")]
     for period in periods:
         tried += [
-            _named("diloco", f"diloco every {period}", period=period),
-            _named("diloco", f"diloco every {period}, bf16", period=period, wire="bf16"),
-            _named("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
-            _named("diloco", f"averaging every {period}", period=period, outer_lr=1.0, outer_momentum=0.0),
+            _labelled_method("diloco", f"diloco every {period}", period=period),
+            _labelled_method("diloco", f"diloco every {period}, bf16", period=period, wire="bf16"),
+            _labelled_method("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
+            _labelled_method("diloco", f"averaging every {period}", period=period, outer_lr=1.0, outer_momentum=0.0),
         ]
         for wire, format_text in ((None, ""), ("bf16", ", bf16"), ("e3m0", ", 4 bits")):
             for tau, delay_text in ((1, ""), (5, ", 5 late")):
                 label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}
-                tried.append(_named("streaming-diloco", label, period=period, wire=wire, stream=stream))
+                tried.append(_labelled_method("streaming-diloco", label, period=period, wire=wire, stream=stream))
         for name in PERIODIC:
             tried.append(method_of({**named(name), "period": period, "label": f"{name} every {period}"}))
     tried += [method_of(name) for name in OTHERS]
@@ -164,10 +162,10 @@ def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
     """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
     sequences = question.batch_tokens // question.sequence
     model_parallel = layout.workers // layout.data
-    among = question.workers // model_parallel
-    if sequences % among == 0:
+    groups = question.workers // model_parallel
+    if sequences % groups == 0:
         return None
-    return f"{sequences:,} sequences of a batch are not shared out evenly over {among:,} that compute them"
+    return f"{sequences:,} sequences of a batch are not shared out evenly over {groups:,} that compute them"
 
 
 def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
@@ -186,17 +184,6 @@ def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
                 continue
             if (short := batch_misfit(question, layout)) is not None:
                 yield layout, f"a divisor: {short}"
-
-
-def possible_plans(question: AdviceQuestion) -> list[TrainingPlan]:
-    """Return every composition of methods and layouts that divides evenly, from which the search selects."""
-    methods = question.methods or candidate_methods(question.periods)
-    return [
-        TrainingPlan(method, layout)
-        for layout in candidate_layouts(question)
-        for method in methods
-        if method.sends_in_backward or layout.workers < question.workers
-    ]
 
 
 def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | None = None) -> list[Assumption]:

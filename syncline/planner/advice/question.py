@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from syncline.costmodel import Hardware, ModelShape, Network
@@ -132,23 +132,10 @@ def advice_question(question: Advise) -> AdviceQuestion:
         SpecError: a value is invalid; the error names the field and the accepted values.
     """
     shape = transformer(question.model)
-    resolved = None if question.cluster is None else named_cluster(question.cluster)
-    if resolved is not None and question.network is not None:
-        raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({resolved.name})")
-    joined = resolved.network if resolved else network_of(question.network) if question.network is not None else None
-    if joined is None:
-        raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
-    own_machine = None if question.hardware is None else hardware_of(question.hardware)
-    machine = own_machine or (resolved.hardware if resolved else None)
-    if machine is None:
-        raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = question.workers if question.workers is not None else resolved.workers if resolved else worker_count(joined)
-    if count is None:
-        raise SpecError("workers", None, "how many: the cluster does not say")
-    if not 1 <= count <= MANY:
-        raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
-    joined.among(count)
-    failing = _failing(question, count)
+    joined, machine, count = _cluster(question)
+    failing = failures_of(question)
+    if failing is not None:
+        check_workers(failing, count)
     assumptions = []
     if question.sequence is None:
         assumptions.append(sequence_assumption(shape))
@@ -172,8 +159,14 @@ def advice_question(question: Advise) -> AdviceQuestion:
         origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch, count, origin, source))
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
-    periods = tried_periods(question.period)
-    assumptions += _period_assumptions(question, methods, periods)
+    has_period = question.period is not None and question.period != PRESET
+    periods = (parse_period(question.period),) if has_period and question.period is not None else PERIODS
+    if methods:
+        origins = option_origins(names_of(question.methods or ()), question.period)
+        assumptions.append(period_assumption(methods, origins["period"]))
+    elif periods != PERIODS:
+        text = f"{periods[0]:,} steps, for methods that exchange now and then"
+        assumptions.append(Assumption("period", periods[0], "steps", text, GIVEN))
     return AdviceQuestion(
         shape,
         joined,
@@ -189,37 +182,37 @@ def advice_question(question: Advise) -> AdviceQuestion:
         methods,
         periods,
         tuple(assumptions),
-        tuple(_costless(failing)),
+        tuple(_free_costs(failing)),
         failing,
     )
 
 
-def tried_periods(period: str | int | None) -> tuple[int, ...]:
-    """Return the periods, in steps, to try for methods that set none themselves: the user's, or `PERIODS`."""
-    return PERIODS if period is None or period == PRESET else (parse_period(period),)
+def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
+    """Return the network, the hardware of each worker, and the number of workers, by a cluster or by single options.
+
+    Raises:
+        SpecError: one of them is missing or invalid.
+    """
+    cluster = None if question.cluster is None else named_cluster(question.cluster)
+    if cluster is not None and question.network is not None:
+        raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({cluster.name})")
+    joined = cluster.network if cluster else network_of(question.network) if question.network is not None else None
+    if joined is None:
+        raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
+    own_machine = None if question.hardware is None else hardware_of(question.hardware)
+    machine = own_machine or (cluster.hardware if cluster else None)
+    if machine is None:
+        raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
+    count = question.workers if question.workers is not None else cluster.workers if cluster else worker_count(joined)
+    if count is None:
+        raise SpecError("workers", None, "how many: the cluster does not say")
+    if not 1 <= count <= MANY:
+        raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
+    joined.among(count)
+    return joined, machine, count
 
 
-def _period_assumptions(
-    question: Advise, methods: Sequence[MethodBase], periods: Sequence[int]
-) -> Iterator[Assumption]:
-    """Yield the period if the user decides it, by methods or by a period."""
-    if methods:
-        origins = option_origins(names_of(question.methods or ()), question.period)
-        yield period_assumption(methods, origins["period"])
-    elif periods != PERIODS:
-        text = f"{periods[0]:,} steps, for methods that exchange now and then"
-        yield Assumption("period", periods[0], "steps", text, GIVEN)
-
-
-def _failing(question: Advise, workers: int) -> FailuresSpec | None:
-    """Return the failures of the question, after a check that their workers exist."""
-    failing = failures_of(question)
-    if failing is not None:
-        check_workers(failing, workers)
-    return failing
-
-
-def _costless(failing: FailuresSpec | None) -> Iterator[str]:
+def _free_costs(failing: FailuresSpec | None) -> Iterator[str]:
     """Yield a line for each cost of failures that is 0 because the inputs do not set it."""
     if failing is None:
         return

@@ -1,26 +1,20 @@
-"""Ties between plans: bounds of ratios of times, in which shared errors cancel.
+"""The robustness of a ranking: plans that tie with the first, and values at which another plan becomes the first.
 
 Two plans run on the same machines and links, so the errors of computing and communication are the same factors in
 both. A ratio of steps is bounded at these factors, each at its bounds, as in `syncline.planner.bounds`. Losses of
 one method, period and number of replicas share their error, too; otherwise each ratio to data parallelism has its own
 error.
 
-Values at which the first plan of a ranking changes: bandwidth or latency of the outermost link, number of workers.
-
-The search doubles or halves the value until another plan is first, and finds the threshold by bisection. Plans, their
-layouts and the tokens to equal loss stay fixed. The bounds are those of communication over computing, because a factor
-on the one is the same factor on the bandwidth at which two steps are equal
+The values are the bandwidth or latency of the outermost link, and the number of workers. The search doubles or halves
+the value until another plan is first, and finds the threshold by bisection. Plans, their layouts and the tokens to
+equal loss stay fixed. The bounds are those of communication over computing
 (`syncline.planner.projection.bounds.threshold_bounds`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import (
-    Callable,
-    Collection,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,45 +30,44 @@ from syncline.planner.advice.plan_costs import PlanRow, time_with_failures_s
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.bounds import combined_bounds, deviation
-from syncline.planner.projection.bounds import communication_bounds, computing_bounds, step_time_variants
+from syncline.planner.projection.bounds import (
+    communication_bounds,
+    computing_bounds,
+    step_time_variants,
+    threshold_bounds,
+)
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.training_totals import method_covered
 
 
 class VariedStep(NamedTuple):
-    """A plan's step, and its values with computing and communication at their bounds, one at a time."""
+    """Seconds of a plan's step, as predicted, and with computing and communication at their bounds, one at a time."""
 
     step_s: float
     at_bounds: tuple[float, ...]
 
 
 def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
-    """Return a plan's step with its values at the bounds of computing and communication."""
+    """Return the step time of a row's plan, as predicted and at the bounds of computing and communication."""
     prepared, number = row["prepared"]
     network = row["plan"].on(question.network, question.workers)
     computing, communicating = computing_bounds(prepared), communication_bounds(prepared, [network])
     cache: dict[Any, Any] = {}
     step = prepared.step(number, network, cache=cache)
     varied_times = step_time_variants(prepared, number, network, cache, step, computing, communicating)
-    return VariedStep(_scalar(step.step_time_s), tuple(map(_scalar, varied_times)))
-
-
-def _scalar(value: Any) -> float:
-    return float(np.reshape(value, (-1,))[0])
+    return VariedStep(
+        float(np.ravel(step.step_time_s)[0]), tuple(float(np.ravel(time_s)[0]) for time_s in varied_times)
+    )
 
 
 def loss_key(row: PlanRow) -> tuple[Any, ...]:
-    """Return the key that losses with a shared error have in common."""
+    """Return the key that rows share if the errors of their losses are the same: method, period and replicas."""
     covered = method_covered(row["plan"].method)
     return (covered,) if covered == "ddp-adam" else (covered, row["period"], row["replicas"])
 
 
 def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the rows without slower ones that reach the same loss in the same way; data parallelism keeps all rows.
-
-    Args:
-        rows: rows of one list, the fastest first.
-    """
+    """Return the fastest row of each `loss_key`, and all rows of data parallelism; ``rows`` are the fastest first."""
     seen: set[tuple[Any, ...]] = set()
     distinct = []
     for row in rows:
@@ -86,10 +79,10 @@ def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 
 def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit: int | None = None) -> list[PlanRow]:
-    """Return the rows with their times over the first's: ``over_first``, its bounds, and whether the two are ``tied``.
+    """Return the rows with the fields ``over_first`` (the time over the first row's), its bounds, and ``tied``.
 
     Args:
-        question: the question.
+        question: the question of advice.
         rows: rows of one list, the fastest first.
         limit: number of rows to compare; the others have no bounds, and are not tied.
     """
@@ -110,24 +103,26 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
 def time_ratio_bounds(
     base: PlanRow, base_step: VariedStep, row: PlanRow, step: VariedStep
 ) -> tuple[float | None, float | None]:
-    """Return the bounds of a plan's time over another's, or None for an unknown bound.
+    """Return the lower and the upper bound of a plan's time over a base plan's; None for an unknown bound.
 
     Args:
-        base: row of the other plan.
-        base_step: step of the other plan.
+        base: row of the base plan.
+        base_step: step of the base plan.
         row: row of the plan.
         step: step of the plan.
     """
-    ratio = step.step_s / base_step.step_s
-    ratios = [np.array(a / b) for a, b in zip(step.at_bounds, base_step.at_bounds, strict=True)]
-    low, high = (float(edge) for edge in combined_bounds(np.array(ratio), ratios))
-    total_ratio = row["time_s"] / base["time_s"]
     if row is base:
         return 1.0, 1.0
+    ratio = step.step_s / base_step.step_s
+    varied = zip(step.at_bounds, base_step.at_bounds, strict=True)
+    ratios = [np.array(step_s / base_step_s) for step_s, base_step_s in varied]
+    low, high = (float(bound) for bound in combined_bounds(np.array(ratio), ratios))
+    total_ratio = row["time_s"] / base["time_s"]
     if row["loss_unknown"] is not None or loss_key(row) == loss_key(base):
         return total_ratio * low / ratio, total_ratio * high / ratio
 
     def bound(step_ratio: float, end: str, other_end: str, sign: int) -> float | None:
+        """Return a bound from that of the steps' ratio and from the independent bounds of both token factors."""
         ends = row[f"tokens_factor_{end}"], base[f"tokens_factor_{other_end}"]
         if None in ends:
             return None
@@ -148,60 +143,59 @@ Timed = Callable[[float], list[float]]
 
 
 class PreparedPlan(NamedTuple):
-    """A plan that can be priced on any network, its steps to equal loss, and their duration under failures."""
+    """A plan that can be priced on any network, with the steps of its training.
+
+    Attributes:
+        plan: projection with the plan.
+        duration_s: function from the seconds of a step to those of the training, which failures may lengthen.
+        place: function from a network to the same network with the ranks where the plan puts them.
+        number: index of the plan's method in the projection.
+    """
 
     plan: ProjectionPlan
-    steps: float
-    lasting: Callable[[float], float]
+    duration_s: Callable[[float], float]
     place: Callable[[Network], Network]
     number: int = 0
 
     def time_s(self, network: Network) -> float:
         """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown."""
         step = self.plan.step(self.number, self.place(network), cache={})
-        seconds = self.lasting(float(np.reshape(step.step_time_s, (-1,))[0]))
+        seconds = self.duration_s(float(np.ravel(step.step_time_s)[0]))
         return math.inf if math.isnan(seconds) else seconds
 
 
 def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
-    """Return a plan that can be priced on any network with the question's workers.
-
-    Args:
-        question: the question.
-        plan: the plan.
-        tokens: number of tokens that the plan trains on.
-    """
+    """Return a plan that trains on ``tokens`` tokens with the question's workers, and can be priced on any network."""
     steps = tokens / question.batch_tokens
     return PreparedPlan(
         ProjectionPlan([plan.spec(question)]),
-        steps,
         lambda step_s: time_with_failures_s(question, plan, step_s, steps),
         lambda network: plan.on(network, question.workers),
     )
 
 
 def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
-    """Return the plan of a row, as `prepared` does."""
-    plan, number = row["prepared"]
-    steps, sharding = row["tokens"] / question.batch_tokens, row["sharding"]
+    """Return the plan of a row, which can be priced on any network."""
+    projection, number = row["prepared"]
+    plan, steps, sharding = row["plan"], row["tokens"] / question.batch_tokens, row["sharding"]
     return PreparedPlan(
-        plan,
-        steps,
-        lambda step_s: time_with_failures_s(question, row["plan"], step_s, steps, sharding),
-        lambda network: row["plan"].on(network, question.workers),
+        projection,
+        lambda step_s: time_with_failures_s(question, plan, step_s, steps, sharding),
+        lambda network: plan.on(network, question.workers),
         number,
     )
 
 
 def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
-    """Return the values at which another plan becomes the first: a row for each quantity and direction.
+    """Return the values at which another plan becomes the first: a record for each quantity and direction.
 
-    Fields: ``what``, ``of`` (``any``, or ``data parallelism`` as the one that becomes it), ``now``, ``direction``
-    (``above``, ``below``), ``at`` (none: nowhere up to ``looked_to``), its bounds ``low`` and ``high``, ``becomes``
-    (the index of the row that is first beyond).
+    The fields of a record are ``what`` (``bandwidth``, ``latency`` or ``workers``), ``of`` (``any`` plan, or ``data
+    parallelism``, becomes the first), ``now`` (the present value), ``direction`` (``above`` or ``below``), ``at`` (the
+    value; None if the first plan does not change up to ``looked_to``), the bounds ``low`` and ``high`` of ``at``, and
+    ``becomes`` (the index of the row that is first beyond ``at``).
 
     Args:
-        question: the question.
+        question: the question of advice.
         rows: rows of one list, the fastest first.
     """
     if len(rows) < 2:
@@ -209,39 +203,43 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     outermost = outermost_links(question.network)
     plans = [prepared_row(question, row) for row in rows]
 
-    def on(**factors: float) -> list[float]:
+    def times_s(**factors: float) -> list[float]:
+        """Return the seconds of each plan with factors on the outermost links' bandwidth or latency."""
         network = scaled(question.network, selected=outermost.links, **factors)
         return [prepared_plan.time_s(network) for prepared_plan in plans]
 
-    bounds = _relative_cost_bounds(question, plans[0].plan)
+    first_setting, first_network = np.zeros((2, 1), dtype=np.int64)
+    computing = computing_bounds(plans[0].plan)
+    communication = communication_bounds(plans[0].plan, [question.network])
+    ends = threshold_bounds(computing, communication, first_setting, first_network)
+    bounds = float(ends[0][0, 0]), float(ends[1][0, 0])
     results = []
     bandwidth, latency = float(outermost.link.bandwidth_bytes_per_s), float(outermost.link.latency_s)
     for quantity, now, timed in (
-        ("bandwidth", bandwidth, lambda factor: on(bandwidth=factor)),
-        ("latency", latency, lambda factor: on(latency=factor)),
+        ("bandwidth", bandwidth, lambda factor: times_s(bandwidth=factor)),
+        ("latency", latency, lambda factor: times_s(latency=factor)),
     ):
         if not now > 0:
             continue
         for up in (True, False):
             change = _find_change(timed, DOUBLINGS[quantity][0 if up else 1], up)
-            results.append(_threshold_row(quantity, now, up, change, bounds))
+            results.append(_threshold_record(quantity, now, up, change, bounds))
     parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
     if parallel and 0 not in parallel:
         others = set(range(len(rows))) - parallel
-        change = _find_change(lambda factor: on(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
-        results.append(_threshold_row("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
+        change = _find_change(lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
+        results.append(_threshold_record("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
     return results + [_with_workers(question, rows, up) for up in (True, False)]
 
 
-def _relative_cost_bounds(question: AdviceQuestion, plan: ProjectionPlan) -> tuple[float, float]:
-    """Return the least and largest factor of communication relative to computing."""
-    k, c = computing_bounds(plan), communication_bounds(plan, [question.network])
-    low = np.exp(-np.hypot(np.log(c.low[0]), np.log(k.high[0])))
-    return float(low), float(np.exp(np.hypot(np.log(c.high[0]), np.log(k.low[0]))))
-
-
 class LeaderChange(NamedTuple):
-    """The change of the first plan, at a factor of the current value; None: no change up to ``looked_to``."""
+    """A change of the first plan.
+
+    Attributes:
+        factor: factor on the present value at which the first plan changes; None: it does not change.
+        becomes: index of the plan that is first then.
+        looked_to: factor up to which the search went.
+    """
 
     factor: float | None
     becomes: int | None
@@ -249,51 +247,60 @@ class LeaderChange(NamedTuple):
 
 
 def _find_change(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> LeaderChange:
-    """Return the factor at which the first plan is none of ``before``."""
-    step = 2.0 if up else 0.5
-    last = 1.0
+    """Return the least change of a value after which the first plan is none of ``before``.
+
+    Args:
+        timed: function from a factor on the value to the seconds of each plan.
+        doublings: number of doublings or halvings to try.
+        up: whether to double the value; else halve it.
+        before: indices of plans that may stay first.
+    """
+    step, last = 2.0 if up else 0.5, 1.0
     for number in range(1, doublings + 1):
         factor = step**number
-        times = timed(factor)
-        first = int(np.argmin(times))
+        first = int(np.argmin(timed(factor)))
         if first not in before:
-            return LeaderChange(_between(timed, last, factor, before), first, factor)
+            inside, outside = last, factor
+            for _ in range(BISECTIONS):
+                middle = math.sqrt(inside * outside)
+                is_inside = int(np.argmin(timed(middle))) in before
+                inside, outside = (middle, outside) if is_inside else (inside, middle)
+            return LeaderChange(math.sqrt(inside * outside), first, factor)
         last = factor
     return LeaderChange(None, None, last)
 
 
-def _between(timed: Timed, inside: float, outside: float, before: Collection[int]) -> float:
-    for _ in range(BISECTIONS):
-        middle = math.sqrt(inside * outside)
-        if int(np.argmin(timed(middle))) in before:
-            inside = middle
-        else:
-            outside = middle
-    return math.sqrt(inside * outside)
-
-
-def _threshold_row(
+def _threshold_record(
     quantity: str, now: float, up: bool, change: LeaderChange, bounds: tuple[float, float]
 ) -> dict[str, Any]:
+    """Return the record of a threshold, see `first_changes`.
+
+    Args:
+        quantity: ``bandwidth``, ``latency`` or ``workers``.
+        now: present value.
+        up: whether the change is above the present value.
+        change: the change of the first plan.
+        bounds: lower and upper factor of communication relative to computing.
+    """
     value = None if change.factor is None else now * change.factor
     # The time of a link grows with its latency but falls with its bandwidth, so the bounds swap and invert.
     low, high = bounds if quantity == "bandwidth" else (1 / bounds[1], 1 / bounds[0])
-    bounded = value is not None and quantity != "workers"
+    has_bounds = value is not None and quantity != "workers"
     return {
         "what": quantity,
         "of": "any",
         "now": now,
         "direction": "above" if up else "below",
         "at": value,
-        "low": value * low if value is not None and bounded else None,
-        "high": value * high if value is not None and bounded else None,
+        "low": value * low if value is not None and has_bounds else None,
+        "high": value * high if value is not None and has_bounds else None,
         "becomes": change.becomes,
         "looked_to": now * change.looked_to,
     }
 
 
 def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
-    """Return the change with more or fewer workers inside each unit of the outermost level, and the same batch."""
+    """Return the record of the change with more or fewer workers in each unit of the outermost level, in one batch."""
     step = 2.0 if up else 0.5
     change, last = LeaderChange(None, None, 1.0), 1.0
     for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
@@ -306,11 +313,11 @@ def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -
         if first != 0:
             change = LeaderChange(factor, first, factor)
             break
-    return _threshold_row("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
+    return _threshold_record("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
 
 
 def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
-    """Return the times with ``factor`` times the workers, or None if the batch or the network has no room for them."""
+    """Return the seconds of each plan with ``factor`` times the workers; None if the batch or network has no room."""
     count = question.workers * factor
     network = _grown(question.network, factor)
     if count != int(count) or network is None:
@@ -338,7 +345,7 @@ def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
     try:
         tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens
         prepared_plan = prepared(question, plan, tokens)
-        fits = bool(prepared_plan.plan.held[0].fits.all())
+        fits = bool(prepared_plan.plan.memory_plans[0].fits.all())
         return prepared_plan.time_s(question.network) if fits else math.inf
     except SpecError:
         return math.inf

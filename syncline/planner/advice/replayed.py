@@ -1,4 +1,4 @@
-"""Plans timed again by events: every message between replicas, with all messages that share its link.
+"""Plans timed again by the event simulation: every message between replicas, with all messages that share its link.
 
 Computing, sums over tensor and context, and pipelines stay in closed form, which tests compare with their own events.
 The calls of every step (gradients inside a replica, data parallelism) are simulated one by one, all groups at once and
@@ -98,6 +98,7 @@ def calls_by_level(
 def _of_groups(
     call: Call, kind: str, group_bytes: Sequence[tuple[range, float]], workers: int, algorithm: str | None = None
 ) -> Iterator[Call]:
+    """Yield a collective of ``kind`` for all groups like each group, with the bytes beside that group."""
     for ranks, nbytes in group_bytes:
         for group in groups_like(ranks, workers):
             yield call._replace(
@@ -106,25 +107,22 @@ def _of_groups(
 
 
 def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
-    """Return the mean step of a row's plan by events, ``events_step_s``, and its ``events_difference``.
+    """Return the fields of a row's simulated step: ``events_step_s`` and ``events_difference``.
 
     The difference is relative to the closed form. Both are None if units differ in size, or if the workers or the cycle
     of the exchanges exceed a limit of the simulation.
     """
     prepared, number = row["prepared"]
     unit_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
-    played = unit_sizes is not None and len(prepared.traffic[number]) == 1
-    events_s = (
-        Replay(prepared, number, question.network, unit_sizes).step_s() if played and unit_sizes is not None else None
-    )
-    return {
-        "events_step_s": events_s,
-        "events_difference": None if events_s is None else events_s / row["step_time_s"] - 1,
-    }
+    events_s = None
+    if unit_sizes is not None and len(prepared.traffic[number]) == 1:
+        events_s = Replay(prepared, number, question.network, unit_sizes).step_s()
+    difference = None if events_s is None else events_s / row["step_time_s"] - 1
+    return {"events_step_s": events_s, "events_difference": difference}
 
 
 class Replay:
-    """A plan for the event simulation.
+    """A plan that the event simulation plays.
 
     Args:
         prepared: projection of one setting.
@@ -134,7 +132,7 @@ class Replay:
     """
 
     def __init__(self, prepared: ProjectionPlan, number: int, network: Network, level_sizes: Sequence[int]) -> None:
-        self.prepared, self.number, self.network, self.of = prepared, number, network, level_sizes
+        self.prepared, self.number, self.network, self.level_sizes = prepared, number, network, level_sizes
         self.spec, self.workers = prepared.spec, int(prepared.workers[0])
         self.traffic = prepared.traffic[number][0]
         self._played: dict[tuple[str, float, range], float] = {}
@@ -154,14 +152,15 @@ class Replay:
         return self._run_s(rare, busy_s, trigger_s, optimizer_s) if rare else busy_s + trigger_s + optimizer_s
 
     def _timed(self, call: Call) -> list[PricedCall]:
-        out = []
+        """Return the parts in which a call's bytes are sent, each with the seconds of its own simulation."""
+        parts = []
         for part in split_call(call, self.spec.overlap, self.traffic.on(self.network).buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._played:
                 alone = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
                 self._played[key] = self._clock(list(self._by_level(alone)), 0.0, 1).wall_s
-            out.append(PricedCall(part, self._played[key]))
-        return out
+            parts.append(PricedCall(part, self._played[key]))
+        return parts
 
     def _ranks(self, call: Call) -> range:
         """Return the first group of a call."""
@@ -179,11 +178,12 @@ class Replay:
             call.collective, among, nbytes, self.network, algorithm, self.spec.protocol, groups=[ranks]
         )
         name = carrier.names[int(np.ravel(carrier.name_index)[0])]
-        return calls_by_level(call, ranks, self.workers, self.of, name or None)
+        return calls_by_level(call, ranks, self.workers, self.level_sizes, name or None)
 
     def _clock(
         self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0
     ) -> Clock:
+        """Return the simulation of calls among all workers; ``busy_s`` are the seconds of computing in a step."""
         from syncline.sim import clock  # only here: most projections play nothing
 
         return clock(

@@ -26,7 +26,7 @@ from syncline.planner.advice.plans import (
 )
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.pricing import Known
+from syncline.planner.projection.pricing import PriceCache
 from syncline.units import format_bytes
 
 LAYOUTS_TRIED = 3
@@ -53,35 +53,32 @@ class QuickEstimate(NamedTuple):
 
 
 def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[QuickEstimate]:
-    """Return a step of each method in a plan's setting, without bounds, and without methods that are invalid in it."""
+    """Return the step of each method in a plan's setting, without bounds; invalid methods are left out."""
     try:
         prepared = ProjectionPlan([specs_of(question, [plan], methods)])
     except SpecError:
-        return (
-            []
-            if len(methods) == 1
-            else [glance for single in methods for glance in quick_estimates(question, plan, [single])]
-        )
-    out = []
-    cache: Known = {}
+        if len(methods) == 1:
+            return []
+        return [estimate for method in methods for estimate in quick_estimates(question, plan, [method])]
+    estimates = []
+    cache: PriceCache = {}
     network = plan.on(question.network, question.workers)
     for number, method in enumerate(methods):
-        memory_plan = prepared.held[number]
-        feasible, seconds = bool(memory_plan.fits.all()), math.nan
-        if feasible:
+        memory_plan = prepared.memory_plans[number]
+        fits, seconds = bool(memory_plan.fits.all()), math.inf
+        if fits:
             step = prepared.step(number, network, cache=cache)
             _, evaluators = prepared.evaluators(number, network, cache)
             if np.all(evaluators < len(TIME_SOURCES)):
-                seconds = float(np.reshape(step.step_time_s, (-1,))[0])
-        needs = float(np.max(memory_plan.memory.total_bytes))
-        out.append(
-            QuickEstimate(replace(plan, method=method), math.inf if math.isnan(seconds) else seconds, feasible, needs)
-        )
-    return out
+                step_s = float(np.ravel(step.step_time_s)[0])
+                seconds = math.inf if math.isnan(step_s) else step_s
+        memory_bytes = float(np.max(memory_plan.memory.total_bytes))
+        estimates.append(QuickEstimate(replace(plan, method=method), seconds, fits, memory_bytes))
+    return estimates
 
 
 def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
-    """Return the plans to price with bounds, and rows of layouts that do not divide evenly.
+    """Return the plans to price with bounds, and rows of layouts that do not fit or do not divide evenly.
 
     The search first prices data parallelism and one method with replicas in every layout. For each number of replicas a
     method takes the fastest layout that it fits into. It then takes the number of replicas that is fastest to equal
@@ -90,49 +87,61 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     methods = question.methods or candidate_methods(question.periods)
     backward_methods = [method for method in methods if method.sends_in_backward]
     replica_methods = [method for method in methods if not method.sends_in_backward]
-    by_replicas: dict[int, list[QuickEstimate]] = {}
+    limit_bytes = usable_bytes(question.hardware)
     parallel: list[QuickEstimate] = []
-    large: dict[int, tuple[float, Layout]] = {}
+    by_replicas: dict[int, list[QuickEstimate]] = {}
+    too_large: dict[int, tuple[float, Layout]] = {}
     for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
-        firsts = [*backward_methods, *(replica_methods[:1] if replicas > 1 else [])]
-        limit_bytes = usable_bytes(question.hardware)
-        bytes_by_method = {method.name: least_bytes(question, layout, method) for method in firsts}
-        firsts = [method for method in firsts if bytes_by_method[method.name] <= limit_bytes]
+        tried = [*backward_methods, *(replica_methods[:1] if replicas > 1 else [])]
+        bytes_by_method = {method.name: least_bytes(question, layout, method) for method in tried}
+        tried = [method for method in tried if bytes_by_method[method.name] <= limit_bytes]
         if replica_methods and bytes_by_method.get(replica_methods[0].name, 0.0) > limit_bytes:
-            needs = bytes_by_method[replica_methods[0].name], layout
-            large[replicas] = min(large.get(replicas, needs), needs, key=lambda pair: pair[0])
-        for placement in placements_of(question.network, layout, question.workers) if firsts else ():
-            for glance in quick_estimates(question, TrainingPlan(firsts[0], layout, placement=placement), firsts):
-                is_parallel = glance.plan.method.sends_in_backward
-                (parallel if is_parallel else by_replicas.setdefault(replicas, [])).append(glance)
-    plans = _parallel(question, parallel)
-    refused = sorted((glance for glance in parallel if not glance.fits), key=lambda glance: glance.memory_bytes)[:1]
+            need = bytes_by_method[replica_methods[0].name], layout
+            too_large[replicas] = min(too_large.get(replicas, need), need, key=lambda pair: pair[0])
+        for placement in placements_of(question.network, layout, question.workers) if tried else ():
+            for estimate in quick_estimates(question, TrainingPlan(tried[0], layout, placement=placement), tried):
+                is_parallel = estimate.plan.method.sends_in_backward
+                (parallel if is_parallel else by_replicas.setdefault(replicas, [])).append(estimate)
+    plans = _fastest_parallel(question, parallel)
+    unfit = sorted((estimate for estimate in parallel if not estimate.fits), key=_memory)[:1]
     best: dict[str, tuple[tuple[bool, float], TrainingPlan]] = {}
-    for replicas, glances in by_replicas.items():
-        glances.sort(key=lambda glance: glance.step_s)
-        smallest = min(glances, key=lambda glance: glance.memory_bytes)
-        refused += [smallest] if not smallest.fits else []
-        untried = list(replica_methods)
-        for glance in [glance for glance in glances if glance.fits][:LAYOUTS_TRIED]:
-            fitting = [candidate for candidate in quick_estimates(question, glance.plan, untried) if candidate.fits]
-            for candidate in fitting:
-                method = candidate.plan.method
+    for replicas, estimates in by_replicas.items():
+        estimates.sort(key=lambda estimate: estimate.step_s)
+        smallest = min(estimates, key=_memory)
+        unfit += [smallest] if not smallest.fits else []
+        fastest = [estimate for estimate in estimates if estimate.fits]
+        unplaced = list(replica_methods)
+        for layout_estimate in fastest[:LAYOUTS_TRIED]:
+            if not unplaced:
+                break
+            estimates_here = quick_estimates(question, layout_estimate.plan, unplaced)
+            for estimate in [candidate for candidate in estimates_here if candidate.fits]:
+                method = estimate.plan.method
                 needed = tokens_needed(question, method, replicas)
                 steps = needed.tokens / question.batch_tokens
-                rank = (
-                    needed.unknown is not None,
-                    time_with_failures_s(question, candidate.plan, candidate.step_s, steps),
-                )
+                time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
+                rank = needed.unknown is not None, time_s
                 if method.name not in best or rank < best[method.name][0]:
-                    best[method.name] = rank, candidate.plan
-            placed = {candidate.plan.method.name for candidate in fitting}
-            if not (untried := [untried_method for untried_method in untried if untried_method.name not in placed]):
-                break
+                    best[method.name] = rank, estimate.plan
+                unplaced = [candidate for candidate in unplaced if candidate.name != method.name]
     plans += [plan for _, plan in best.values()]
-    refused.sort(key=lambda glance: glance.memory_bytes)
-    too_large = [_too_large(question, *large[count]) for count in sorted(large) if count not in by_replicas]
-    return plans + [glance.plan for glance in refused[:REFUSED_KEPT]], too_large[:REFUSED_KEPT] + _undivided(question)
+    refused = []
+    for replicas, (nbytes, layout) in sorted(too_large.items(), key=lambda item: item[0]):
+        if replicas not in by_replicas:
+            reason = f"memory: {format_bytes(nbytes)} at least of {format_bytes(limit_bytes)}"
+            row = refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", reason)
+            refused.append(row | {"memory_bytes": nbytes})
+    undivided: dict[str, PlanRow] = {}
+    for layout, reason in refused_layouts(question):
+        undivided.setdefault(reason, refused_row("any method", layout.describe(), reason))
+    refused = refused[:REFUSED_KEPT] + list(undivided.values())[:REFUSED_KEPT]
+    return plans + [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]], refused
+
+
+def _memory(estimate: QuickEstimate) -> float:
+    """Return the bytes of a worker's memory in a plan, as a sort key."""
+    return estimate.memory_bytes
 
 
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
@@ -152,46 +161,28 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
     return nbytes * 12 / 16 + 6.0 * question.model.parameters / (layout.tensor * layout.pipeline * layout.expert)
 
 
-def _too_large(question: AdviceQuestion, nbytes: float, layout: Layout) -> PlanRow:
-    why = f"memory: {format_bytes(nbytes)} at least of {format_bytes(usable_bytes(question.hardware))}"
-    replicas = layout.replicas(question.workers)
-    return refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", why) | {
-        "memory_bytes": nbytes
-    }
-
-
-def _parallel(question: AdviceQuestion, glances: Sequence[QuickEstimate]) -> list[TrainingPlan]:
+def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[TrainingPlan]:
     """Return the fastest data-parallel plan for each kind of traffic over the outermost level.
 
     The traffic is that of gradients, of a pipeline, or of finer parallelism; the plan of gradients also comes without
     overlap.
     """
-    fitting = sorted((glance for glance in glances if glance.fits), key=lambda glance: glance.step_s)
-    by_outermost: dict[str, TrainingPlan] = {}
-    for glance in fitting:
-        by_outermost.setdefault(outermost(question, glance.plan), glance.plan)
-    return [
-        *by_outermost.values(),
-        *(replace(plan, overlap="none") for name, plan in by_outermost.items() if name == "gradients"),
-    ]
+    fitting = sorted((estimate for estimate in estimates if estimate.fits), key=lambda estimate: estimate.step_s)
+    by_traffic: dict[str, TrainingPlan] = {}
+    for estimate in fitting:
+        by_traffic.setdefault(outermost(question, estimate.plan), estimate.plan)
+    without_overlap = [replace(plan, overlap="none") for name, plan in by_traffic.items() if name == "gradients"]
+    return [*by_traffic.values(), *without_overlap]
 
 
 def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
-    """Return the finest kind of a layout's parallelism that crosses the network's outermost level."""
+    """Return the finest kind of a plan's parallelism whose groups extend over several units of the outermost level."""
     layout, inner_sizes = plan.layout, unit_sizes(question.network, question.workers)[:-1]
-    inside = inner_sizes[-1] if inner_sizes else 1
+    unit_size = inner_sizes[-1] if inner_sizes else 1
     groups = {
         "tensor": layout.tensor_group,
         "context": layout.context_group,
         "experts": layout.expert_group,
         "a pipeline": layout.pipeline_group,
     }
-    return next((name for name, group in groups.items() if group[-1] >= inside), "gradients")
-
-
-def _undivided(question: AdviceQuestion) -> list[PlanRow]:
-    """Return rows of layouts that do not divide evenly, the first for each reason."""
-    by_reason: dict[str, PlanRow] = {}
-    for layout, why in refused_layouts(question):
-        by_reason.setdefault(why, refused_row("any method", layout.describe(), why))
-    return list(by_reason.values())[:REFUSED_KEPT]
+    return next((name for name, group in groups.items() if group[-1] >= unit_size), "gradients")

@@ -1,7 +1,4 @@
-"""The causes of a ranking, the changes that would alter it, and unknown facts, in sentences made of the numbers.
-
-The verdict of advice in three sentences: the plan to take, its saving with an interval, and what would change it.
-"""
+"""The causes of a ranking, its changes, unknown facts and the verdict, in sentences made of the numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ def plan_words(row: PlanRow) -> str:
 
 
 def method_words(row: PlanRow) -> str:
-    """Return the method, and the transport of its gradients if it sends nothing else."""
+    """Return the method's name; for data parallelism also how its gradients travel."""
     plan = row["plan"]
     if plan is None or not plan.method.sends_in_backward:
         return str(row["method"])
@@ -53,7 +50,7 @@ def method_words(row: PlanRow) -> str:
 
 
 def layout_words(row: PlanRow) -> str:
-    """Return the replicas and their layout."""
+    """Return a plan's number of replicas and their layout: ``2 replicas of data 32``."""
     if row.get("replicas") is None:
         return str(row["layout"])
     recomputed = ", recomputed" if row["activations"] == "recomputed" else ""
@@ -66,7 +63,7 @@ def layout_words(row: PlanRow) -> str:
 
 
 def level_words(network: Network) -> str:
-    """Return the units that the outermost level's link joins."""
+    """Return the units that the links of the outermost level join: ``between sites``."""
     if isinstance(network, MultiLevel) and len(network.levels) > 1:
         name = network.levels[-2].name
         return f"between {name}s" if name else "between units"
@@ -78,26 +75,37 @@ def level_words(network: Network) -> str:
 
 
 def decides(
-    question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[PlanRow], unable: Sequence[PlanRow]
+    question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[PlanRow], infeasible: Sequence[PlanRow]
 ) -> list[str]:
-    """Return sentences on the parts of the first plans' times, against data parallelism's; latency, memory, tokens.
+    """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens.
 
     Args:
-        question: the question.
-        rows: ranked rows, the fastest first.
-        others: rows of unknown loss.
-        unable: infeasible rows.
+        question: the question of advice.
+        rows: rows of known loss, the fastest first.
+        others: rows of unknown loss, the fastest first.
+        infeasible: rows of infeasible plans.
     """
     parallel = [row for row in rows if row["plan"].method.sends_in_backward][:1]
-    shown = {id(row): row for row in (*rows[:1], *parallel, *others[:1])}
-    lines = [_step_words(row) for row in shown.values()]
-    first = next(iter(shown.values()), None)
-    if first is None:
+    explained = list({id(row): row for row in (*rows[:1], *parallel, *others[:1])}.values())
+    if not explained:
         return []
+    lines = []
+    for row in explained:
+        parts = [
+            f"{format_seconds(row[name])} {text}"
+            for name, text in PARTS.items()
+            if row[name] and row[name] / row["step_time_s"] >= 0.005
+        ]
+        lines.append(f"A step of {plan_words(row)} takes {format_seconds(row['step_time_s'])}: {', '.join(parts)}.")
+    first = explained[0]
     lines += failure_words(question, first)
     lines += _latency_words(question, first)
-    lines.append(_memory_words(question, first, unable))
-    lines += _token_words(first)
+    lines.append(_memory_words(question, first, infeasible))
+    if first["loss_unknown"] is None and first["loss_fit"] is not None and first["tokens_factor"] != 1:
+        low, high = first["tokens_factor_low"], first["tokens_factor_high"]
+        bounds = f"{low:.2g} or more" if high is None else f"{low:.2g} to {high:.2g}"
+        factor = f"{first['tokens_factor']:.3g} times the tokens ({bounds}), by {first['tokens_source']}"
+        lines.append(f"To the loss of data parallelism the first takes {factor}.")
     return lines + [
         f"{plan_words(row)} takes {format_seconds(row['time_s'])}, {row['below_computing']}."
         for row in fastest_by_loss([*rows, *others])
@@ -105,17 +113,8 @@ def decides(
     ]
 
 
-def _step_words(row: PlanRow) -> str:
-    parts = [
-        f"{format_seconds(row[name])} {text}"
-        for name, text in PARTS.items()
-        if row[name] and row[name] / row["step_time_s"] >= 0.005
-    ]
-    return f"A step of {plan_words(row)} takes {format_seconds(row['step_time_s'])}: {', '.join(parts)}."
-
-
 def _latency_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
-    """Return a sentence on the shares of latency and bandwidth of the outermost link in the first plan's time."""
+    """Return a sentence on the shares of a plan's time that the outermost link's bandwidth and latency take."""
     link, links = outermost_links(question.network)[1:]
     if not link.latency_s:
         return []
@@ -123,104 +122,95 @@ def _latency_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
     now_s = prepared_plan.time_s(question.network)
     no_latency_s = prepared_plan.time_s(scaled(question.network, latency=FREE, selected=links))
     no_bytes_s = prepared_plan.time_s(scaled(question.network, bandwidth=1 / FREE, selected=links))
-    where = level_words(question.network)
     rate, latency = format_bandwidth(float(link.bandwidth_bytes_per_s)), format_seconds(float(link.latency_s))
     return [
-        f"Of the first's time the bandwidth {where} is {_share(1 - no_bytes_s / now_s)}, the latency "
-        f"{_share(1 - no_latency_s / now_s)} ({rate}, {latency} one way)."
+        f"Of the first's time the bandwidth {level_words(question.network)} is {_share_text(1 - no_bytes_s / now_s)}, "
+        f"the latency {_share_text(1 - no_latency_s / now_s)} ({rate}, {latency} one way)."
     ]
 
 
-def _share(share: float) -> str:
+def _share_text(share: float) -> str:
+    """Return a share in percent, with a decimal below 10 %."""
     return "under 0.1%" if share < 0.001 else f"{share:.1%}" if share < 0.1 else f"{share:.0%}"
 
 
-def _memory_words(question: AdviceQuestion, row: PlanRow, unable: Sequence[PlanRow]) -> str:
-    room = question.hardware.memory_bytes
-    text = f"Memory of the first: {format_bytes(row['memory_bytes'])}" + (f" of {format_bytes(room)}" if room else "")
+def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[PlanRow]) -> str:
+    """Return a sentence on the memory of a plan, and on the memory of an infeasible plan that does not fit."""
+    limit_bytes = question.hardware.memory_bytes
+    text = f"Memory of the first: {format_bytes(row['memory_bytes'])}"
+    text += f" of {format_bytes(limit_bytes)}" if limit_bytes else ""
     parts = [SHARDING_TEXTS[row["sharding"]]] if row["sharding"] != "none" else []
     parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
     parts += ["layers' activations computed again"] if row["activations"] == "recomputed" else []
     text += f" ({', '.join(parts)})" if parts else ""
-    large = [unable_row for unable_row in unable if unable_row["infeasible"].startswith("memory")]
-    if large:
-        prefix = "at least " if large[0]["plan"] is None else ""
-        text += f"; {plan_words(large[0])} would need {prefix}{format_bytes(large[0]['memory_bytes'])}"
+    too_large = next((other for other in infeasible if other["infeasible"].startswith("memory")), None)
+    if too_large is not None:
+        prefix = "at least " if too_large["plan"] is None else ""
+        text += f"; {plan_words(too_large)} would need {prefix}{format_bytes(too_large['memory_bytes'])}"
     return text + "."
-
-
-def _token_words(row: PlanRow) -> list[str]:
-    if row["loss_unknown"] is not None or row["loss_fit"] is None or row["tokens_factor"] == 1:
-        return []
-    low, high = row["tokens_factor_low"], row["tokens_factor_high"]
-    bounds = f"{low:.2g} or more" if high is None else f"{low:.2g} to {high:.2g}"
-    text = f"To the loss of data parallelism the first takes {row['tokens_factor']:.3g} times the tokens ({bounds})"
-    return [f"{text}, by {row['tokens_source']}."]
 
 
 def changes(question: AdviceQuestion, rows: Sequence[PlanRow], thresholds: Sequence[dict[str, Any]]) -> list[str]:
     """Return sentences on the values at which another plan becomes the first, and on the effect of a larger batch.
 
     Args:
-        question: the question.
+        question: the question of advice.
         rows: rows of one list, the fastest first.
-        thresholds: thresholds of `first_changes`.
+        thresholds: records of `first_changes`.
     """
     where = level_words(question.network)
     lines = [_threshold_words(threshold, rows, where) for threshold in thresholds]
     return [line for line in lines if line] + _batch_words(question, rows)
 
 
-SHOWN = {
+TEXTS = {
     "bandwidth": format_bandwidth,
     "latency": format_seconds,
     "workers": lambda count: f"{count:,.0f} workers",
 }
+"""Text of the values of thresholds, by quantity."""
 
 
 def _threshold_words(change: dict[str, Any], rows: Sequence[PlanRow], where: str) -> str:
-    shown, quantity, up = SHOWN[change["what"]], change["what"], change["direction"] == "above"
+    """Return the sentence on a threshold; empty if no other value was tried.
+
+    Args:
+        change: record of `first_changes`.
+        rows: rows that the record refers to.
+        where: units that the outermost links join, in words.
+    """
+    quantity, up = change["what"], change["direction"] == "above"
+    text = TEXTS[quantity]
+    of_workers = quantity == "workers"
+    bounds = "" if change["low"] is None else f" ({text(change['low'])} to {text(change['high'])})"
     if change["of"] == "data parallelism":
-        return _parallel_words(change, rows, where)
-    if change["at"] is None and change["looked_to"] == change["now"]:
-        return ""
+        if change["at"] is None:
+            return f"Data parallelism is not the first with any bandwidth {where} up to {text(change['looked_to'])}."
+        plan = plan_words(rows[change["becomes"]])
+        return f"Data parallelism is the first above {text(change['at'])}{bounds} {where}: {plan}."
     if change["at"] is None:
-        which = {"workers": ("More", "Fewer")}.get(quantity, ("More", "Less"))[0 if up else 1]
-        subject = "workers" if quantity == "workers" else f"{quantity} {where}"
-        does = "do" if quantity == "workers" else "does"
-        return (
-            f"{which} {subject}, {'up' if up else 'down'} to {shown(change['looked_to'])}, {does} not change the first."
-        )
-    bounds = "" if change["low"] is None else f" ({shown(change['low'])} to {shown(change['high'])})"
-    begins = ("From" if up else "At") if quantity == "workers" else "Above" if up else "Below"
-    subject = "" if quantity == "workers" else f" of {quantity} {where}"
-    return f"{begins} {shown(change['at'])}{bounds}{subject} the first is {plan_words(rows[change['becomes']])}."
-
-
-def _parallel_words(change: dict[str, Any], rows: Sequence[PlanRow], where: str) -> str:
-    shown = SHOWN[change["what"]]
-    if change["at"] is None:
-        return f"Data parallelism is not the first with any bandwidth {where} up to {shown(change['looked_to'])}."
-    bounds = f" ({shown(change['low'])} to {shown(change['high'])})"
-    return (
-        f"Data parallelism is the first above {shown(change['at'])}{bounds} {where}: "
-        f"{plan_words(rows[change['becomes']])}."
-    )
+        if change["looked_to"] == change["now"]:
+            return ""
+        more, less = ("More", "Fewer") if of_workers else ("More", "Less")
+        subject = "workers" if of_workers else f"{quantity} {where}"
+        limit = f"{'up' if up else 'down'} to {text(change['looked_to'])}"
+        return f"{more if up else less} {subject}, {limit}, {'do' if of_workers else 'does'} not change the first."
+    begins = ("From" if up else "At") if of_workers else "Above" if up else "Below"
+    subject = "" if of_workers else f" of {quantity} {where}"
+    return f"{begins} {text(change['at'])}{bounds}{subject} the first is {plan_words(rows[change['becomes']])}."
 
 
 def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]:
     """Return a sentence on the times with a larger batch on as many tokens, which has fewer exchanges."""
     parallel = next((row for row in rows if row["plan"].method.sends_in_backward), None)
-    shown = [rows[0], *([parallel] if parallel is not None and parallel is not rows[0] else [])] if rows else []
+    compared_rows = [*rows[:1], *([parallel] if parallel is not None and parallel is not rows[0] else [])]
     larger = replace(question, batch_tokens=LARGER_BATCH * question.batch_tokens)
     texts = []
-    for row in shown:
-        prepared_plan = prepared(larger, row["plan"], row["tokens"])
-        seconds = prepared_plan.time_s(question.network)
+    for row in compared_rows:
+        seconds = prepared(larger, row["plan"], row["tokens"]).time_s(question.network)
         if np.isfinite(seconds):
-            texts.append(
-                f"{plan_words(row)} takes {format_seconds(seconds)} in place of {format_seconds(row['time_s'])}"
-            )
+            times = f"{format_seconds(seconds)} in place of {format_seconds(row['time_s'])}"
+            texts.append(f"{plan_words(row)} takes {times}")
     if not texts:
         return []
     return [
@@ -233,9 +223,9 @@ def unknown(question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[
     """Return sentences on the facts that the advice does not know.
 
     Args:
-        question: the question.
-        rows: ranked rows.
-        others: rows of unknown loss.
+        question: the question of advice.
+        rows: rows of known loss, the fastest first.
+        others: rows of unknown loss, the fastest first.
     """
     lines = []
     for why, count in Counter(row["loss_unknown"] for row in others).most_common(MOST_REASONS):
@@ -270,12 +260,9 @@ def _beyond(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
                 ratio = float(factor.removesuffix("x"))
                 factors[name] = max(factors.get(name, ratio), ratio, key=lambda value: abs(np.log(value)))
     return {
-        fit: [f"{_spaced(name)} {factor:.3g}x" for name, factor in factors.items()] for fit, factors in largest.items()
+        fit: [f"{name.replace('_', ' ')} {factor:.3g}x" for name, factor in factors.items()]
+        for fit, factors in largest.items()
     }
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
 
 
 MOST_REASONS = 4
@@ -288,10 +275,10 @@ NO_PLAN = "No plan is possible: the reasons are in the list of plans that cannot
 def verdict(
     question: AdviceQuestion, ranked: Sequence[PlanRow], others: Sequence[PlanRow], change_lines: Sequence[str]
 ) -> list[str]:
-    """Return three sentences: what to do, what it saves, and what would change it.
+    """Return three sentences: the plan to take, its saving with an interval, and what would change it.
 
     Args:
-        question: the question.
+        question: the question of advice.
         ranked: rows of known loss, the fastest to the same loss first.
         others: rows of unknown loss, the fastest first.
         change_lines: sentences on the thresholds, the first plan's changes first.
@@ -299,8 +286,14 @@ def verdict(
     first = next(iter(ranked), None) or next(iter(compared(question, others)), None)
     if first is None:
         return [NO_PLAN]
+    goal = "to the same loss" if first["loss_unknown"] is None else "for the tokens; nobody knows its loss"
+    low_s, high_s = first["low_s"], first["high_s"]
+    bounds = ""
+    if low_s is not None:
+        bounds = f" ({format_seconds(low_s)} {'or more' if high_s is None else f'to {format_seconds(high_s)}'})"
+    plan = f"Train with {plan_words(first)}: {format_seconds(first['time_s'])}{bounds} {goal}."
     change = next(iter(change_lines), "Nothing that was tried changes the first plan.")
-    return [_to_do(first), _saving(question, first, ranked, others), change]
+    return [plan, _saving(question, first, ranked, others), change]
 
 
 def compared(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -314,19 +307,6 @@ def compared(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]
     return list(fastest.values())
 
 
-def _to_do(row: PlanRow) -> str:
-    goal = "to the same loss" if row["loss_unknown"] is None else "for the tokens; nobody knows its loss"
-    return (
-        f"Train with {plan_words(row)}: {format_seconds(row['time_s'])}{_bounds(row['low_s'], row['high_s'])} {goal}."
-    )
-
-
-def _bounds(low_s: float | None, high_s: float | None) -> str:
-    if low_s is None:
-        return ""
-    return f" ({format_seconds(low_s)} {'or more' if high_s is None else f'to {format_seconds(high_s)}'})"
-
-
 def _saving(question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow], others: Sequence[PlanRow]) -> str:
     """Return the sentence on the time of the first plan against data parallelism, or of the fastest other plan."""
     parallel = next((row for row in [*ranked, *others] if row["plan"].method.sends_in_backward), None)
@@ -336,19 +316,21 @@ def _saving(question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow],
         saved = _saved(question, parallel, first)
         return f"It saves {saved} of the time of {plan_words(parallel)}, {format_seconds(parallel['time_s'])}."
     rivals = [row for row in ranked if not row["plan"].method.sends_in_backward]
-    known = "No plan of known loss is faster"
+    rival_words = "No plan of known loss is faster"
     if rivals:
         rival = rivals[0]
-        known = f"The fastest other plan of known loss, {plan_words(rival)}, takes {format_seconds(rival['time_s'])}"
+        rival_words = (
+            f"The fastest other plan of known loss, {plan_words(rival)}, takes {format_seconds(rival['time_s'])}"
+        )
     unknown = next(iter(compared(question, others)), None)
     if unknown is None or unknown["time_s"] >= first["time_s"]:
-        return f"{known}."
+        return f"{rival_words}."
     saved = _saved(question, first, unknown)
-    return f"{known}. On as many tokens {plan_words(unknown)} would save {saved}, but nobody knows its loss."
+    return f"{rival_words}. On as many tokens {plan_words(unknown)} would save {saved}, but nobody knows its loss."
 
 
 def _saved(question: AdviceQuestion, slow: PlanRow, fast: PlanRow) -> str:
-    """Return the share of a plan's time that another plan saves, with its interval."""
+    """Return the share of a slow plan's time that a fast plan saves, with its interval, as text."""
     low, high = time_ratio_bounds(slow, varied_step(question, slow), fast, varied_step(question, fast))
     share = 1 - fast["time_s"] / slow["time_s"]
     if low is None or high is None:

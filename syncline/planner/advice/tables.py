@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any
 
 from rich.console import Group
 from rich.text import Text
@@ -29,12 +28,7 @@ TIED = " ="
 
 
 def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
-    """Return the assumptions, the verdict and a short table; or all parts of the advice, one below the other.
-
-    Args:
-        advice: the advice.
-        every_plan: whether all lists of plans and all sentences follow the verdict.
-    """
+    """Return the assumptions, the verdict and a short table, or with ``every_plan`` all lists and sentences instead."""
     lines = [*question_lines(advice.question), ""]
     groups = [Group(*map(Text, lines)), assumptions_block(advice.assumptions)]
     groups.append(Group(Text("Verdict", style="bold"), *(Text(line) for line in advice.verdict), Text("")))
@@ -54,9 +48,10 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
         kinds = compared(advice.question, advice.loss_unknown)
         groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, kinds, advice.question))
     if advice.infeasible:
-        shown = advice.infeasible[:MOST_SHOWN]
+        num_hidden = len(advice.infeasible) - MOST_SHOWN
+        more = f"\n{num_hidden} more: --json, --csv." if num_hidden > 0 else ""
         columns: list[Column] = [("plan", _plan_cell), ("why not", lambda row: row["infeasible"])]
-        groups.append(table("Cannot be", columns, shown, _more(advice.infeasible, shown), text_columns=(0, 1)))
+        groups.append(table("Cannot be", columns, advice.infeasible[:MOST_SHOWN], more, text_columns=(0, 1)))
     for heading, lines in (
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
@@ -95,7 +90,7 @@ def _short_table(advice: Advice) -> Group:
         ("plan", lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}"),
         ("loss", lambda row: "same" if row["loss_unknown"] is None else "unknown"),
         ("time", lambda row: format_seconds(row["time_s"])),
-        ("nine of ten", lambda row: _time(row).partition("\n")[2]),
+        ("nine of ten", lambda row: _time_and_bounds(row).partition("\n")[2]),
     ]
     hidden = len(advice.ranked) + len(advice.loss_unknown) - len(shown)
     note = (
@@ -110,6 +105,7 @@ def _short_table(advice: Advice) -> Group:
 
 
 def _period_words(advice: Advice) -> str:
+    """Return the periods of the plans that are compared, in words."""
     if advice.question.methods:
         return "at the period of each method"
     return f"methods with a period at {advice.question.compared_period} steps"
@@ -131,67 +127,68 @@ def question_lines(question: AdviceQuestion) -> list[str]:
 
 
 def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanRow], question: AdviceQuestion) -> Group:
+    """Return the table of a list of plans.
+
+    Args:
+        title: title of the table.
+        rows: rows of the list, the fastest first.
+        note: note below the table.
+        chosen: rows to show.
+        question: the question of advice.
+    """
     places = {id(row): place for place, row in enumerate(rows, start=1)}
 
-    def plan(row: PlanRow) -> str:
+    def place_and_plan(row: PlanRow) -> str:
         return f"{places[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
 
+    def waiting_and_utilisation(row: PlanRow) -> str:
+        use = "-" if row["utilisation"] is None else f"{row['utilisation']:.0%}"
+        return f"{1 - row['compute_s'] / row['step_time_s']:.0%}\n{use}"
+
+    def memory_and_traffic(row: PlanRow) -> str:
+        sent = "-" if row["wan_bytes"] is None else format_bytes(row["wan_bytes"])
+        return f"{format_bytes(row['memory_bytes'])}\n{sent}"
+
+    def money_and_energy(row: PlanRow) -> str:
+        energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g}"
+        return energy if row["cost"] is None else f"{row['cost']:,.0f}\n{energy}"
+
+    def goodput_and_interval(row: PlanRow) -> str:
+        interval_s = row["checkpoint_interval_s"]
+        return f"{row['goodput']:.1%}\n{'at its end' if interval_s is None else format_seconds(interval_s)}"
+
     columns: list[Column] = [
-        ("plan", plan),
-        ("time\nbounds", _time),
-        ("waits\nuse", _shares),
-        ("memory\nsent", _bytes),
-        ("MWh" if rows[0]["cost"] is None else f"{rows[0]['currency']}\nMWh", _paid),
+        ("plan", place_and_plan),
+        ("time\nbounds", _time_and_bounds),
+        ("waits\nuse", waiting_and_utilisation),
+        ("memory\nsent", memory_and_traffic),
+        ("MWh" if rows[0]["cost"] is None else f"{rows[0]['currency']}\nMWh", money_and_energy),
     ]
     if question.failures is not None:
-        columns.insert(2, ("goodput\nsaves", _goodput_cell))
+        columns.insert(2, ("goodput\nsaves", goodput_and_interval))
     num_hidden = len(rows) - len(chosen)
     notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _sharding_note(chosen)]
     return table("\n" + title, columns, list(chosen), "".join(notes))
 
 
 def _plan_cell(row: PlanRow) -> str:
+    """Return the method and the layout of a plan, in lines of up to `PLAN_WIDTH` characters."""
     lines = [*method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1), layout_words(row)]
     return "\n".join(part for line in lines for part in wrap(line, PLAN_WIDTH))
 
 
-def _time(row: PlanRow) -> str:
-    low, high = row["low_s"], row["high_s"]
-    if low is None:
-        return f"{format_seconds(row['time_s'])}\nunknown"
-    bounds = f"{format_seconds(low)} or more" if high is None else f"{_short(low, high)} to {format_seconds(high)}"
+def _time_and_bounds(row: PlanRow) -> str:
+    """Return the time of a plan, and below it the bounds; the lower one has no unit if the upper one has the same."""
+    low_s, high_s = row["low_s"], row["high_s"]
+    if low_s is None:
+        bounds = "unknown"
+    elif high_s is None:
+        bounds = f"{format_seconds(low_s)} or more"
+    else:
+        low, high = format_seconds(low_s), format_seconds(high_s)
+        same_unit = low.split(" ")[1] == high.split(" ")[1]
+        bounds = f"{low.split(' ')[0] if same_unit else low} to {high}"
     return f"{format_seconds(row['time_s'])}\n{bounds}"
-
-
-def _goodput_cell(row: PlanRow) -> str:
-    interval_s = row["checkpoint_interval_s"]
-    return f"{row['goodput']:.1%}\n{'at its end' if interval_s is None else format_seconds(interval_s)}"
-
-
-def _short(low: float, high: float) -> str:
-    """Return the lower time, without its unit if the upper time has the same."""
-    (value, unit), (_, other) = format_seconds(low).split(" "), format_seconds(high).split(" ")
-    return value if unit == other else f"{value} {unit}"
-
-
-def _shares(row: PlanRow) -> str:
-    waits = 1 - row["compute_s"] / row["step_time_s"]
-    use = "-" if row["utilisation"] is None else f"{row['utilisation']:.0%}"
-    return f"{waits:.0%}\n{use}"
-
-
-def _bytes(row: PlanRow) -> str:
-    return f"{format_bytes(row['memory_bytes'])}\n{'-' if row['wan_bytes'] is None else format_bytes(row['wan_bytes'])}"
-
-
-def _paid(row: PlanRow) -> str:
-    energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g}"
-    return energy if row["cost"] is None else f"{row['cost']:,.0f}\n{energy}"
-
-
-def _more(rows: Sequence[Any], shown: Sequence[Any]) -> str:
-    num_hidden = len(rows) - len(shown)
-    return f"\n{num_hidden} more: --json, --csv." if num_hidden else ""
 
 
 def _sharding_note(rows: Sequence[PlanRow]) -> str:
@@ -221,6 +218,7 @@ def _at_risk(advice: Advice) -> list[str]:
 
 
 def _ranked_note(advice: Advice) -> str:
+    """Return the note below the list of plans of known loss: its columns, ties, events, failures, extrapolations."""
     lines = [
         "Every: steps from one exchange to the next, in fp32 unless it says bf16 or bits; late: by so many steps. "
         "Time: of the training, and between which nine of ten are expected. Waits: part of a step in which nothing is "

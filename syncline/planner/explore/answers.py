@@ -1,14 +1,8 @@
-"""Results for settings: rows, curves over bandwidth, and a round, by the functions of ``syncline project``.
-
-Sentences that state the results on the page.
-"""
+"""Results for the page's settings, by the functions of ``syncline project``, and the sentences that state them."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -32,15 +26,12 @@ from syncline.planner.periods import COMPARED_PERIOD, PRESET
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
-from syncline.planner.projection.pricing import Known
+from syncline.planner.projection.pricing import PriceCache
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.planner.transfer import Transfer, transfers_of
-from syncline.questions.explore import (
-    SITES,
-    PageSettings,
-)
+from syncline.questions.explore import SITES, PageSettings
 from syncline.specs.cluster.networks import network
 from syncline.specs.failures import parse_failures
 from syncline.units import format_bandwidth, format_seconds
@@ -142,6 +133,7 @@ def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[
 
 
 def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    """Return the sort key of a row: timed rows that fit first, by the time of the training."""
     seconds = row["wall_clock_s"]
     return seconds is None, row["fits"] is False, seconds or 0.0
 
@@ -153,12 +145,13 @@ def _curve_settings(settings: PageSettings) -> PageSettings:
 
 
 def _plan_of(settings: PageSettings) -> ProjectionPlan:
-    """Return the plan that prices these methods on any line between the sites."""
-    return _plan(replace(_curve_settings(settings), latency=PageSettings.latency))
+    """Return the plan that prices the methods of settings on any line between the sites."""
+    return _cached_plan(replace(_curve_settings(settings), latency=PageSettings.latency))
 
 
 @lru_cache(maxsize=16)
-def _plan(settings: PageSettings) -> ProjectionPlan:
+def _cached_plan(settings: PageSettings) -> ProjectionPlan:
+    """Return the plan of settings that no two lines between sites distinguish."""
     return ProjectionPlan([explored_spec(settings).spec])
 
 
@@ -168,27 +161,26 @@ def curves(settings: PageSettings) -> Curves:
     Raises:
         SpecError: settings that do not go together.
     """
-    return _curves(_curve_settings(settings))
+    key = _curve_settings(settings)
+    if key not in _curve_cache:
+        while len(_curve_cache) >= MOST_CURVES:
+            del _curve_cache[next(iter(_curve_cache))]
+        _curve_cache[key] = _computed_curves(key)
+    return _curve_cache[key]
 
 
 def curves_cached(settings: PageSettings) -> bool:
     """Return whether the curves are in the cache."""
-    return _curve_settings(settings) in _priced
+    return _curve_settings(settings) in _curve_cache
 
 
-_priced: dict[PageSettings, Curves] = {}
-MOST_KEPT = 64
+_curve_cache: dict[PageSettings, Curves] = {}
+MOST_CURVES = 64
+"""Limit on the settings whose curves are in the cache."""
 
 
-def _curves(settings: PageSettings) -> Curves:
-    if settings not in _priced:
-        while len(_priced) >= MOST_KEPT:
-            del _priced[next(iter(_priced))]
-        _priced[settings] = _curves_of(settings)
-    return _priced[settings]
-
-
-def _curves_of(settings: PageSettings) -> Curves:
+def _computed_curves(settings: PageSettings) -> Curves:
+    """Return the times of all methods over the bandwidth of a site's line, without the cache."""
     plan = _plan_of(settings)
     timed = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
     numbers = {method.name: number for number, method in enumerate(plan.methods) if method.name in timed}
@@ -198,13 +190,12 @@ def _curves_of(settings: PageSettings) -> Curves:
     if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:
         links = at_bandwidth(line, drawn[None])
         steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}
-        return Curves(
-            drawn, {name: np.broadcast_to(times, drawn.shape) for name, times in steps.items()}, compute_s, DRAWN
-        )
+        step_s = {name: np.broadcast_to(times, drawn.shape) for name, times in steps.items()}
+        return Curves(drawn, step_s, compute_s, DRAWN)
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced: dict[str, list[float]] = {name: [] for name in numbers}
     for bandwidth in bandwidths.tolist():
-        joined, cache = network(network_of(replace(settings, bandwidth=bandwidth))), Known()
+        joined, cache = network(network_of(replace(settings, bandwidth=bandwidth))), PriceCache()
         for name, number in numbers.items():
             priced[name].append(float(np.ravel(plan.step(number, joined, cache=cache).step_time_s)[0]))
     step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in priced.items()}
@@ -233,7 +224,15 @@ def round_of(settings: PageSettings, method: str) -> MethodRound:
 
 
 def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
-    """Return the highest bandwidth at which values cross ``wanted``, interpolated in ``1 / bandwidth``, or None."""
+    """Return the highest bandwidth at which values cross ``wanted``, or None if there is no crossing.
+
+    Between two bandwidths, values are interpolated linearly in ``1 / bandwidth``.
+
+    Args:
+        bandwidths: ``(n,)``, ascending.
+        values: ``(n,)``, the value at each bandwidth.
+        wanted: the value to cross.
+    """
     above = values >= wanted
     changes = np.flatnonzero(above[1:] != above[:-1])
     if not changes.size:
@@ -276,9 +275,7 @@ def percent(part: float) -> str:
 
 def speedup_text(speedup: float | None) -> str:
     """Return a speedup with three digits; a dash if it is unknown."""
-    if speedup is None:
-        return "-"
-    return f"{float(f'{speedup:.3g}'):g}x"
+    return "-" if speedup is None else f"{float(f'{speedup:.3g}'):g}x"
 
 
 def computing_now(ranking: Ranking) -> dict[str, float]:
@@ -359,74 +356,62 @@ def leading_methods(ranking: Ranking, curves: Curves) -> str:
         return "One site: nothing crosses the line between sites, whose bandwidth and latency change nothing."
     fitting = {row["method"] for row in ranking.rows if row["fits"] is not False}
     sentence = _leaders(curves, fitting or set(curves.step_s))
-    return (
-        sentence
-        if len(fitting) in (0, len(ranking.rows))
-        else f"Of what fits into memory: {sentence[0].lower()}{sentence[1:]}"
-    )
+    if len(fitting) in (0, len(ranking.rows)):
+        return sentence
+    return f"Of what fits into memory: {sentence[0].lower()}{sentence[1:]}"
 
 
 def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str]]:
-    """Return per method the bandwidths at which it is 5% faster than the baseline, and the one that suffices."""
+    """Return the name of each method, the bandwidths at which it is 5% faster than the baseline, and which suffice.
+
+    A bandwidth suffices from which on more bandwidth saves less than 5% of the step's time.
+    """
     if len(sizes_of_sites(ranking.settings)) == 1:
         return []
-    return [
-        (
-            method,
-            "" if method == BASELINE else _faster_than_baseline(row, curves, method),
-            _saturation_text(curves, method),
-        )
-        for row in ranking.rows
-        if (method := row["method"]) in curves.step_s
-    ]
+    rows = []
+    for row in ranking.rows:
+        method = row["method"]
+        if method in curves.step_s:
+            step_s = curves.step_s[method]
+            bandwidth = crossing(curves.bandwidths, step_s, MORE_IS_NOTHING * float(step_s[-1]))
+            suffices = ALL_DRAWN if bandwidth is None else f"from {_two_digits(bandwidth)}"
+            faster = "" if method == BASELINE else _faster_than_baseline(row, curves, method)
+            rows.append((method, faster, suffices))
+    return rows
 
 
-def _about(bytes_per_s: float) -> str:
+def _two_digits(bytes_per_s: float) -> str:
     """Return a bandwidth with two digits, the precision of the curves."""
     return format_bandwidth(float(f"{8 * bytes_per_s:.2g}") / 8)
 
 
-def _leaders(times: Curves, among: set[str]) -> str:
-    """Return the sentence with the fastest method in each range of the bandwidth."""
-    names = [name for name in times.step_s if name in among]
+def _leaders(curves: Curves, among: set[str]) -> str:
+    """Return the sentence with the fastest method of some in each range of the bandwidth."""
+    names = [name for name in curves.step_s if name in among]
     if not names:
         return "None of these methods has a time, or fits."
-    first = np.argmin(np.stack([times.step_s[name] for name in names]), axis=0)
-    edges = [0, *(1 + np.flatnonzero(np.diff(first))).tolist()]
+    first = np.argmin(np.stack([curves.step_s[name] for name in names]), axis=0)
     parts = [names[first[0]]]
-    for edge in edges[1:]:
+    for edge in (1 + np.flatnonzero(np.diff(first))).tolist():
         before, after = names[first[edge - 1]], names[first[edge]]
-        around_edge = slice(edge - 1, edge + 1)
-        boundary = crossing(
-            times.bandwidths[around_edge], (times.step_s[before] / times.step_s[after])[around_edge], 1.0
-        )
-        parts.append(f"from about {_about(boundary or times.bandwidths[edge])} on {after}")
+        ends = slice(edge - 1, edge + 1)
+        ratios = (curves.step_s[before] / curves.step_s[after])[ends]
+        boundary = crossing(curves.bandwidths[ends], ratios, 1.0)
+        parts.append(f"from about {_two_digits(boundary or curves.bandwidths[edge])} on {after}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
 
 
-def _saturation_text(times: Curves, method: str) -> str:
-    step_s = times.step_s[method]
-    bandwidth = crossing(times.bandwidths, step_s, MORE_IS_NOTHING * float(step_s[-1]))
-    return f"from {_about(bandwidth)}" if bandwidth is not None else ALL_DRAWN
-
-
-def _faster_than_baseline(row: Mapping[str, Any], times: Curves, method: str) -> str:
+def _faster_than_baseline(row: Mapping[str, Any], curves: Curves, method: str) -> str:
     """Return the bandwidths at which a method is 5% faster than the baseline, from its row or else from the curves."""
-    if BASELINE not in times.step_s:
+    if BASELINE not in curves.step_s:
         return "unknown"
     when, rate = row.get("faster_by_5_percent"), row.get("faster_by_5_percent_bandwidth_bytes_per_s")
-    if when is None:
-        when, rate = _crossing_case(times.bandwidths, times.step_s[BASELINE] / times.step_s[method], 1.05)
-        bandwidth = None if rate is None else _about(rate)
-    else:
-        bandwidth = None if rate is None else format_bandwidth(rate)
-    always = "always" if row.get("faster_by_5_percent") else ALL_DRAWN
-    return {"always": always, "never": "never", "below": f"below {bandwidth}", "above": f"above {bandwidth}"}[when]
-
-
-def _crossing_case(bandwidths: Floats, speedups: Floats, wanted: float) -> tuple[str, float | None]:
-    bandwidth = crossing(bandwidths, speedups, wanted)
-    if bandwidth is None:
-        return ("always" if speedups[-1] >= wanted else "never"), None
-    return ("above" if speedups[-1] >= wanted else "below"), bandwidth
+    if when is not None:
+        bandwidth = "" if rate is None else format_bandwidth(rate)
+        return f"{when} {bandwidth}".strip()
+    speedups = curves.step_s[BASELINE] / curves.step_s[method]
+    boundary, is_faster = crossing(curves.bandwidths, speedups, 1.05), speedups[-1] >= 1.05
+    if boundary is None:
+        return ALL_DRAWN if is_faster else "never"
+    return f"{'above' if is_faster else 'below'} {_two_digits(boundary)}"

@@ -1,6 +1,6 @@
 """Parts of the page as HTML, by the macros of ``explore.html``: every text from outside the package is escaped.
 
-All plans for the page's cluster and training, by the functions of ``syncline advise``.
+One part has all plans for the page's cluster and training, by the functions of ``syncline advise``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ from syncline.planner.explore.settings import (
     to_query,
 )
 from syncline.planner.pages import templates
-from syncline.questions.explore import (
-    OFFERED,
-    OWN,
-    PageSettings,
-)
+from syncline.questions.explore import OFFERED, OWN, PageSettings
 from syncline.questions.projections import Advise
 from syncline.specs.cluster.networks import network
 from syncline.units import format_bytes
@@ -96,7 +92,14 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
 
 
 def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: bool) -> dict[str, Any]:
-    """Return the texts of a row; ``ends`` are the shortest and the longest time of all rows."""
+    """Return the texts of a row of the ranking, by the names of the template.
+
+    Args:
+        row: the row.
+        place: its place in the ranking; empty for a method that does not fit.
+        ends: shortest and longest time of all rows.
+        tied: whether the method ties with the first.
+    """
     low, middle, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
     around = f"{speedup_text(row['speedup_low'])} to {speedup_text(row['speedup_high'])}"
     loss = "unknown" if row["loss"] is None else f"{row['loss']:.3f}{'*' if row['extrapolation'] else ''}"
@@ -192,6 +195,7 @@ def advice_on(settings: PageSettings) -> Advice:
 
 @lru_cache(maxsize=16)
 def _advice(settings: PageSettings) -> Advice:
+    """Return the advice on settings, from a cache."""
     return compute_advice(question_of(settings))
 
 

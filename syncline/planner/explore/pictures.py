@@ -67,7 +67,7 @@ def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
 def utilisation_picture(
     curves: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720, line: str = "a site's line"
 ) -> str:
-    """Draw the share of the time that computes over the bandwidth of a line; mark the settings' bandwidth.
+    """Return an SVG of the share of the time that computes over a line's bandwidth; it marks the settings' bandwidth.
 
     Args:
         curves: the times over the bandwidth.
@@ -136,6 +136,14 @@ def utilisation_picture(
 def _end_labels(
     ends: Sequence[float], now: Mapping[str, float], right: float, between: tuple[float, float]
 ) -> list[str]:
+    """Return the names at the ends of the lines, with a leader each, as SVG elements.
+
+    Args:
+        ends: height in pixels of the end of each line.
+        now: method -> its share at the settings' bandwidth, in the order of the lines.
+        right: pixels from the left to the end of the lines.
+        between: heights in pixels between which the names lie.
+    """
     from syncline.analysis.axes import spread_positions  # lazy import: matplotlib is slow to load
 
     # Order the names by their values, each as near to the end of its line as this order allows.
@@ -154,57 +162,54 @@ def _end_labels(
 
 
 def _short(name: str, letters: int = 17) -> str:
+    """Return a name, cut to a number of letters."""
     return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
-class Lane(NamedTuple):
-    """A method's row in a picture of time."""
+class RoundRow(NamedTuple):
+    """A method's row in a picture of time, with the round that it repeats."""
 
     method: str
     round: MethodRound
 
 
 MOST_TILES = 400
+"""Limit on the rounds of a method that are drawn one after another."""
 MERGED = 0.6
 """Gap in pixels below which two spans are drawn as one."""
 
 
-def round_picture(rows: Sequence[Lane], width: int = 720) -> str:
-    """Draw a round of the first method, and the others in the same time: computing above, the network below.
+def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
+    """Return an SVG of a round of the first method, and the others in the same time: computing above the network.
 
     Args:
         rows: the methods, at least one.
         width: width in pixels.
     """
-    window, steps = window_of(rows[0].round)
+    window, steps = rows[0].round.seconds, rows[0].round.steps
     narrow = width < 560
     margin, right, top, row_height = 8, 8, 24, 66
     across = width - margin - right
     height = top + row_height * len(rows) + 30
-    out = _legend(margin, narrow)
+    out = _legend(margin)
     for number, row in enumerate(rows):
         base = top + row_height * number + 18
         count = window / row.round.seconds * row.round.steps if row.round.seconds else 0
-        description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if number == 0 else _count(count)
+        description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if number == 0 else _steps_text(count)
         out.append(
             f'<text x="{margin}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {description}, '
-            f"computes {percent(_computing(row.round, window))}</text>"
+            f"computes {percent(_computing_share(row.round))}</text>"
         )
         out += _spans(row.round, window, margin, across, base)
-    axis = top + row_height * len(rows) + 2
+    axis, scale = top + row_height * len(rows) + 2, across / window if window else 0.0
     out.append(f'<line class="axis" x1="{margin}" x2="{margin + across}" y1="{axis}" y2="{axis}"/>')
     for seconds, text in _time_ticks(window, 3 if narrow else 6):
-        place = margin + scale_of(window, across) * seconds
+        place = margin + scale * seconds
         anchor = "start" if seconds == 0 else "end" if place > margin + across - 24 else "middle"
         out.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{axis}" y2="{axis + 4}"/>')
         out.append(f'<text x="{place:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
-    names = ", ".join(f"{row.method} computes {percent(_computing(row.round, window))}" for row in rows)
+    names = ", ".join(f"{row.method} computes {percent(_computing_share(row.round))}" for row in rows)
     return _svg(width, height, out, f"{duration_text(window)} of training: {names}")
-
-
-def scale_of(window: float, across: float) -> float:
-    """Return the number of pixels per second."""
-    return across / window if window else 0.0
 
 
 _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0))
@@ -219,27 +224,23 @@ def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     return [(place * step * size, f"{place * step:g} {unit}" if place else "0") for place in range(count + 1)]
 
 
-def window_of(method_round: MethodRound) -> tuple[float, int]:
-    """Return the seconds that are drawn, those of a round, and its number of steps."""
-    return method_round.seconds, method_round.steps
-
-
-def _count(steps: float) -> str:
+def _steps_text(steps: float) -> str:
+    """Return a number of steps that may be a fraction: ``2.5 steps``."""
     return f"{steps:,.0f} steps" if steps >= 9.95 else f"{steps:.2g} of a step" if steps < 1 else f"{steps:.1f} steps"
 
 
-def _computing(one_round: MethodRound, window: float) -> float:
+def _computing_share(method_round: MethodRound) -> float:
     """Return the share of a round in which a worker does not wait."""
-    waits = sum(
-        min(span.end_s, one_round.seconds) - max(span.start_s, 0.0) for span in one_round.spans if span.what == "wait"
-    )
-    return 1 - waits / one_round.seconds if one_round.seconds else 1.0
+    seconds = method_round.seconds
+    waits = [span for span in method_round.spans if span.what == "wait"]
+    waits_s = sum(min(span.end_s, seconds) - max(span.start_s, 0.0) for span in waits)
+    return 1 - waits_s / seconds if seconds else 1.0
 
 
-def _legend(margin: int, narrow: bool) -> list[str]:
-    out, x = [], margin
-    kinds = (("compute", "computes"), ("wait", "waits"), ("network", "on the network"))
-    for kind, text in kinds:
+def _legend(x: int) -> list[str]:
+    """Return the legend of a round as SVG elements, from a position in pixels to the right."""
+    out = []
+    for kind, text in (("compute", "computes"), ("wait", "waits"), ("network", "on the network")):
         out.append(_bar(kind, x, 5, 12, 10))
         out.append(f'<text x="{x + 17}" y="14">{text}</text>')
         x += 32 + 7 * len(text)
@@ -247,6 +248,7 @@ def _legend(margin: int, narrow: bool) -> list[str]:
 
 
 def _bar(kind: str, x: float, y: float, width: float, height: float, title: str = "") -> str:
+    """Return a span as an SVG element: a bar, or a thin line for waiting; ``title`` is its tooltip."""
     tooltip = f"<title>{escape(title)}</title>" if title else ""
     if kind == "wait":
         middle = y + height / 2
@@ -257,26 +259,26 @@ def _bar(kind: str, x: float, y: float, width: float, height: float, title: str 
     return f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{max(width, 0.7):.2f}" height="{height}">{tooltip}</rect>'
 
 
-def _spans(one_round: MethodRound, window: float, margin: float, across: float, base: float) -> list[str]:
+def _spans(method_round: MethodRound, window: float, margin: float, across: float, base: float) -> list[str]:
+    """Return the spans of a method's rounds as SVG elements, as many rounds as fit into a window.
+
+    Args:
+        method_round: the round.
+        window: seconds that the picture shows.
+        margin: pixels to the left of the spans.
+        across: pixels of the window.
+        base: height of the spans of computing in pixels.
+    """
     out = []
-    scale = scale_of(window, across)
-    tiles = min(int(np.ceil(window / one_round.seconds - 1e-9)), MOST_TILES) if one_round.seconds else 0
-    by_kind = {"compute": (base, 22.0), "wait": (base, 22.0), "network": (base + 25, 12.0)}
-    for kind, (y, height) in by_kind.items():
-        spans = [span for span in one_round.spans if span.what == kind]
-        for begin, end, label in _merged(_tiled(spans, one_round.seconds, tiles, window, scale)):
-            out.append(
-                _bar(
-                    kind,
-                    margin + begin,
-                    y,
-                    end - begin,
-                    height,
-                    f"{label or kind}: {duration_text((end - begin) / scale)}",
-                )
-            )
-    if one_round.seconds * MOST_TILES < window:
-        x = margin + scale * one_round.seconds * MOST_TILES + 6
+    seconds, scale = method_round.seconds, across / window if window else 0.0
+    tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0
+    for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
+        spans = [span for span in method_round.spans if span.what == kind]
+        for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
+            title = f"{label or kind}: {duration_text((end - begin) / scale)}"
+            out.append(_bar(kind, margin + begin, y, end - begin, height, title))
+    if seconds * MOST_TILES < window:
+        x = margin + scale * seconds * MOST_TILES + 6
         out.append(f'<text x="{x:.1f}" y="{base + 16}">… and so on</text>')
     return out
 
@@ -284,7 +286,15 @@ def _spans(one_round: MethodRound, window: float, margin: float, across: float, 
 def _tiled(
     spans: Sequence[ActivitySpan], seconds: float, tiles: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
-    """Yield the spans of as many rounds as fit in a window, in pixels."""
+    """Yield the begin and the end in pixels, and the label, of the spans of several rounds, cut at a window's end.
+
+    Args:
+        spans: spans of one round.
+        seconds: duration of a round.
+        tiles: number of rounds.
+        window: seconds that the picture shows.
+        scale: pixels per second.
+    """
     for tile in range(tiles):
         for span in spans:
             begin = min(max(span.start_s + tile * seconds, 0.0), window)
@@ -294,7 +304,7 @@ def _tiled(
 
 
 def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    """Return the spans, merged where the gap between them is invisible."""
+    """Return begin, end and label of spans, merged where the gap between two is invisible."""
     out: list[tuple[float, float, str]] = []
     for begin, end, label in sorted(spans):
         if out and begin - out[-1][1] < MERGED:
@@ -306,6 +316,7 @@ def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, floa
 
 
 def _svg(width: int, height: int, inside: Sequence[str], description: str) -> str:
+    """Return elements as an SVG of a size in pixels, with a description for screen readers."""
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{escape(description)}">{"".join(inside)}</svg>'
@@ -313,7 +324,13 @@ def _svg(width: int, height: int, inside: Sequence[str], description: str) -> st
 
 
 def interval_picture(low: float, middle: float, high: float, ends: tuple[float, float], method: str) -> str:
-    """Draw a time between its bounds on a logarithmic line that all rows share."""
+    """Return an SVG of a time between its bounds, on a logarithmic line that all rows share.
+
+    Args:
+        low, middle, high: the time in seconds, with its bounds.
+        ends: shortest and longest time of all rows.
+        method: the method, which decides the colour.
+    """
     width, height = 150, 18
 
     def x(value: float) -> float:

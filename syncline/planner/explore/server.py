@@ -1,7 +1,4 @@
-"""The server of the page, for this machine only, until Ctrl-C.
-
-The page in its framework, NiceGUI; only this module and ``server`` use it.
-"""
+"""The page in its framework, NiceGUI, and its server, for this machine only; only this module uses the framework."""
 
 from __future__ import annotations
 
@@ -15,23 +12,16 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import uvicorn
-from fastapi import (
-    FastAPI,
-    Request,
-)
+from fastapi import FastAPI, Request
 from fastapi.responses import PlainTextResponse, Response
 from nicegui import run, ui
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from syncline.errors import (
-    SpecError,
-    SynclineError,
-)
+from syncline.errors import SpecError, SynclineError
 from syncline.planner.explore import markup
 from syncline.planner.explore.answers import (
-    Curves,
     Ranking,
     caveat,
     computing_now,
@@ -48,14 +38,8 @@ from syncline.planner.explore.answers import (
     shown_method,
     threshold_rows,
 )
-from syncline.planner.explore.markup import (
-    advice_on,
-    advice_part,
-    question_settings,
-    search_notice,
-    search_prompt,
-)
-from syncline.planner.explore.pictures import Lane, round_picture, standalone_svg, utilisation_picture
+from syncline.planner.explore.markup import advice_on, advice_part, question_settings, search_notice, search_prompt
+from syncline.planner.explore.pictures import RoundRow, round_picture, standalone_svg, utilisation_picture
 from syncline.planner.explore.settings import BASELINE, BY_NAME, from_query, spec_text, to_query, with_text
 from syncline.questions.explore import PageSettings
 
@@ -165,7 +149,8 @@ class Page:
             + markup.paragraph(caveat(ranked), "caveat")
         )
         self.ranking.set_content(markup.ranking_table(ranked, rows[0].method) + markup.bulleted(ranked.notes, "notes"))
-        self.round.set_content(_round_part(rows))
+        pictures = [round_picture(rows, width) for width in WIDTHS]
+        self.round.set_content(_heading(_round_title(rows)) + markup.figure(pictures))
         if settings.shown:
             _run(f"exploreFocus({json.dumps(settings.shown)})")
         if self.advised is None or self.advised != question_settings(settings):
@@ -177,7 +162,10 @@ class Page:
             self.curves.classes("busy")
         times = await _run_in_thread(curves, settings)
         self.curves.classes(remove="busy")
-        self.curves.set_content(_curves_part(ranked, times))
+        now, line = computing_now(ranked), line_name(settings)
+        pictures = [utilisation_picture(times, settings.bandwidth, now, width, line) for width in WIDTHS]
+        key = markup.key(now, map(percent, now.values()))
+        self.curves.set_content(_heading(COMPUTES) + markup.figure(pictures) + key)
         table = markup.threshold_table(threshold_rows(ranked, times))
         self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading_methods(ranked, times)) + table)
 
@@ -197,42 +185,30 @@ def _html(content: str, tag: str = "div") -> ui.html:
 
 
 def _run(code: str) -> None:
+    """Run JavaScript in the visitor's browser."""
     ui.run_javascript(code)
 
 
-def _rounds(ranked: Ranking) -> list[Lane]:
+def _rounds(ranked: Ranking) -> list[RoundRow]:
+    """Return the rounds to draw: of the shown method, and of the baseline if it is another one and has a time."""
     method = shown_method(ranked)
     names = [method] if method == BASELINE or ranked.baseline["wall_clock_s"] is None else [method, BASELINE]
-    return [Lane(name, round_of(ranked.settings, name)) for name in names]
+    return [RoundRow(name, round_of(ranked.settings, name)) for name in names]
 
 
-def _round_title(rows: list[Lane]) -> str:
-    first = rows[0]
-    return f"One round of {first.method}: {_steps(first.round.steps)} in {duration_text(first.round.seconds)}"
-
-
-def _steps(count: int) -> str:
-    return "1 step" if count == 1 else f"{count:,} steps"
-
-
-def _round_part(rows: list[Lane]) -> str:
-    return _heading(_round_title(rows)) + markup.figure([round_picture(rows, width) for width in WIDTHS])
-
-
-def _curves_part(ranked: Ranking, times: Curves) -> str:
-    now = computing_now(ranked)
-    settings = ranked.settings
-    pictures = [utilisation_picture(times, settings.bandwidth, now, width, line_name(settings)) for width in WIDTHS]
-    return _heading(COMPUTES) + markup.figure(pictures) + markup.key(now, map(percent, now.values()))
-
-
-COMPUTES = "How much of the time computes, over bandwidth"
+def _round_title(rows: list[RoundRow]) -> str:
+    """Return the heading of the picture of a round."""
+    first = rows[0].round
+    steps = "1 step" if first.steps == 1 else f"{first.steps:,} steps"
+    return f"One round of {rows[0].method}: {steps} in {duration_text(first.seconds)}"
 
 
 def _heading(text: str) -> str:
+    """Return the HTML of a heading."""
     return f"<h2>{escape(text)}</h2>"
 
 
+COMPUTES = "How much of the time computes, over bandwidth"
 THRESHOLDS = "Thresholds of the bandwidth"
 
 
@@ -333,8 +309,8 @@ def bound_socket(port: int) -> socket.socket:
     return listening
 
 
-def _warmed(query: str) -> None:
-    """Load the modules that the first answer needs, while a browser opens."""
+def _compute_first_answer(query: str) -> None:
+    """Compute the answer of a query, so that its modules are loaded while a browser opens."""
     with suppress(SynclineError):
         ranking_of(from_query(query)[0])
 
@@ -353,5 +329,5 @@ def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:
     address = f"http://{HOST}:{listening.getsockname()[1]}/{f'?{query}' if query else ''}"
     listening.listen()  # the server answers requests from now on as soon as it runs
     ready(address)
-    threading.Thread(target=_warmed, args=(query,), daemon=True).start()
+    threading.Thread(target=_compute_first_answer, args=(query,), daemon=True).start()
     server.run(sockets=[listening])

@@ -1,18 +1,12 @@
-"""Settings of the page: the texts of their values, and the settings that a link makes; `PageSettings` declares them.
+"""Settings of the page: the texts of their values, the settings that a link makes, and the spec that they make.
 
 Links may come from strangers, so every value is a number or a name of a list, never a file or a ``module:name``.
-
-The projection of the settings, as a spec that ``syncline project`` accepts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import (
-    dataclass,
-    fields,
-    replace,
-)
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -31,13 +25,7 @@ from syncline.methods import METHODS, method_of, named
 from syncline.planner.projection.projections import refusal_of, with_steps_for
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.solving.link_selection import LinkPlace, place_of
-from syncline.questions.explore import (
-    COMPRESSIONS,
-    OWN,
-    SITES,
-    Control,
-    PageSettings,
-)
+from syncline.questions.explore import COMPRESSIONS, OWN, SITES, Control, PageSettings
 from syncline.specs import ProjectSpec, load_spec
 from syncline.specs.cluster.clusters import worker_count
 from syncline.specs.cluster.networks import network, network_fields
@@ -106,6 +94,7 @@ CATALOGUES: dict[str, Callable[[], tuple[str, ...]]] = {
 
 
 def _ratio_distance(value: float, other: float) -> float:
+    """Return the ratio of the larger of two numbers to the smaller; infinity if one is not positive."""
     if min(value, other) <= 0:
         return float("inf")
     return max(value / other, other / value)
@@ -137,6 +126,11 @@ def format_count(count: float) -> str:
 
 
 def _methods(text: str) -> tuple[str, ...]:
+    """Return the methods of a text with commas between names, without the baseline.
+
+    Raises:
+        SpecError: an unknown method, or too many.
+    """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in METHODS:

@@ -1,26 +1,17 @@
-"""Goodput of a planned training: its recovery, its checkpoint interval, and the share of its time that counts.
+"""Expected goodput of failing machines in closed form, and goodput of a planned training.
 
 A training whose workers exchange in every step restarts from the last checkpoint. Replicas that exchange less often
 each have a complete model, so the remaining replicas continue. ``recovery`` of the failures selects either way for
 every training that allows it.
-
-Expected goodput of a training on failing machines, in closed form if there is one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from syncline.costmodel.failures import FaultTolerantGroup, expected_wall_s, until_all_work_s
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
-from syncline.sim.failures.costs import (
-    MAX_FAILURES_IN_A_ROW,
-    CheckpointTimes,
-    SavedSteps,
-    equal_step_ends,
-)
-from syncline.sim.failures.outages import Outage
+from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, CheckpointTimes, SavedSteps, equal_step_ends
 from syncline.sim.failures.trainings import ElasticTraining, RestartedTraining
 from syncline.specs.failures import (
     FailuresSpec,
@@ -146,8 +137,14 @@ def simulated_goodput(
             group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
             max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
             work = SavedSteps(max_steps, equal_step_ends(training.step_s), saving)
-            outages, period = copy_outages(outages, copy_workers), training.exchanges_every
-            costs = ElasticTraining(group, steps, lambda _, work=work: work, outages, period=period).simulate()  # type: ignore[misc]
+            # An outage of workers is an outage of the model copies that have them.
+            copies_down = (
+                outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
+                for outage in outages
+            )
+            costs = ElasticTraining(
+                group, steps, lambda _, work=work: work, copies_down, period=training.exchanges_every
+            ).simulate()  # type: ignore[misc]
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
             costs = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
@@ -155,12 +152,6 @@ def simulated_goodput(
             return 0.0, costs.stuck
         goodputs.append(costs.goodput)
     return sum(goodputs) / seeds, None
-
-
-def copy_outages(outages: Iterator[Outage], copy_workers: int) -> Iterator[Outage]:
-    """Yield each outage of workers as an outage of model copies; a copy has ``copy_workers`` workers."""
-    for outage in outages:
-        yield outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
 
 
 def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:

@@ -1,9 +1,4 @@
-"""The inputs of ``syncline goodput``: failing machines, without a particular training.
-
-Rows of ``syncline goodput``: simulated and expected goodput for each configuration.
-
-The rows of ``syncline goodput`` as a table for the terminal.
-"""
+"""``syncline goodput``: failing machines without a particular training, the rows of their simulation, and the table."""
 
 from __future__ import annotations
 
@@ -11,11 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    get_args,
-)
+from typing import TYPE_CHECKING, Any, get_args
 
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY
@@ -189,6 +180,7 @@ def simulate_training(
 
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
+    """Return the row of a number of workers and a way to recover, with means over the simulations of all seeds."""
     check_workers(failures, workers)
     saving = failures.checkpoint_costs(question.step_s, workers)
     results = [simulate_training(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]

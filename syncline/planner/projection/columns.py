@@ -1,4 +1,4 @@
-"""Rows of a projection as columns: arrays of numbers, and values as indices into a list."""
+"""Rows of a projection as columns: arrays of numbers, and categorical columns of codes and values."""
 
 from __future__ import annotations
 
@@ -23,15 +23,31 @@ class Categorical(NamedTuple):
     codes: NDArray[np.integer[Any]]
     values: tuple[Any, ...]
 
-    def decoded(self) -> list[Any]:
-        """Return the values, row by row."""
-        return list(map(self.values.__getitem__, self.codes.tolist()))
-
 
 RowColumn: TypeAlias = NDArray[Any] | Categorical
-"""A column: coded values, or numbers with nan for a missing one."""
+"""A column: numbers, with nan for a missing one, or a categorical column."""
 
 Columns: TypeAlias = dict[str, RowColumn]
+
+
+def categorical(values: Sequence[Any]) -> Categorical:
+    """Return plain values, one per row, as a categorical column."""
+    code_by_value = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return Categorical(np.array([code_by_value[value] for value in values], dtype=np.int64), tuple(code_by_value))
+
+
+def reshaped(column: RowColumn, *shape: int) -> RowColumn:
+    """Return a column whose rows are arranged in another shape."""
+    if isinstance(column, Categorical):
+        return Categorical(column.codes.reshape(shape), column.values)
+    return column.reshape(shape)
+
+
+def flattened(column: RowColumn, mask: NDArray[np.bool_]) -> RowColumn:
+    """Return the rows of a column for which a mask is true; the column is broadcast to the mask's shape first."""
+    if isinstance(column, Categorical):
+        return Categorical(np.broadcast_to(column.codes, mask.shape)[mask], column.values)
+    return np.broadcast_to(column, mask.shape)[mask]
 
 
 class ColumnRows(Sequence[dict[str, Any]]):
@@ -70,12 +86,12 @@ class ColumnRows(Sequence[dict[str, Any]]):
         if self._rows is None:
             self._rows = []
             for part in self.parts:
-                names, columns = list(part), [_listed(column) for column in part.values()]
-                self._rows += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+                columns = [_decoded(column) for column in part.values()]
+                self._rows += [dict(zip(part, values, strict=True)) for values in zip(*columns, strict=True)]
         return self._rows
 
     def distinct(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return each combination of values of the named columns once, in order of appearance; no other row is built.
+        """Return each combination of values of the named columns once, in order of appearance, without all rows.
 
         Args:
             names: names of columns; a name that the rows do not have is left out.
@@ -85,17 +101,13 @@ class ColumnRows(Sequence[dict[str, Any]]):
             columns = {name: part[name] for name in names if name in part}
             combined = np.zeros(length(part), dtype=np.int64)
             for column in columns.values():
-                values, codes = np.unique(
-                    column.codes if isinstance(column, Categorical) else column, return_inverse=True
-                )
+                numbers = column.codes if isinstance(column, Categorical) else column
+                values, codes = np.unique(numbers, return_inverse=True)
                 combined = combined * len(values) + codes
-            firsts = np.sort(np.unique(combined, return_index=True)[1])
-            listed = [
-                _listed(Categorical(column.codes[firsts], column.values) if isinstance(column, Categorical)
-                        else column[firsts])
-                for column in columns.values()
-            ]  # fmt: skip
-            for combination in zip(*listed, strict=True):
+            is_first = np.zeros(len(combined), dtype=bool)
+            is_first[np.unique(combined, return_index=True)[1]] = True
+            decoded = [_decoded(flattened(column, is_first)) for column in columns.values()]
+            for combination in zip(*decoded, strict=True):
                 combinations.setdefault(combination, dict(zip(columns, combination, strict=True)))
         return list(combinations.values())
 
@@ -107,40 +119,40 @@ class ColumnRows(Sequence[dict[str, Any]]):
         """Return the rows as a data frame."""
         import pandas as pd
 
-        frames = [pd.DataFrame({name: _for_pandas(column) for name, column in part.items()}) for part in self.parts]
+        frames = [pd.DataFrame({name: _series(column) for name, column in part.items()}) for part in self.parts]
         return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
 def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return plain rows of the same names as columns: numbers if all values are numbers or None; else coded values."""
+    """Return plain rows of the same names as columns: numbers if all values are numbers or None, else categorical."""
     columns: Columns = {}
     for name in rows[0] if rows else ():
         values = [row[name] for row in rows]
         if any(isinstance(value, str | bool) for value in values) or all(value is None for value in values):
-            code_of = {value: place for place, value in enumerate(dict.fromkeys(values))}
-            columns[name] = Categorical(np.array([code_of[value] for value in values]), tuple(code_of))
+            columns[name] = categorical(values)
         else:
             columns[name] = np.array([np.nan if value is None else value for value in values])
     return columns
 
 
 def length(columns: Mapping[str, RowColumn]) -> int:
-    """Return the number of rows."""
+    """Return the number of rows of some columns."""
     first = next(iter(columns.values()))
     return len(first.codes if isinstance(first, Categorical) else first)
 
 
-def _listed(column: RowColumn) -> list[Any]:
+def _decoded(column: RowColumn) -> list[Any]:
+    """Return the value of each row, with None for numbers that are not finite."""
     if isinstance(column, Categorical):
-        return column.decoded()
-    listed = column.tolist()
+        return list(map(column.values.__getitem__, column.codes.tolist()))
+    values = column.tolist()
     if column.dtype.kind == "f" and not (finite := np.isfinite(column)).all():
         for index in np.flatnonzero(~finite).tolist():
-            listed[index] = None
-    return listed
+            values[index] = None
+    return values
 
 
-def _for_pandas(column: RowColumn) -> Any:
+def _series(column: RowColumn) -> Any:
     """Return the column with the type that pandas gives to its values."""
     import pandas as pd
 

@@ -21,7 +21,7 @@ from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.columns import Columns
 from syncline.planner.projection.grid_axes import GridPlaces, NetworkGrid, variants_of
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.plan_columns import Beside, plan_columns
+from syncline.planner.projection.plan_columns import plan_columns
 from syncline.planner.projection.project import group_specs
 from syncline.planner.projection.projections import (
     Options,
@@ -113,14 +113,15 @@ class ProjectedGrid:
     def _read(self, chosen: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
         """Return the spec with a value for each grid."""
         overrides = []
-        by_field = [(replace(g, path="compute.hardware") if g.path == "hardware" else g, v) for g, v in chosen]
-        for grid, value in sorted(
-            by_field, key=lambda pair: pair[0].path.count(".")
-        ):  # a field before the fields inside it
+        by_field = [
+            (replace(grid, path="compute.hardware") if grid.path == "hardware" else grid, value)
+            for grid, value in chosen
+        ]
+        outer_first = sorted(by_field, key=lambda pair: pair[0].path.count("."))  # a field before the fields inside it
+        for grid, value in outer_first:
             if grid.path == "compute.hardware":
-                overrides += [
-                    Override(f"compute.{other}", None, grid.origin, None) for other in ("seconds", "batch_times")
-                ]
+                for replaced in ("seconds", "batch_times"):
+                    overrides.append(Override(f"compute.{replaced}", None, grid.origin, None))
             if grid.path != "sequence":
                 overrides.append(Override(grid.path, value, grid.origin, value))
         try:
@@ -133,6 +134,11 @@ class ProjectedGrid:
         return spec
 
     def _with_sequence(self, model: Model, sequence: Any, option: str) -> Model:
+        """Return a transformer with another sequence length, from a cache.
+
+        Raises:
+            SpecError: names the option: the model is no transformer, or the length is invalid.
+        """
         key = id(model), sequence
         if key not in self._models:
             if not isinstance(model, ModelShape):
@@ -178,10 +184,7 @@ class ProjectedGrid:
                 for start in range(0, len(self.networks), across):
                     networks, of_networks = self.networks.part(start, min(start + across, len(self.networks)))
                     extra |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
-                    yield plan_columns(plan, networks, thresholds, self._with_method_columns(extra))
-
-    def _with_method_columns(self, others: Beside) -> Beside:
-        return {**others, **self._of_methods}
+                    yield plan_columns(plan, networks, thresholds, extra | self._of_methods)
 
     def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridPlaces]]:
         """Yield up to ``count`` specs at a time, with the value of each grid that has no column of its own."""
@@ -201,6 +204,7 @@ class ProjectedGrid:
         yield specs, self._places(all_indices)
 
     def _places(self, chosen: Sequence[tuple[int, ...]]) -> GridPlaces:
+        """Return the indices and the values of the grids that have no column of their own, by field."""
         columns = zip(self.own, zip(*chosen, strict=True), strict=True) if self.own else ()
         return {
             "asked_algorithm" if grid.path == "algorithm" else grid.path: (np.array(places), grid.shown)
@@ -210,6 +214,7 @@ class ProjectedGrid:
 
 
 def _rank(grid: Grid) -> int:
+    """Return the place of a grid's field in `AS_ARRAYS`, or -1 for any other field, which changes first."""
     first = grid.path.split(".")[0]
     return AS_ARRAYS.index(first) if first in AS_ARRAYS else -1
 

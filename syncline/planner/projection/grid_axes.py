@@ -1,7 +1,4 @@
-"""Methods with every combination of values of their own fields.
-
-Networks with every combination of values of their fields, built some at a time.
-"""
+"""Methods and networks with every combination of values of their own fields; networks are built some at a time."""
 
 from __future__ import annotations
 
@@ -17,11 +14,7 @@ from syncline.costmodel.numerics.arrays import Indices
 from syncline.errors import SpecError, one_of, within
 from syncline.fields import one_of_fields
 from syncline.methods import MethodBase, method_of
-from syncline.specs import (
-    Override,
-    network,
-    network_fields,
-)
+from syncline.specs import Override, network, network_fields
 from syncline.specs.grid import Grid
 from syncline.specs.load import with_overrides
 
@@ -80,10 +73,16 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
 
 
 def _field(grid: Grid) -> str:
+    """Return the name of the method's field that a grid is over."""
     return grid.path.split(".")[1]
 
 
 def _read(value: Any, option: str) -> MethodBase:
+    """Return the method that a value of an option describes.
+
+    Raises:
+        SpecError: names the option.
+    """
     try:
         return method_of(value)
     except SpecError as error:
@@ -114,8 +113,7 @@ READ_ONCE = {"latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "over
            "efficiency": "efficiency"}  # fmt: skip
 """Fields that are independent numbers of a link: each value is read once, not for each combination."""
 
-
-ALWAYS_TOLD = ("latency_s", "bandwidth_bytes_per_s")
+LINK_COLUMNS = ("latency_s", "bandwidth_bytes_per_s")
 """Fields of links with a column in every row."""
 
 
@@ -161,13 +159,13 @@ class NetworkGrid:
         ]
         columns: GridPlaces = {
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
-            for name in ALWAYS_TOLD
+            for name in LINK_COLUMNS
         }
         for place, (grid, indices) in enumerate(zip(self.below, grid_indices, strict=True)):
             number = self._numbers[0][place]
             if number is None:
                 columns[grid.path] = indices, grid.shown
-            elif number[0] not in ALWAYS_TOLD:
+            elif number[0] not in LINK_COLUMNS:
                 columns[f"network.{number[0]}"] = indices, tuple(number[1])
         return networks, columns
 
@@ -185,12 +183,10 @@ class NetworkGrid:
 def _named(value: Any, option: str) -> Network:
     """Return the network; a network without a name is named by its description, as in specs."""
     parsed = network(value, option)
-    return parsed if parsed.name else _renamed(parsed, parsed.describe().replace(" one way", ""))
-
-
-def _renamed(original: Network, name: str) -> Network:
-    fields = network_fields(original)
-    return network(fields | {"name": name}) if isinstance(fields, dict) else original
+    fields = network_fields(parsed)
+    if parsed.name or not isinstance(fields, dict):
+        return parsed
+    return network(fields | {"name": parsed.describe().replace(" one way", "")})
 
 
 def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:

@@ -1,22 +1,15 @@
-"""Times inside the replicas of settings of one layout, and costs of the collectives of their groups.
-
-Seconds of computing of the settings of a plan: by kernels where they are known, else by a utilisation.
-"""
+"""Seconds of a step inside a replica: computing, and the collectives of the replica's groups."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from syncline.costmodel import (
-    Link,
-    ModelShape,
-    Network,
-    NoClosedForm,
-)
+from syncline.costmodel import Link, ModelShape, Network, NoClosedForm
 from syncline.costmodel.collectives.hierarchical import group_peers
 from syncline.costmodel.collectives.policies import Algorithms
 from syncline.costmodel.collectives.prices import collective_prices
@@ -28,13 +21,16 @@ from syncline.costmodel.layouts.memory import RECOMPUTED
 from syncline.costmodel.layouts.partition import worker_tensors
 from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, distinct_share, replica_times
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.numerics.arrays import (
-    FloatOrArray,
-    Indices,
-)
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.planner.projection.memory_plan import MemoryPlan
-from syncline.planner.projection.pricing import PricedSettings, links_of_rows, of_rows, simulated_s
+from syncline.planner.projection.pricing import (
+    PricedSettings,
+    factor_of_rows,
+    joined_arrays,
+    links_of_rows,
+    simulated_s,
+)
 from syncline.specs import ProjectSpec
 
 
@@ -50,7 +46,7 @@ def computing_s(
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
     """
-    seconds_by_key: dict[tuple[int, int, int, int, int, bool, int], float] = {}
+    cache: dict[tuple[int, int, int, int, int, bool, int], float] = {}
     seconds = np.empty(len(specs))
     columns = zip(
         specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.recomputed.tolist(), replicas.tolist(),
@@ -59,18 +55,14 @@ def computing_s(
     for index, (spec, micro, sharding, recomputed, count) in enumerate(columns):
         sharers = (layout.sharers // layout.copies if layout.sharers > 1 else count) if sharding else 1
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, recomputed, sharers
-        if key not in seconds_by_key:
-            seconds_by_key[key] = _computing_s(spec, layout, elements, micro, SHARDINGS[sharding], recomputed, sharers)
-        seconds[index] = seconds_by_key[key]
+        if key not in cache:
+            if spec.priced_by_kernels:
+                parts = step_parts(spec, layout, elements, micro, SHARDINGS[sharding], recomputed, sharers)
+                cache[key] = sum(parts.values())
+            else:
+                cache[key] = flops_s(spec, RECOMPUTED if recomputed else 1.0)
+        seconds[index] = cache[key]
     return seconds
-
-
-def _computing_s(
-    spec: ProjectSpec, layout: Layout, elements: int, micro: int, sharding: str, recomputed: bool, sharers: int
-) -> float:
-    if spec.priced_by_kernels:
-        return sum(step_parts(spec, layout, elements, micro, sharding, recomputed, sharers).values())
-    return flops_s(spec, RECOMPUTED if recomputed else 1.0)
 
 
 def step_parts(
@@ -91,21 +83,41 @@ def step_parts(
     assert isinstance(model, ModelShape)
     sequences = spec.worker_tokens * layout.workers / layout.data / model.sequence / micro
     share = Share(sequences, layout.tensor, layout.context, layout.expert, spec.product_format)
-    work = Work(
-        share, micro, layout.pipeline, elements, elements / sharers, recomputed, sharding == SHARDINGS[-1]
-    )  # fmt: skip
+    gathers_weights = sharding == SHARDINGS[-1]
+    work = Work(share, micro, layout.pipeline, elements, elements / sharers, recomputed, gathers_weights)
     return step_seconds(model, work, spec.compute.kernels.build(), spec.compute.machine)
 
 
-def flops_s(spec: ProjectSpec, work: float = 1.0) -> float:
-    """Return the computing seconds of a step of ``work`` times a step's FLOPs; seconds from the spec include them."""
+def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
+    """Return the computing seconds of a step, from its FLOPs and the hardware's utilisation.
+
+    Args:
+        spec: spec of the setting; seconds of a step in the spec replace those by FLOPs.
+        factor: factor on the FLOPs, for layers that are computed twice.
+    """
     shape, tokens = spec.model, spec.worker_tokens
-    flops = work * shape.flops_per_token * tokens
+    flops = factor * shape.flops_per_token * tokens
     return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
+class _AlikeSettings(NamedTuple):
+    """Settings with the same step inside a replica.
+
+    Attributes:
+        workers: P, the number of all workers.
+        network: network or links of these settings.
+        factor: factor on the seconds of communication, a number or along the settings.
+        ndim: number of axes of the prices.
+    """
+
+    workers: int
+    network: Network
+    factor: FloatOrArray
+    ndim: int
+
+
 class IntraReplica:
-    """The inside of the replicas of some settings.
+    """The inside of the replicas of some settings: a worker's part of the model, and the seconds of a step.
 
     Args:
         specs: specs of the settings, which share model and layout.
@@ -118,7 +130,7 @@ class IntraReplica:
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:
         spec = specs[0]
         self.layout, self.model = layout, spec.model
-        self.own = worker_tensors(spec.model, layout)
+        self.worker_tensors = worker_tensors(spec.model, layout)
         self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.kernels = spec.compute.kernels
         self.bytes_per_number = bytes_per_number(spec.number_format)
@@ -131,70 +143,65 @@ class IntraReplica:
         selection: PricedSettings,
         algorithm: Algorithms,
     ) -> ReplicaTimes:
-        """Return the seconds of a step inside a replica, along the settings.
+        """Return the seconds of a step inside a replica, along the selected settings.
 
         Args:
-            compute_s: computing seconds of a worker, along the settings.
+            compute_s: computing seconds of a worker, along the selected settings.
             memory_plan: micro-batches and recomputation of all settings of the plan.
             workers: P of all settings of the plan.
-            selection: the settings on their network.
-            algorithm: see `ClockSpec.algorithm_on`.
+            selection: the selected settings on their network.
+            algorithm: algorithm of collectives, or the policy that chooses it, see `ClockSpec.algorithm_on`.
         """
-        if not isinstance(self.model, ModelShape) or (
-            self.layout.workers == self.layout.data and self.layout.expert == 1
-        ):
-            return ReplicaTimes(compute_s, compute_s)  # every worker computes whole sequences by itself
-        model, settings, network, ndim = self.model, selection.settings, selection.network, selection.ndim
-        alike: dict[tuple[int, int, bool], list[int]] = {}
-        steps = zip(workers.tolist(), memory_plan.micro_batches.tolist(), memory_plan.recomputed.tolist(), strict=True)
-        step_kinds = list(steps)
+        layout, model = self.layout, self.model
+        computes_alone = layout.workers == layout.data and layout.expert == 1  # whole sequences of a whole model
+        if not isinstance(model, ModelShape) or computes_alone:
+            return ReplicaTimes(compute_s, compute_s)
+        settings, network, ndim = selection.settings, selection.network, selection.ndim
+        rows_by_step: dict[tuple[int, int, bool], list[int]] = {}
+        columns = workers.tolist(), memory_plan.micro_batches.tolist(), memory_plan.recomputed.tolist()
+        steps = list(zip(*columns, strict=True))
         for row, setting in enumerate(settings.tolist()):
-            alike.setdefault(step_kinds[setting], []).append(row)
+            rows_by_step.setdefault(steps[setting], []).append(row)
         computed = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
-        parts = []
-        for (count, micro, recomputed), rows in alike.items():
-            links = network if len(alike) == 1 else links_of_rows(network, np.array(rows))
-            slower = of_rows(selection.factors.communication, rows, len(settings), ndim)
-
-            def call_s(call: ReplicaCall, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
-                among = np.full((1,) * ndim, count)
-                nbytes = call.payload_bytes
-                if call.why == "expert" and self.kernels.once_per_node:
-                    nbytes *= distinct_share(_units_of(call.ranks, links, count), call.copies)
-                priced = collective_prices(
-                    call.collective, among, nbytes, links, algorithm, timer=simulated_s, groups=[call.ranks]
-                )
-                return slower * priced.seconds
-
-            def sent_s(nbytes: float, links: Any = links, count: int = count, slower: Any = slower) -> FloatOrArray:
-                return slower * message_s(self.layout.pipeline_group, count, nbytes, links)
-
+        parts: list[tuple[list[int], ReplicaTimes]] = []
+        for (count, micro, recomputed), rows in rows_by_step.items():
+            links = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
+            factor = factor_of_rows(selection.factors.communication, rows, len(settings), ndim)
+            alike = _AlikeSettings(count, links, factor, ndim)
             try:
-                inside = replica_times(
-                    model, self.layout, computed[rows], micro, self.tokens / micro, call_s, sent_s,
+                times = replica_times(
+                    model, layout, computed[rows], micro, self.tokens / micro,
+                    partial(self._call_s, alike, algorithm), partial(self._message_s, alike),
                     self.bytes_per_number, recomputed, self.kernels.overlapped,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
-                inside = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))
-            parts.append((rows, inside))
+                times = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))
+            parts.append((rows, times))
         if len(parts) == 1:
             return parts[0][1]
-        return _joined(parts, len(settings), ndim)
+        fields = [
+            [(rows, np.asarray(times[index], dtype=np.float64)) for rows, times in parts]
+            for index in range(len(ReplicaTimes._fields))
+        ]
+        return ReplicaTimes(*(joined_arrays(field, len(settings), ndim) for field in fields))
+
+    def _call_s(self, alike: _AlikeSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
+        """Return the seconds of a collective of a replica's group."""
+        nbytes = call.payload_bytes
+        if call.why == "expert" and self.kernels.once_per_node:
+            nbytes *= distinct_share(_nodes_or_members(call.ranks, alike.network, alike.workers), call.copies)
+        priced = collective_prices(
+            call.collective, np.full((1,) * alike.ndim, alike.workers), nbytes, alike.network, algorithm,
+            timer=simulated_s, groups=[call.ranks],
+        )  # fmt: skip
+        return alike.factor * priced.seconds
+
+    def _message_s(self, alike: _AlikeSettings, nbytes: float) -> FloatOrArray:
+        """Return the seconds of a message from one pipeline stage to the next."""
+        return alike.factor * message_s(self.layout.pipeline_group, alike.workers, nbytes, alike.network)
 
 
-def _units_of(ranks: range, network: Network, workers: int) -> int:
-    """Return the number of nodes over which a group extends, or of its members inside one node."""
+def _nodes_or_members(ranks: range, network: Network, workers: int) -> int:
+    """Return the number of nodes over which a group extends, or the number of its members if it is inside one node."""
     levels = () if isinstance(network, Link) else group_peers(network, ranks, workers)
     return math.prod(int(level.size) for level in levels[1:]) if len(levels) > 1 else len(ranks)
-
-
-def _joined(parts: Sequence[tuple[list[int], ReplicaTimes]], count: int, ndim: int) -> ReplicaTimes:
-    columns = []
-    for pieces in zip(*(times for _, times in parts), strict=True):
-        arrays = [np.asarray(piece, dtype=np.float64) for piece in pieces]
-        arrays = [array.reshape((1,) * (ndim - array.ndim) + array.shape) for array in arrays]
-        joined = np.zeros((count, *np.broadcast_shapes(*(array.shape[1:] for array in arrays))))
-        for (rows, _), array in zip(parts, arrays, strict=True):
-            joined[rows] = array
-        columns.append(joined)
-    return ReplicaTimes(*columns)

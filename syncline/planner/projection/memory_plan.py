@@ -1,51 +1,40 @@
-"""The memory plan of a step: its number of micro-batches, and the states that data parallelism shards.
+"""Memory of a worker, and the memory plan of a step: its micro-batches, sharded states and recomputed layers.
 
 The plan is one that a practitioner would run: it shards as little as lets one sequence at a time fit, and recomputes
 layers only where no sharding suffices. Then the step has as few micro-batches as fit, each of equally many sequences if
 possible. If the memory is unknown, nothing is sharded and a step is computed at once. If nothing makes the step fit,
 the plan is the one that needs least memory; such a step has no time.
-
-Memory of one worker by method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import (
-    Hardware,
-    Memory,
-    calls_by_step,
-    largest_call_bytes,
-    model_memory,
-    update_s,
-)
+from syncline.costmodel import Hardware, Memory, calls_by_step, largest_call_bytes, model_memory, update_s
 from syncline.costmodel.layouts.memory import FP32_BYTES, POLICIES, Activations, Precision, sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.methods import MethodBase, Tensors, tensors_of
 from syncline.methods.parts.method_spec import elements
-from syncline.planner.projection.pricing import once_each
-from syncline.specs import ProjectSpec
 from syncline.specs.layout import MemorySpec
 
 
 def memory_of(
     method: MethodBase, model: Tensors, workers: int, steps: int = 10_000, spec: MemorySpec | None = None
 ) -> Memory:
-    """Return one worker's memory, without activations, which depend on more than the parameters.
+    """Return the memory that a worker needs for training a model by a method, without activations.
 
     Args:
-        method: method whose states and buffers count.
-        model: the parameters' shapes, or their number.
+        method: method whose states and message buffers are counted.
+        model: shapes of the parameters, or their number.
         workers: P, the number of workers.
-        steps: T; calls that are first due in a later step need no buffer.
-        spec: options of the count; None: in fp32.
+        steps: T, the number of steps; a call that is first due in a later step needs no buffer.
+        spec: precision of weights and gradients; None: fp32.
     """
     tensors = tensors_of(model)
     errors = method.error_feedback_elements(tensors, workers)
@@ -61,14 +50,16 @@ def memory_of(
 
 
 def sends_together(method: MethodBase) -> bool:
-    """Return whether all calls of a step are in flight at once, as in a stream."""
+    """Return whether all calls of a method's step are in flight at once, as in Streaming DiLoCo."""
     return hasattr(method, "stream")
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
-    """Return the fields of a row: every part, the sum as ``memory_bytes``, and whether it ``fits``.
+    """Return a worker's memory as fields of a row.
 
-    ``update_s``, the least time of an update by the memory's bandwidth, is part of no step time.
+    The fields are the bytes of every part, their sum ``memory_bytes``, ``fits`` (whether the hardware has as much; None
+    if unknown), and ``update_s``, the seconds in which the memory's bandwidth allows an update of all states. No step
+    time includes ``update_s``.
     """
     timed = hardware is not None and hardware.memory_bytes_per_s is not None
     return memory.parts | {
@@ -79,18 +70,18 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
 
 
 ACTIVATIONS: tuple[Activations | None, ...] = (None, *POLICIES)
-"""Policies for activations, and None where they are not counted."""
+"""Policies for activations that `MemoryPlan.activations` indexes; None: activations are not counted."""
 
 
 class MemoryPlan(NamedTuple):
-    """The memory plan of a method in all settings.
+    """The memory plan of a method in S settings.
 
     Attributes:
-        sharding: ``(S,)``, indices into ``SHARDINGS``.
-        micro_batches: ``(S,)``, B, the number of micro-batches.
+        sharding: ``(S,)``, indices into ``syncline.costmodel.traffic.sharded.SHARDINGS``.
+        micro_batches: ``(S,)``, the number of micro-batches of a step.
         activations: ``(S,)``, indices into `ACTIVATIONS`.
         memory: memory of a worker with the activations of one micro-batch.
-        fits: ``(S,)``, whether the memory is at most the limit; True if that is unknown.
+        fits: ``(S,)``, whether the memory is at most the limit; True if the limit is unknown.
     """
 
     sharding: Indices
@@ -101,36 +92,22 @@ class MemoryPlan(NamedTuple):
 
     @property
     def recomputed(self) -> NDArray[np.bool_]:
-        """Return whether the backward pass recomputes layers, ``(S,)``."""
+        """Return for each setting whether the backward pass recomputes layers, ``(S,)``."""
         return self.activations == ACTIVATIONS.index("recomputed")
 
 
 class MemoryBudget(NamedTuple):
-    """The memory budget and the batch of each setting, ``(S,)`` each.
+    """The memory limit and the batch of a worker in S settings.
 
     Attributes:
-        limit_bytes: usable memory of a worker; infinite if it is unknown.
-        sequences: number of sequences in a worker's batch.
-        activations_bytes: activations of a step that is computed at once, ``(A, S)``, by policy.
+        limit_bytes: ``(S,)``, usable memory of a worker; infinite if it is unknown.
+        sequences: ``(S,)``, number of sequences in a worker's batch.
+        activations_bytes: ``(A, S)``, activations of a step that is computed at once, under each of A policies.
     """
 
     limit_bytes: Floats
     sequences: Floats
     activations_bytes: Floats
-
-
-def budget_of_columns(
-    specs: Sequence[ProjectSpec], budget_fields: Callable[[ProjectSpec], tuple[float, ...]]
-) -> MemoryBudget:
-    """Return the memory budgets of S settings.
-
-    Args:
-        specs: ``(S,)``, the spec of each setting.
-        budget_fields: function of a spec, which returns the usable bytes of a worker, the number of sequences in its
-            batch, and then the bytes of activations under each policy.
-    """
-    limit, sequences, *activations = np.array(once_each(specs, budget_fields), dtype=np.float64).T
-    return MemoryBudget(limit, sequences, np.array(activations))
 
 
 def plan_memory(
@@ -143,17 +120,17 @@ def plan_memory(
     precision: Precision,
     auto: Sequence[str] = SHARDINGS,
 ) -> MemoryPlan:
-    """Return the memory plan of a method.
+    """Return the memory plan of a method in S settings.
 
     Args:
         options: the memory options of the settings' specs.
-        budget: memory budget of each setting.
+        budget: memory limit and batch of each setting.
         unsharded: memory of a worker that shards nothing and computes a step at once; numbers or ``(S,)``.
-        workers: ``(S,)``: P, the number of workers.
+        workers: ``(S,)``, the number of workers over which states can be sharded.
         shares: whether the method's optimizer can be sharded.
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
         precision: precision of weights, gradients and states.
-        auto: kinds of sharding among which ``auto`` chooses.
+        auto: kinds of sharding among which the option ``auto`` chooses, the least first.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
     choices: Sequence[str] = auto if shares else SHARDINGS[:1]
@@ -176,7 +153,7 @@ def plan_memory(
     else:
         free_bytes = limit - state_bytes[choice_index, settings]
         needed = np.divide(activations, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
-        micro = _even(np.clip(np.ceil(needed), 1, max_micro).astype(np.int64), sequences)
+        micro = _next_divisor(np.clip(np.ceil(needed), 1, max_micro).astype(np.int64), sequences)
     parts = {
         name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
         for name in unsharded.parts
@@ -191,11 +168,14 @@ def plan_memory(
     )
 
 
-def _even(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64]:
-    """Return the next number that divides the sequences evenly, or the number itself if sequences are not whole."""
-    out = micro_batches.copy()
+def _next_divisor(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64]:
+    """Return the least numbers of micro-batches, at least ``micro_batches``, that divide the sequences evenly.
+
+    A number of micro-batches is unchanged if the number of sequences is not whole.
+    """
+    divisors = micro_batches.copy()
     for minimum, count in set(zip(micro_batches.tolist(), sequences.tolist(), strict=True)):
         if minimum > 1 and count == int(count):
-            even = next(n for n in range(minimum, int(count) + 1) if count % n == 0)
-            out[(micro_batches == minimum) & (sequences == count)] = even
-    return out
+            divisor = next(number for number in range(minimum, int(count) + 1) if count % number == 0)
+            divisors[(micro_batches == minimum) & (sequences == count)] = divisor
+    return divisors

@@ -30,16 +30,17 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.planner.projection.intra_replica import IntraReplica, computing_s, flops_s
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.pricing import (
-    Known,
+    PriceCache,
     PricedSettings,
     StepTimeCache,
-    axes_of,
     cost_key,
+    factor_of_rows,
     joined_rows,
     links_of_rows,
-    of_rows,
-    once_each,
+    price_ndim,
     simulated_s,
+    size_key,
+    value_per_spec,
 )
 from syncline.planner.projection.traffic import Traffic, traffic_and_memory
 from syncline.specs import ProjectSpec
@@ -64,7 +65,15 @@ class StepSchedule(NamedTuple):
 
 
 class ProjectionPlan:
-    """Computing and traffic of every method in every setting; neither depends on the network.
+    """Computing, memory and traffic of every method in every setting; none of them depends on the network.
+
+    Attributes:
+        included: ``(S, M)``: whether the setting includes the method.
+        traffic: the traffic of each method, in groups of settings.
+        memory_plans: micro-batches, sharding and memory of each method, in all settings.
+        compute_s: computing seconds of a worker's step by each method, ``(S,)`` each.
+        optimizer_s: seconds of each method's update, ``(S,)`` each.
+        readbacks: number of times per step that each method reads a number back from the device.
 
     Args:
         specs: specs of the settings; they differ in workers, in computing, and in the methods that are left out.
@@ -80,41 +89,40 @@ class ProjectionPlan:
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
         self.layout = self.spec.layout.build()
-        self.replicas: Indices = np.array(
-            [self.layout.replicas(count) for count in self.workers.tolist()], dtype=np.int64
-        )
+        self.replicas: Indices = np.array(list(map(self.layout.replicas, self.workers.tolist())), dtype=np.int64)
         self.inside = IntraReplica(specs, self.layout)
-        self.tensors = tensors_of(self.inside.own.tensors)
-        self.able = np.ones((len(specs), len(self.methods)), dtype=bool)
+        self.included = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
             if len(spec.methods) < len(self.methods):
                 spec_methods = set(map(id, spec.methods))
-                self.able[index] = [id(method) in spec_methods for method in base_methods]
-        self.readbacks = [method.readbacks(self.tensors) for method in self.methods]
+                self.included[index] = [id(method) in spec_methods for method in base_methods]
+        worker_tensors = self.inside.worker_tensors
+        tensors = tensors_of(worker_tensors.tensors)
+        self.readbacks = [method.readbacks(tensors) for method in self.methods]
         self.optimizer_s = [
-            np.array(once_each(specs, partial(_optimizer_s, method, self.tensors))) for method in self.methods
+            np.array(value_per_spec(specs, partial(_optimizer_s, method, tensors))) for method in self.methods
         ]
         self.traffic: list[list[Traffic]] = []
-        self.every_step = StepTimeCache(self.spec.steps)
-        self.held: list[MemoryPlan] = []
+        self.memory_plans: list[MemoryPlan] = []
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
-                mask = self.able[:, number]
-                own_part = self.inside.own
-                traffic, memory_plan = traffic_and_memory(specs, method, own_part, self.layout, self.workers, mask)
+                traffic, memory_plan = traffic_and_memory(
+                    specs, method, worker_tensors, self.layout, self.workers, self.included[:, number]
+                )
             self.traffic.append(traffic)
-            self.held.append(memory_plan)
+            self.memory_plans.append(memory_plan)
         self.compute_s = [
-            computing_s(specs, self.layout, self.inside.own.elements, memory_plan, self.replicas)
-            for memory_plan in self.held
+            computing_s(specs, self.layout, worker_tensors.elements, memory_plan, self.replicas)
+            for memory_plan in self.memory_plans
         ]
+        self._every_step = StepTimeCache(self.spec.steps)
 
     def step(
         self,
         number: int,
         network: Network,
         settings: Indices | None = None,
-        cache: Known | None = None,
+        cache: PriceCache | None = None,
         factors: Factors = AS_PREDICTED,
     ) -> StepTime:
         """Return the mean step of a method on networks.
@@ -127,7 +135,7 @@ class ProjectionPlan:
             cache: cache of calls priced on these networks, to which this call adds.
             factors: factors of computing and communication, of all settings or of each along that axis.
         """
-        ndim = axes_of(network)
+        ndim = price_ndim(network)
         selected = np.arange(len(self.specs)) if settings is None else settings
         parts = []
         for traffic in self.traffic[number]:
@@ -137,8 +145,8 @@ class ProjectionPlan:
                 continue
             row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
             row_factors = Factors(
-                of_rows(factors.computing, rows, len(selected), 1),
-                of_rows(factors.communication, rows, len(selected), ndim),
+                factor_of_rows(factors.computing, rows, len(selected), 1),
+                factor_of_rows(factors.communication, rows, len(selected), ndim),
             )
             memo = {} if cache is None else cache
             selection = PricedSettings(selected[rows], place[rows], row_links, ndim, memo, row_factors)
@@ -148,24 +156,21 @@ class ProjectionPlan:
         return joined_rows(parts, len(selected), ndim)
 
     def _step(self, traffic: Traffic, number: int, selection: PricedSettings) -> StepTime:
-        """Return the step of settings that all have this traffic."""
-        traffic = traffic.on(selection.network)
+        """Return the mean step of a method in settings that all have this traffic."""
+        traffic, steps = traffic.on(selection.network), self.spec.steps
         timed = self._timed(traffic, selection)
-        slower = selection.slower
-        trigger_s = slower * self.spec.compute.readback_latency * self.readbacks[number]
-        optimizer_s = slower * selection.along(self.optimizer_s[number])
-        steps = self.spec.steps
+        trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.readbacks[number]
+        optimizer_s = selection.slowdown * selection.along(self.optimizer_s[number])
         inside = self._inside(number, selection)
         step_s = inside.step_s * self._slowest_factor(traffic.exchanges, selection)
-        regular, rare = _each_and_rare(traffic.exchanges)
+        regular, rare = _regular_and_rare(traffic.exchanges)
         if not (regular and rare):
-            args = timed, trigger_s, optimizer_s
             if regular:
-                step = self.every_step.step_time(traffic.buckets, step_s, regular, *args)
+                step = self._every_step.step_time(traffic.buckets, step_s, regular, timed, trigger_s, optimizer_s)
             else:
-                step = priced_step(step_s, rare, traffic.patterns, steps, *args)
+                step = priced_step(step_s, rare, traffic.patterns, steps, timed, trigger_s, optimizer_s)
             return replace(step, compute_s=inside.compute_s, inside_s=step_s - inside.compute_s)
-        first = self.every_step.step_time(traffic.buckets, step_s, regular, timed)
+        first = self._every_step.step_time(traffic.buckets, step_s, regular, timed)
         busy_s = step_s + first.exposed_communication_s
         rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
         return StepTime(
@@ -179,10 +184,11 @@ class ProjectionPlan:
         )
 
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
-        """Return the mean computing of the slowest worker, which all wait for, over that of each.
+        """Return the mean computing time of the slowest worker, for which all others wait, over that of any worker.
 
-        If replicas communicate less often than the workers inside, each part counts at its own period: an upper bound,
-        because the slowest of a replica's workers varies less than each.
+        If replicas communicate less often than the workers inside, the result is the product of the factor inside a
+        replica and the factor between replicas, each at its own period. This is an upper bound, because the computing
+        time of a replica's slowest worker varies less than that of any worker.
         """
         jitter = self.spec.compute.jitter
         period = min((exchange.period for exchange in exchanges if exchange.part is None), default=self.spec.steps)
@@ -193,40 +199,42 @@ class ProjectionPlan:
 
     def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
-        rate = self.spec.compute.encode_bandwidth
-        slower = selection.slower
+        encode_bandwidth = self.spec.compute.encode_bandwidth
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
         priced_calls: dict[int, tuple[Call, list[PricedCall]]] = {}
 
-        def takes(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
+        def cost_of(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
+            """Return the seconds of a call, of its encoding, and of the call after a pause of the link."""
             priced = self.call_cost(part, selection)
             workers, size = selection.along(self.replicas), selection.of_traffic(part.payload_bytes)
             workers = workers if part.group is None else np.full_like(workers, len(part.group))
-            encode_s = 0.0 if rate is None else slower * selection.of_traffic(part.encoded_bytes) / rate
-            opening = after_idling(part.collective, workers, size, selection.network, priced.names, priced.name_index)
-            longer = None if opening is None else opening.times(selection.factors.communication)
-            return selection.factors.communication * _seconds_or_zero(priced), encode_s, longer
+            encode_s: FloatOrArray = 0.0
+            if encode_bandwidth is not None:
+                encode_s = selection.slowdown * selection.of_traffic(part.encoded_bytes) / encode_bandwidth
+            idling = after_idling(part.collective, workers, size, selection.network, priced.names, priced.name_index)
+            idling_times = None if idling is None else idling.times(selection.factors.communication)
+            return selection.factors.communication * _seconds_or_zero(priced), encode_s, idling_times
 
         def timed(call: Call) -> list[PricedCall]:
             if id(call) not in priced_calls:
-                out = []
+                parts = []
                 for part in split_call(call, self.spec.overlap, traffic.buckets):
                     key = cost_key(part)
                     if key not in costs:
-                        costs[key] = takes(part)
-                    out.append(PricedCall(part, *costs[key]))
-                priced_calls[id(call)] = call, out  # with the call, so that its id stays unique
+                        costs[key] = cost_of(part)
+                    parts.append(PricedCall(part, *costs[key]))
+                priced_calls[id(call)] = call, parts  # with the call, so that its id stays unique
             return priced_calls[id(call)][1]
 
         return timed
 
-    def schedule(self, number: int, network: Network, cache: Known | None = None) -> StepSchedule:
-        """Return the schedule of a worker of the first setting by a method that serves it.
+    def schedule(self, number: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
+        """Return the schedule of a worker's step in the first setting.
 
         Args:
-            number: index of the method.
+            number: index of a method that the setting includes.
             network: a network without arrays.
-            cache: see `step`.
+            cache: cache of calls priced on this network.
         """
         settings = np.zeros(1, dtype=np.int64)
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0).on(network)
@@ -235,29 +243,29 @@ class ProjectionPlan:
         trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = float(self.optimizer_s[number][0])
         busy_s = self._inside(number, selection).step_s * self._slowest_factor(traffic.exchanges, selection)
-        regular, rare = _each_and_rare(traffic.exchanges)
+        regular, rare = _regular_and_rare(traffic.exchanges)
         if regular and rare:
-            first = self.every_step.step_time(traffic.buckets, busy_s, regular, timed)
+            first = self._every_step.step_time(traffic.buckets, busy_s, regular, timed)
             busy_s = busy_s + first.exposed_communication_s
         return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
 
     def inside_times(self, number: int, network: Network) -> ReplicaTimes:
         """Return the times of each setting's step inside a replica by a method."""
         settings = np.arange(len(self.specs))
-        return self._inside(number, PricedSettings(settings, settings, network, axes_of(network), {}))
+        return self._inside(number, PricedSettings(settings, settings, network, price_ndim(network), {}))
 
     def _inside(self, number: int, selection: PricedSettings) -> ReplicaTimes:
-        compute_s = selection.slower * selection.along(self.compute_s[number])
+        compute_s = selection.slowdown * selection.along(self.compute_s[number])
         return self.inside.step_times(
-            compute_s, self.held[number], self.workers, selection, self.spec.algorithm_on(selection.network)
+            compute_s, self.memory_plans[number], self.workers, selection, self.spec.algorithm_on(selection.network)
         )
 
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
-        """Return the algorithm that carries a call, and its cost."""
+        """Return the algorithm that carries a call, and its seconds, along the selected settings."""
         size, settings = selection.of_traffic(call.payload_bytes), selection.settings
-        key = call.collective, size.tobytes() if isinstance(size, np.ndarray) else size, settings.tobytes(), call.group
+        key = call.collective, size_key(size), settings.tobytes(), call.group
         if key not in selection.cache:
-            groups: list[range] | None = None
+            groups: list[range] | None = None  # all workers
             if call.group is not None:
                 assert isinstance(call.group, range)
                 groups = [call.group] * len(settings)
@@ -269,22 +277,25 @@ class ProjectionPlan:
             )
         return selection.cache[key]
 
-    def evaluators(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the evaluator of each setting's times: the one of its calls that is furthest from a closed form.
+    def _zero_codes(self, network: Network) -> NDArray[np.int64]:
+        """Return zeros ``(S, n)`` for S settings and n links, or ``(S, 1)`` for a network that is no array of links."""
+        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        return np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
 
-        A setting whose plan does not fit into memory has no time.
+    def evaluators(self, number: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the evaluator of a method's times in each setting: of all its calls, the furthest from a closed form.
+
+        A setting whose memory plan does not fit has no time.
 
         Returns:
             Texts, ``TIME_SOURCES`` first and then reasons why there is no time, and the index of each setting's text,
             ``(S, 1)`` or ``(S, n)`` for n links.
         """
         texts = {text: code for code, text in enumerate(TIME_SOURCES)}
-        fits = self.held[number].fits
+        fits = self.memory_plans[number].fits
         if all(entry.sources == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
             return list(texts), np.zeros((1, 1), dtype=np.int64)
-        ndim = axes_of(network)
-        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
-        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        ndim, codes = price_ndim(network), self._zero_codes(network)
         for traffic in self.traffic[number]:
             settings = traffic.settings
             selection = PricedSettings(settings, traffic.place[settings], network, ndim, cache)
@@ -302,44 +313,43 @@ class ProjectionPlan:
             codes[setting] = texts.setdefault(text, len(texts))
         return list(texts), codes
 
-    def algorithms(self, number: int, network: Network, cache: Known) -> tuple[list[str], NDArray[np.int64]]:
+    def algorithms(self, number: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
         """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
 
         Returns:
             Texts, and the index of each setting's text, ``(S, 1)`` or ``(S, n)`` for n links.
         """
-        ndim = axes_of(network)
+        ndim, codes = price_ndim(network), self._zero_codes(network)
         texts: dict[str, int] = {}
-        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
-        codes = np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
         for traffic in self.traffic[number]:
             settings = traffic.settings
             place = traffic.place[settings]
             for rows, calls in _largest_first(traffic, place):
                 members = settings[rows]
-                names, numbers = self._named(calls, PricedSettings(members, place[rows], network, ndim, cache))
+                selection = PricedSettings(members, place[rows], network, ndim, cache)
+                names, numbers = self._algorithm_names(calls, selection)
                 code_of = np.array([texts.setdefault(text, len(texts)) for text in names])
                 codes[members] = np.reshape(code_of[numbers], (len(members) if np.ndim(numbers) else 1, -1))
         return list(texts) or [""], codes
 
-    def _named(self, calls: Sequence[Call], selection: PricedSettings) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the combinations of the calls' algorithms, and the index of each setting's combination."""
-        combined: list[tuple[str, ...]] = [()]
+    def _algorithm_names(self, calls: Sequence[Call], selection: PricedSettings) -> tuple[list[str], NDArray[np.int64]]:
+        """Return the different combinations of the calls' algorithms, and the index of each setting's combination."""
+        combinations: list[tuple[str, ...]] = [()]
         numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
-            float_call = call._replace(payload_bytes=1.0 * call.payload_bytes)
-            priced = self.call_cost(float_call, selection)
+            priced = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
             pairs = numbers * len(priced.names) + priced.name_index
             used, inverse = np.unique(pairs, return_inverse=True)
             numbers = inverse.reshape(pairs.shape)
-            combined = [(*combined[i // len(priced.names)], priced.names[i % len(priced.names)]) for i in used.tolist()]
-        return [", ".join(dict.fromkeys(names)) for names in combined], numbers
+            before_and_name = (divmod(pair, len(priced.names)) for pair in used.tolist())
+            combinations = [(*combinations[before], priced.names[name]) for before, name in before_and_name]
+        return [", ".join(dict.fromkeys(names)) for names in combinations], numbers
 
 
-def _each_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """Return the exchanges of every step inside a replica, and the remaining ones, which follow them.
+def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+    """Return the exchanges of every step inside a replica, and the method's rarer exchanges, which follow them.
 
-    One step prices the first. If the method itself sends something in every step, too, all are priced together.
+    If the method itself sends something in every step, too, all exchanges are in the first list and priced together.
     """
     regular = [exchange for exchange in exchanges if exchange.part is not None and exchange.period == 1]
     rare = [exchange for exchange in exchanges if exchange.part is None or exchange.period != 1]
@@ -354,6 +364,7 @@ def _seconds_or_zero(priced: CollectivePrices) -> FloatOrArray:
 
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
+    """Return the seconds of the optimizer's update in a step; 0 if the spec does not count them."""
     if not spec.compute.optimizer_time:
         return 0.0
     flops = spec.model.flops_per_token * spec.worker_tokens
@@ -366,7 +377,7 @@ def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list
     for pattern in traffic.patterns:
         for call in pattern.calls:
             size = call.payload_bytes
-            calls.setdefault((call.collective, size.tobytes() if isinstance(size, np.ndarray) else size), call)
+            calls.setdefault((call.collective, size_key(size)), call)
     distinct = list(calls.values())
     if not any(isinstance(call.payload_bytes, np.ndarray) for call in distinct):
         return [(np.arange(len(place)), sorted(distinct, key=lambda call: -call.payload_bytes))]

@@ -1,8 +1,7 @@
-"""Arrays of some of a projection's settings, which lie along the first axis.
+"""Shared parts of pricing: arrays over the settings of a projection, and caches of prices.
 
-Costs of the exchanges of every step, cached, because methods of one layout and similar networks share them.
-
-Cost of a collective without a closed form: its simulation, which is imported when a projection first needs it.
+A *setting* is a number of workers on some hardware. Arrays have settings along the first axis, and links along the
+second if the network is a link whose fields are arrays.
 """
 
 from __future__ import annotations
@@ -14,13 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import (
-    Exchange,
-    Link,
-    Network,
-    StepTime,
-)
+from syncline.costmodel import Exchange, Link, Network, StepTime
 from syncline.costmodel.collectives.prices import CollectivePrices
+from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, calls_by_step
@@ -32,8 +27,14 @@ from syncline.specs import ProjectSpec
 
 A = TypeVar("A")
 
-Known = dict[Any, CollectivePrices]
-"""A cache of priced collectives on one network, for all methods that send the same."""
+PriceCache = dict[Any, CollectivePrices]
+"""Priced collectives on one network by the key of `ProjectionPlan.call_cost`, for all methods that send the same."""
+
+simulated_s = lazy_function("syncline.sim.clocks.single_collective:simulated_s")
+"""Return the seconds of a collective without a closed form, and the evaluator that simulated it.
+
+The simulation is imported when a projection first needs it.
+"""
 
 
 class PricedSettings(NamedTuple):
@@ -43,7 +44,7 @@ class PricedSettings(NamedTuple):
         settings: index of each setting in the plan.
         place: index of each setting in the arrays of its traffic.
         network: the network, or a link whose fields are arrays.
-        ndim: number of axes of the prices, of `axes_of`.
+        ndim: number of axes of the prices, of `price_ndim`.
         cache: the calls that are priced already.
         factors: factors of computing and of communication for these settings.
     """
@@ -52,25 +53,30 @@ class PricedSettings(NamedTuple):
     place: Indices
     network: Network
     ndim: int
-    cache: Known
+    cache: PriceCache
     factors: Factors = AS_PREDICTED
 
     def along(self, values: Any) -> Any:
-        """Return a number, or the values of these settings from an array of all settings of the plan."""
-        return along_rows(values, self.settings, self.ndim)
-
-    @property
-    def slower(self) -> Any:
-        """Return the factor of computing, a number or along these settings."""
-        return along_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
+        """Return a number unchanged, or the values of these settings from an array of all settings of the plan."""
+        return _along_rows(values, self.settings, self.ndim)
 
     def of_traffic(self, values: Any) -> Any:
-        """Return a number, or the values of these settings from an array of their traffic."""
-        return along_rows(values, self.place, self.ndim)
+        """Return a number unchanged, or the values of these settings from an array of their traffic."""
+        return _along_rows(values, self.place, self.ndim)
+
+    @property
+    def slowdown(self) -> Any:
+        """Return the factor on the seconds of computing: a number, or an array along these settings."""
+        return _along_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
 
 
-def once_each(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec], A]) -> list[A]:
-    """Return a value for each spec, computed once for specs of the same model, computing and batch."""
+def _along_rows(values: Any, rows: Indices, ndim: int) -> Any:
+    """Return a number unchanged, or the rows of an array along the first of ``ndim`` axes."""
+    return values[rows].reshape(-1, *(1,) * (ndim - 1)) if isinstance(values, np.ndarray) else values
+
+
+def value_per_spec(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec], A]) -> list[A]:
+    """Return ``value_of(spec)`` for each spec, computed once for specs of the same model, computing and batch."""
     cache: dict[tuple[int, int, int], A] = {}
     values = []
     for spec in specs:
@@ -81,46 +87,80 @@ def once_each(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec], A]
     return values
 
 
-def of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
-    """Return the factor of some of ``count`` settings, if there is one for each along the first of ``ndim`` axes."""
+def price_ndim(network: Network) -> int:
+    """Return the number of axes of prices on a network: that of a link's fields, at least 1."""
+    return max([1, *map(np.ndim, network.arrays.values())]) if isinstance(network, Link) else 1
+
+
+def links_of_rows(network: Network, rows: Indices) -> Network:
+    """Return the links of some settings if the network is a link with a value for each setting, else the network."""
+    if not isinstance(network, Link):
+        return network
+    numbers = {name: value[rows] for name, value in network.arrays.items() if len(value) > 1}
+    return network.with_numbers(numbers, same_links=True)
+
+
+class NetworkGroup(NamedTuple):
+    """Networks that are priced at once.
+
+    Attributes:
+        places: indices of the networks among all networks.
+        network: a link whose fields are arrays ``(1, n)`` for n links, or the only network of the group.
+    """
+
+    places: list[int]
+    network: Network
+
+
+def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
+    """Return the networks in groups: links that differ only in numbers together, every other network by itself."""
+    groups: dict[Any, list[int]] = {}
+    for place, network in enumerate(networks):
+        key: Any = place
+        if isinstance(network, Link):
+            kind = [getattr(network, field.name) for field in fields(network) if field.name not in (*NUMBERS, "name")]
+            key = *kind, network.upload_bytes_per_s is None
+        groups.setdefault(key, []).append(place)
+    result = []
+    for places in groups.values():
+        links = [link for place in places if isinstance(link := networks[place], Link)]
+        result.append(NetworkGroup(places, stacked_links(links) if links else networks[places[0]]))
+    return result
+
+
+def factor_of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
+    """Return the factor of some of ``count`` settings.
+
+    The factor is selected by rows if it has an entry for each setting along the first of ``ndim`` axes; otherwise it
+    holds for all settings.
+    """
     has_each = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
     return factor[rows] if has_each else factor
 
 
-def axes_of(network: Network) -> int:
-    """Return the number of axes of arrays that are priced on a network."""
-    return max([1, *map(np.ndim, network.arrays.values())]) if isinstance(network, Link) else 1
-
-
-def along_rows(values: Any, rows: Indices, ndim: int) -> Any:
-    """Return a number, or the rows of an array, along the first of ``ndim`` axes."""
-    return values[rows].reshape(-1, *(1,) * (ndim - 1)) if isinstance(values, np.ndarray) else values
-
-
-def links_of_rows(network: Network, rows: Indices) -> Network:
-    """Return the links of some settings, if there is a link for each setting."""
-    if not isinstance(network, Link):
-        return network
-    return network.with_numbers(
-        {name: value[rows] for name, value in network.arrays.items() if len(value) > 1}, same_links=True
-    )
-
-
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
-    """Return the step times of all settings from those of parts; settings without the method have 0."""
-    names = [field.name for field in fields(StepTime)]
-    columns: dict[str, NDArray[np.float64]] = {}
-    for name in names:
-        pieces = [(rows, np.asarray(getattr(step, name), dtype=np.float64)) for rows, step in parts]
-        shape = np.broadcast_shapes((1,) * (ndim - 1), *(piece.shape[1:] for _, piece in pieces))
-        columns[name] = np.zeros((count, *shape))
-        for rows, piece in pieces:
-            columns[name][rows] = piece
+    """Return the step times of ``count`` settings from the rows and step times of parts; other settings have 0."""
+    columns = {}
+    for field in fields(StepTime):
+        pieces = [(rows, np.asarray(getattr(step, field.name), dtype=np.float64)) for rows, step in parts]
+        columns[field.name] = joined_arrays(pieces, count, ndim)
     return StepTime(**columns)
 
 
+def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, ndim: int) -> NDArray[np.float64]:
+    """Return an array of ``count`` rows from the row indices and the values of parts; rows of no part have 0."""
+    aligned = [(rows, values.reshape((1,) * (ndim - values.ndim) + values.shape)) for rows, values in parts]
+    shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
+    joined = np.zeros((count, *shape))
+    for rows, values in aligned:
+        joined[rows] = values
+    return joined
+
+
 class StepTimeCache:
-    """A cache of step times with exchanges in every step, by the costs of their calls, whatever the network.
+    """A cache of step times with exchanges in every step, by the costs of their calls.
+
+    Methods of one layout and similar networks share these costs, so that the network is no part of the key.
 
     Args:
         steps: T, the number of steps.
@@ -128,8 +168,8 @@ class StepTimeCache:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self._sent: dict[Any, tuple[Sequence[Exchange], list[CallPattern], list[Call]]] = {}
-        self._known: dict[Any, StepTime] = {}
+        self._patterns: dict[Any, tuple[Sequence[Exchange], list[CallPattern], list[Call]]] = {}
+        self._step_times: dict[Any, StepTime] = {}
 
     def step_time(
         self,
@@ -146,36 +186,32 @@ class StepTimeCache:
             buckets: buckets in which gradients travel.
             step_s: seconds of computing in a step.
             exchanges: exchanges of every step.
-            timed: prices a call, equally for calls with the same `cost_key`.
-            trigger_s: see `syncline.costmodel.traffic.step_time.mean_step`.
-            optimizer_s: likewise.
+            timed: function that prices a call, equally for calls with the same `cost_key`.
+            trigger_s: seconds of the decision whether to send, see `syncline.costmodel.traffic.step_time.mean_step`.
+            optimizer_s: seconds of the optimizer's update.
         """
         sent = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
-        if sent not in self._sent:
+        if sent not in self._patterns:
             patterns = calls_by_step(exchanges, self.steps)
             calls = {cost_key(call): call for pattern in patterns for call in pattern.calls}
-            self._sent[sent] = exchanges, patterns, list(calls.values())
-        _, patterns, different = self._sent[sent]
-        parts = [part for call in different for part in timed(call)]
+            self._patterns[sent] = exchanges, patterns, list(calls.values())
+        _, patterns, different_calls = self._patterns[sent]
+        parts = [part for call in different_calls for part in timed(call)]
         if any(part.after_idling is not None for part in parts):
             return priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
-        costs = (number for part in parts for number in (part.cost_s, part.encode_s))
+        costs = (seconds for part in parts for seconds in (part.cost_s, part.encode_s))
         numbers = [step_s, trigger_s, optimizer_s, *costs]
         key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
-        if key not in self._known:
-            self._known[key] = priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
-        return self._known[key]
+        if key not in self._step_times:
+            self._step_times[key] = priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
+        return self._step_times[key]
+
+
+def size_key(nbytes: FloatOrArray) -> Any:
+    """Return a hashable key of a size: the number itself, or the bytes of an array."""
+    return nbytes.tobytes() if isinstance(nbytes, np.ndarray) else nbytes
 
 
 def cost_key(call: Call) -> Any:
-    """Return the key of a call that determines its cost, at whatever step it is due."""
-    sizes = (call.payload_bytes, call.encoded_bytes)
-    return (
-        call.collective,
-        call.group,
-        *(size.tobytes() if isinstance(size, np.ndarray) else size for size in sizes),
-    )
-
-
-simulated_s = lazy_function("syncline.sim.clocks.single_collective:simulated_s")
-"""Return the seconds of a collective and the evaluator, see `syncline.sim.clocks.single_collective.simulated_s`."""
+    """Return the properties of a call that determine its cost, whatever the step in which the call is due."""
+    return call.collective, call.group, size_key(call.payload_bytes), size_key(call.encoded_bytes)

@@ -1,7 +1,4 @@
-"""``syncline project``: the clock alone, in closed form. NumPy and pydantic; no torch, no training.
-
-Projections whose ranks lie on a matrix where a rule puts them, or the fastest of the rules.
-"""
+"""``syncline project``: the clock alone, in closed form, on networks with ranks where a placement puts them."""
 
 from __future__ import annotations
 
@@ -10,21 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel import (
-    Link,
-    Network,
-)
+from syncline.costmodel import Link, Network
 from syncline.costmodel.layouts.layout import GIVEN, placed_network, placements_of
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
-from syncline.specs import (
-    Experiment,
-    ProjectSpec,
-    study_of,
-)
+from syncline.specs import Experiment, ProjectSpec, study_of
 
 SEARCH = "search"
 
@@ -146,6 +136,7 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
 
 
 def _same(key: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether two keys are equal; identical items are not compared."""
     return all(value is other_value or value == other_value for value, other_value in zip(key, other, strict=True))
 
 

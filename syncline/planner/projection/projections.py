@@ -271,14 +271,14 @@ def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
         with atomic_path(file) as working, working.open("w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, list(rows[0]))
             writer.writeheader()
-            writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+            for row in rows:
+                lists_as_text = {
+                    name: " ".join(map(str, value)) for name, value in row.items() if isinstance(value, list | tuple)
+                }
+                writer.writerow({**row, **lists_as_text})
     except OSError as error:
         raise SpecError("--csv", str(file), f"a place that can be written to ({error.strerror})") from None
     return file
-
-
-def _cell(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
@@ -288,14 +288,14 @@ def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]
         SpecError: there is nothing to draw.
     """
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
-    return _speedup_figure(projections) if projections else _study_figure(specs[0], rows)
-
-
-def _study_figure(spec: Experiment, rows: Sequence[dict[str, Any]] | None) -> Any:
-    study = study_of(spec)
-    for _, figure in study.figures(spec, [], project(spec) if rows is None else list(rows)):
-        return figure
-    raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
+    if projections:
+        return _speedup_figure(projections)
+    spec, study = specs[0], study_of(specs[0])
+    figures = study.figures(spec, [], project(spec) if rows is None else list(rows))
+    figure: Figure | None = next((figure for _, figure in figures), None)
+    if figure is None:
+        raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
+    return figure
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:

@@ -65,14 +65,15 @@ class _RecordingWorker(Worker):
     def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
         begin_s = np.maximum(self.free_s, at_s)
         super()._start(priced, at_s, number)
-        self._note("network", priced.call.label or priced.call.collective, begin_s, self.free_s)
+        self._record("network", priced.call.label or priced.call.collective, begin_s, self.free_s)
 
     @override
     def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
         super()._expose(at_s, late_s)
-        self._note("wait", "", at_s, at_s + late_s)
+        self._record("wait", "", at_s, at_s + late_s)
 
-    def _note(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
+    def _record(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
+        """Record a span that is not empty."""
         start, end = _number(start_s), _number(end_s)
         if end > start:
             self.spans.append(ActivitySpan(kind, label, start, end))
@@ -94,9 +95,9 @@ def simulate_round(plan: ProjectionPlan, number: int, network: Network) -> Metho
     priced: dict[tuple[bool, ...], list[PricedCall]] = {}
     worker = _RecordingWorker(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)
     for begin in range(0, SETTLED * steps, steps):
-        _go(worker, exchanges, scheduled.timed, begin, begin + steps, priced)
+        _advance(worker, exchanges, scheduled.timed, begin, begin + steps, priced)
     start_s = _number(worker.now_s)
-    _go(worker, exchanges, scheduled.timed, SETTLED * steps, (SETTLED + 1) * steps, priced)
+    _advance(worker, exchanges, scheduled.timed, SETTLED * steps, (SETTLED + 1) * steps, priced)
     end_s = _number(worker.now_s)
     rounding_s = 1e-9 * (end_s - start_s)  # a span that ends where the round begins belongs to the previous round
     spans = [span for span in worker.spans if span.end_s > start_s + rounding_s and span.start_s < end_s - rounding_s]
@@ -107,7 +108,7 @@ def simulate_round(plan: ProjectionPlan, number: int, network: Network) -> Metho
 
 
 def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the exchanges after all have begun, shifted to begin at the first step."""
+    """Return the exchanges that go on once all have begun, shifted to begin at the first step."""
     begin = max((exchange.start for exchange in exchanges), default=0)
     return [
         replace(exchange, start=0, stop=None)
@@ -116,10 +117,19 @@ def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
     ]
 
 
-def _go(
+def _advance(
     worker: Worker, exchanges: Sequence[Exchange], timed: Any, begin: int, end: int, priced: dict[Any, list[PricedCall]]
 ) -> None:
-    """Advance the worker from step ``begin`` to step ``end``."""
+    """Advance a worker from one step to another.
+
+    Args:
+        worker: the worker, which this function changes.
+        exchanges: exchanges of the method.
+        timed: function that prices a call.
+        begin: first step.
+        end: step after the last one.
+        priced: cache of priced calls, by the exchanges that are due in a step.
+    """
     due = set(due_steps(exchanges, begin, end))
     now = begin
     while now < end:
@@ -145,4 +155,5 @@ def _busy(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
 
 
 def _number(value: FloatOrArray) -> float:
+    """Return a number, or the only item of an array."""
     return float(np.ravel(value)[0])

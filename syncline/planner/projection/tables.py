@@ -1,15 +1,8 @@
-"""The tables of ``syncline project`` for the terminal: one per network, or a paper's.
-
-Tables and notes of a whole training: time, loss, money, energy, and the basis of these.
-"""
+"""The tables of ``syncline project`` for the terminal: one per network, or a paper's; and the notes below them."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from rich.console import Group
@@ -23,19 +16,18 @@ from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, assumptions_block, projection_assumptions
 from syncline.planner.projection.training_totals import at_scale, method_covered
 from syncline.planner.tables.columns import (
+    TOO_LARGE,
     Column,
     count_of,
+    memory_text,
     percent_of,
     seconds_of,
+    shown,
     table,
     text_of,
 )
 from syncline.planner.tables.display import MORE, few_columns, few_note, network_title, speedup_column
-from syncline.specs import (
-    Experiment,
-    ProjectSpec,
-    study_of,
-)
+from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.specs.study import Record
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
@@ -44,36 +36,31 @@ EXTRAPOLATED = " ~"
 
 
 def training_columns(rows: Sequence[Record]) -> list[Column]:
-    """Return the columns of a whole training that the rows have."""
-    has = rows[0].keys() if rows else ()
+    """Return the columns of a whole training that the rows have: time, tokens, loss, goodput, cost and energy."""
+    fields = rows[0].keys() if rows else ()
     columns: list[Column] = []
-    if "training_s" in has:
-        columns += [("training", seconds_of("training_s"))]
-        columns += [("tokens", _tokens)] if len({row.get("tokens") for row in rows}) > 1 else []
-        columns += [("loss", _loss)] if "loss" in has else []
-    if "goodput" in has:
+    if "training_s" in fields:
+        columns.append(("training", seconds_of("training_s")))
+        if len({row.get("tokens") for row in rows}) > 1:
+            columns.append(("tokens", shown("tokens", lambda tokens: f"{tokens / 1e9:,.3g} B")))
+        if "loss" in fields:
+            columns.append(("loss", _loss))
+    if "goodput" in fields:
         columns += [("goodput", percent_of("goodput")), ("saves every", seconds_of("checkpoint_interval_s"))]
-    if "cost" in has:
-        columns += [("cost", _money), ("energy", _energy)]
+    if "cost" in fields:
+        cost = f"{{:,.0f}} {rows[0]['currency']}"
+        columns += [("cost", shown("cost", cost.format)), ("energy", shown("energy_j", energy_text))]
     return columns
 
 
-def _tokens(row: Record) -> str:
-    return "-" if row["tokens"] is None else f"{row['tokens'] / 1e9:,.3g} B"
-
-
 def _loss(row: Record) -> str:
+    """Return a predicted loss with three decimals, and a mark behind an extrapolated one."""
     return "unknown" if row["loss"] is None else f"{row['loss']:.3f}{EXTRAPOLATED if row['extrapolation'] else ''}"
 
 
-def _money(row: Record) -> str:
-    return "-" if row["cost"] is None else f"{row['cost']:,.0f} {row['currency']}"
-
-
-def _energy(row: Record) -> str:
-    if row["energy_j"] is None:
-        return "-"
-    kwh = row["energy_j"] / 3.6e6
+def energy_text(joules: float) -> str:
+    """Return an energy in kWh, or in MWh from 1000 kWh on."""
+    kwh = joules / 3.6e6
     return f"{kwh:,.4g} kWh" if kwh < 1e3 else f"{kwh / 1e3:,.3g} MWh"
 
 
@@ -81,36 +68,42 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     """Return the notes on losses (fit, extrapolation, reasons for unknown ones), on failures, and on the cost."""
     spec_by_name = {spec.model.name: spec for spec in specs}
     lines: dict[str, None] = {}
-    unknown: dict[str, dict[str, None]] = {}
+    methods_by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
         if row.get("loss") is not None:
             bounds = "" if row["loss_low"] is None else f" ({row['loss_low']:.2f} to {row['loss_high']:.2f})"
             mark = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}" if row["extrapolation"] else "seen"
             lines[f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {mark}."] = None
         elif row.get("loss_unknown"):
-            unknown.setdefault(_reason(row, spec_by_name[row["model"]]), {})[row["method"]] = None
-    for reason, names in unknown.items():
+            reason = _unknown_loss_reason(row, spec_by_name[row["model"]])
+            methods_by_reason.setdefault(reason, {})[row["method"]] = None
+    for reason, names in methods_by_reason.items():
         lines[f"\nLoss unknown of {', '.join(names)}: {reason}."] = None
-    shown = [*lines][:MOST_LINES]
+    notes = [*lines][:MOST_LINES]
     if len(lines) > MOST_LINES:
-        shown.append("\nMore of that: --json.")
-    shown += dict.fromkeys(
+        notes.append("\nMore of that: --json.")
+    notes += dict.fromkeys(
         f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
     )
     stuck = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
-    shown += [f"\n{method}: {why}." for why, method in stuck.items()]
+    notes += [f"\n{method}: {reason}." for reason, method in stuck.items()]
     if rows and rows[0].get("goodput") is not None:
-        shown.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
-        fetched = {row["method"]: format_seconds(row["rejoin_s"]) for row in rows if row["rejoin_s"] is not None}
-        texts = ", ".join(f"{method} {text}" for method, text in [*fetched.items()][:MOST_LINES])
-        shown.append(f"\nA worker that returns fetches its state over its link: {texts}.")
+        notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
+        rejoin_times = {row["method"]: format_seconds(row["rejoin_s"]) for row in rows if row["rejoin_s"] is not None}
+        texts = ", ".join(f"{method} {text}" for method, text in [*rejoin_times.items()][:MOST_LINES])
+        notes.append(f"\nA worker that returns fetches its state over its link: {texts}.")
     if rows and "cost" in rows[0]:
-        shown.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
-    return "".join(shown)
+        notes.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
+    return "".join(notes)
 
 
-def _reason(row: Record, spec: ProjectSpec) -> str:
-    """Return in few words the reason for an unknown loss; rows have the long reason."""
+def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
+    """Return the reason for an unknown loss in few words; the field ``loss_unknown`` has all details.
+
+    Args:
+        row: row of a projection.
+        spec: spec of the row.
+    """
     method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
     try:
         fit = fit_named(None, method_covered(method))
@@ -119,18 +112,16 @@ def _reason(row: Record, spec: ProjectSpec) -> str:
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
     fields = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
-    beyond = [name for name, span in fit.seen.items() if name in fields and span.factor_outside(fields[name]) != 1]
-    if not beyond:
-        return str(row["loss_unknown"])
-    texts = (
-        f"{_count(fields[name])} {name.replace('_', ' ')}, where fits have seen "
-        f"{_count(fit.seen[name].low)} to {_count(fit.seen[name].high)}"
-        for name in beyond[:1]
-    )
-    return f"{', '.join(texts)}; --extrapolate tells it all the same"
+    for name, span in fit.seen.items():
+        if name in fields and span.factor_outside(fields[name]) != 1:
+            seen = f"{_count(span.low)} to {_count(span.high)}"
+            count = f"{_count(fields[name])} {name.replace('_', ' ')}"
+            return f"{count}, where fits have seen {seen}; --extrapolate tells it all the same"
+    return str(row["loss_unknown"])
 
 
 def _count(value: float) -> str:
+    """Return a count with three digits, in billions from `NAMED` on."""
     return f"{value:.3g}" if value < NAMED else f"{value / 1e9:.3g} B"
 
 
@@ -140,9 +131,6 @@ NAMED = 1e6
 MOST_LINES = 8
 """Limit on the lines about losses in a note."""
 
-
-TOO_LARGE = " *"
-"""Mark behind the memory of a method that exceeds the hardware's."""
 
 WORTH_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
 WAYS = {"below": "<", "above": ">", "always": "any", "never": "none"}
@@ -163,23 +151,21 @@ def project_tables(
         return study_of(specs[0]).tables(rows, specs[0])
     counts = {spec.workers for spec in projections}
     columns = project_columns(rows, several=len(counts) > 1)
+    several_subjects = len({_subject(spec) for spec in projections}) > 1
     tables = []
     for (model, machine, layout), alike in groupby(projections, key=_subject):
-        group = list(alike)
-        several = len({_subject(spec) for spec in projections}) > 1
-        for network in group[0].networks:
-            subject_rows = [
-                row for row in rows if (row["model"], row["hardware"], row["layout"]) == (model, machine, layout)
-            ]
-            title = network_title(network, group[0].workers, group[0].steps)
+        spec = next(alike)
+        for network in spec.networks:
+            title = network_title(network, spec.workers, spec.steps)
             if len(counts) > 1:
-                title = title.replace(f", {group[0].workers:,} workers", "")
-            if several:
+                title = title.replace(f", {spec.workers:,} workers", "")
+            if several_subjects:
                 title = f"{model}{f' on {machine}' if machine else ''}; {title}"
             if layout:
                 title += f"; {layout}"
-            shown = [row for row in subject_rows if row["network"] == network.name]
-            tables.append((title, shown))
+            subject = model, machine, layout, network.name
+            fields = ("model", "hardware", "layout", "network")
+            tables.append((title, [row for row in rows if tuple(row[name] for name in fields) == subject]))
     note = "Every: steps from one exchange to the next. " + few_note(rows, projections[0].methods[0].name)
     if any(heading.startswith("5%") for heading, _ in columns):
         note += WORTH_NOTE.format(projections[0].methods[0].name)
@@ -189,40 +175,47 @@ def project_tables(
     return [
         assumptions_block(projection_assumptions(projections, rows) if assumptions is None else assumptions),
         *(
-            table(title, columns, shown, note if number == len(tables) - 1 else "", section="workers", keys=keys)
-            for number, (title, shown) in enumerate(tables)
+            table(title, columns, table_rows, note if number == len(tables) - 1 else "", section="workers", keys=keys)
+            for number, (title, table_rows) in enumerate(tables)
         ),
     ]
 
 
 def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
-    """Return the few most important columns, which fit into 80 characters.
+    """Return the few most important columns of a projection, which fit into 80 characters.
 
     For whole trainings, time and loss replace the bandwidths, and money replaces the step time. The memory has a column
-    if something does not fit.
+    if a method does not fit.
+
+    Args:
+        rows: rows of the projection.
+        several: whether there are several numbers of workers, which then have a column.
     """
     training = training_columns(rows)
-    headings = [heading for heading, _ in training]
+    headings = {heading for heading, _ in training}
     step, waiting = few_columns(list(rows))
-    columns: list[Column] = [text_of("method"), ("every", lambda row: f"{row['period']:,}")]
+    columns: list[Column] = [text_of("method"), ("every", shown("period", "{:,}".format))]
     columns += [count_of("workers")] if several else []
     columns += [] if "cost" in headings else [step]
-    columns += [] if {"cost", "tokens"} & {*headings} else [waiting]
+    columns += [] if {"cost", "tokens"} & headings else [waiting]
     columns.append(speedup_column(list(rows)))
     if not training and any(row.get("faster") for row in rows):
         columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
     if any(row["fits"] is False for row in rows):
-        columns.append(("memory", _memory))
+        columns.append(("memory", memory_text))
     return columns + training
 
 
 def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
+    """Return the model, the hardware and the layout of a projection in words; None for no hardware or one worker."""
     layout = spec.layout.build()
     machine = spec.compute.hardware.name if spec.compute.hardware else None
     return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
 
 
 def _worth(name: str) -> Callable[[Record], str]:
+    """Return a function from a row to the bandwidths of a threshold: ``< 10 Gbit/s``, ``any``, or "-" if unknown."""
+
     def show(row: Record) -> str:
         when, rate = row[name], row[f"{name}_bandwidth_bytes_per_s"]
         if when is None:
@@ -232,12 +225,8 @@ def _worth(name: str) -> Callable[[Record], str]:
     return show
 
 
-def _memory(row: Record) -> str:
-    return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
-
-
 def simulation_note(rows: Sequence[Record]) -> str:
-    """Return lines with the methods that have no closed form on a network, and their evaluator or the reason."""
+    """Return lines on the methods without a closed form on a network: their evaluator, or why they have no time."""
     played: dict[str, dict[str, None]] = {}
     reasons: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -273,6 +262,7 @@ MOST_NAMED = 8
 
 
 def _listed(names: Iterable[str]) -> str:
+    """Return names with commas between, and the number of those beyond `MOST_NAMED`."""
     all_names = list(names)
     return ", ".join(all_names[:MOST_NAMED]) + (
         f" and {len(all_names) - MOST_NAMED} more" if len(all_names) > MOST_NAMED else ""

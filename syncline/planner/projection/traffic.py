@@ -1,6 +1,4 @@
-"""Traffic and states of a method for many numbers of workers at once, as exchanges whose bytes are arrays.
-
-Traffic and memory of workers in replicas of one or more workers: gradients inside, messages of the method between.
+"""Traffic and memory of a method's workers in many settings at once, as exchanges whose bytes are arrays.
 
 A method works on the parameters of a worker. Its message to the other replicas is about the worker's part of the model.
 Workers with the same part each send a share of it, and gather the shares inside the replica afterwards. In every step,
@@ -11,43 +9,25 @@ each worker is a replica; data parallelism then is what it is inside one replica
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import (
-    Callable,
-    Iterator,
-    Sequence,
-)
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import (
-    Exchange,
-    ModelShape,
-    Network,
-    TensorShape,
-    call_bytes,
-    calls_by_step,
-    model_memory,
-)
+from syncline.costmodel import Exchange, ModelShape, Network, TensorShape, call_bytes, calls_by_step, model_memory
 from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.compute.transformer_operations import EIGHT_BITS
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Storage, usable_bytes, worker_activation_bytes
 from syncline.costmodel.layouts.partition import WorkerTensors
+from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices, IntOrArray
 from syncline.costmodel.traffic.exchanges import CallPattern
-from syncline.costmodel.traffic.overlap import (
-    BUCKET_BYTES,
-    WHOLE,
-    Bucket,
-    buckets_on,
-    gradient_buckets,
-)
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES, WHOLE, Bucket, buckets_on, gradient_buckets
 from syncline.costmodel.traffic.sharded import (
     SHARDINGS,
     WeightMessages,
@@ -56,22 +36,11 @@ from syncline.costmodel.traffic.sharded import (
     update_broadcasts,
     update_gathers,
 )
-from syncline.methods import (
-    MethodBase,
-    tensors_of,
-)
+from syncline.methods import MethodBase, tensors_of
 from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
-from syncline.planner.projection.memory_plan import (
-    MemoryBudget,
-    MemoryPlan,
-    budget_of_columns,
-    plan_memory,
-    sends_together,
-)
+from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory, sends_together
+from syncline.planner.projection.pricing import value_per_spec
 from syncline.specs import ProjectSpec
-
-SIZES = ("payload_bytes", "encoded_bytes")
-"""Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
 
 
 class Traffic(NamedTuple):
@@ -95,44 +64,34 @@ class Traffic(NamedTuple):
         return np.flatnonzero(self.place >= 0)
 
     def on(self, network: Network) -> Traffic:
-        """Return the traffic with the buckets of `buckets_on`."""
+        """Return the traffic with the buckets in which the network's library sends gradients, see `buckets_on`."""
         return self._replace(buckets=tuple(buckets_on(network, self.buckets)))
-
-
-class KeptNumbers(NamedTuple):
-    """Numbers that a worker keeps beyond its parameters, one for all settings or one for each."""
-
-    state: IntOrArray
-    errors: IntOrArray
 
 
 def traffic_of(
     method: MethodBase,
-    tensors: Sequence[TensorShape],
     workers: Indices,
     mask: NDArray[np.bool_],
     steps: int,
-    exchanges_of: Callable[[int], list[Exchange]] | None = None,
+    exchanges_among: Callable[[int], list[Exchange]],
+    same_for_all: bool = False,
 ) -> list[Traffic]:
     """Return the traffic of a method in S settings, one item for all settings with exchanges of one structure.
 
     Args:
         method: the method.
-        tensors: the parameters' shapes.
         workers: ``(S,)``: P, the number of workers.
-        mask: ``(S,)``: mask of the settings that include the method.
+        mask: ``(S,)``: whether the setting includes the method.
         steps: T, the number of steps.
-        exchanges_of: returns the exchanges among a number of workers, in place of the method's own.
+        exchanges_among: function that returns the exchanges among a number of workers.
+        same_for_all: whether these exchanges do not depend on the number if the method's do not.
 
     Raises:
         SpecError: the method cannot serve so many workers.
     """
-    counts = distinct(workers[mask])
+    counts = _distinct(workers[mask])
     several = [count for count in counts if count > 1]
-    if exchanges_of is None:
-        sent = _by_count(several, method, lambda p: method.exchanges(tensors, p))
-    else:
-        sent = {count: exchanges_of(count) for count in several}
+    sent = _by_count(several, exchanges_among, same_for_all and method.same_for_any_group)
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
         counts_by_structure.setdefault(_structure(sent.get(count, [])), []).append(count)
@@ -148,59 +107,58 @@ def traffic_of(
     return traffics
 
 
-def distinct(counts: Indices) -> list[int]:
-    """Return the distinct counts, in order.
-
-    ``np.unique`` would import masked arrays, which takes as long as a projection.
-    """
+def _distinct(counts: Indices) -> list[int]:
+    """Return the distinct counts, ascending; ``np.unique`` would import masked arrays, which takes long."""
     return sorted(set(counts.tolist()))
 
 
-def state_numbers(
-    method: MethodBase, tensors: Sequence[TensorShape], workers: Indices, mask: NDArray[np.bool_]
-) -> KeptNumbers:
-    """Return the numbers that a method keeps in each setting; in settings outside ``mask`` they are arbitrary."""
-    counts = distinct(workers[mask])
-
-    def per_setting(ask: Callable[[int], int]) -> IntOrArray:
-        by_count = _by_count(counts, method, ask)
-        if len(set(by_count.values())) <= 1:
-            return next(iter(by_count.values()), 0)
-        column = np.zeros(len(workers), dtype=np.int64)
-        for count, number in by_count.items():
-            column[workers == count] = number
-        return column
-
-    errors = per_setting(lambda p: method.error_feedback_elements(tensors, p))
-    return KeptNumbers(per_setting(lambda p: method.kept_elements(tensors, p)) - errors, errors)
+def _by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
+    """Return the value for each number of workers; ``same_for_all`` values are computed for the first and last only."""
+    if len(counts) > 2 and same_for_all and (value := value_of(counts[0])) == value_of(counts[-1]):
+        return dict.fromkeys(counts, value)
+    return {count: value_of(count) for count in counts}
 
 
-def _by_count(counts: Sequence[int], method: MethodBase, ask: Callable[[int], Any]) -> dict[int, Any]:
-    """Return the answer for each number of workers; if it is the same for all, ask only for the first and the last."""
-    if len(counts) > 2 and method.same_for_any_group and (answer := ask(counts[0])) == ask(counts[-1]):
-        return dict.fromkeys(counts, answer)
-    return {count: ask(count) for count in counts}
+def _per_setting(
+    value_of: Callable[[int], int], method: MethodBase, workers: Indices, mask: NDArray[np.bool_]
+) -> IntOrArray:
+    """Return a value of each setting by its number of workers, or one number if all settings in the mask agree."""
+    by_count = _by_count(_distinct(workers[mask]), value_of, method.same_for_any_group)
+    if len(set(by_count.values())) <= 1:
+        return next(iter(by_count.values()), 0)
+    column = np.zeros(len(workers), dtype=np.int64)
+    for count, number in by_count.items():
+        column[workers == count] = number
+    return column
 
 
-_names = [field.name for field in dataclasses.fields(Exchange) if field.name not in SIZES]
+SIZES = ("payload_bytes", "encoded_bytes")
+"""Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
+
+_STRUCTURE = [field.name for field in fields(Exchange) if field.name not in SIZES]
 
 
 def _structure(exchanges: Sequence[Exchange]) -> tuple[Any, ...]:
     """Return the key that determines when calls are due, and which calls join."""
-    return tuple(tuple(getattr(exchange, name) for name in _names) for exchange in exchanges)
+    return tuple(tuple(getattr(exchange, name) for name in _STRUCTURE) for exchange in exchanges)
 
 
-def _joined(alike: Sequence[list[Exchange]], row: Indices) -> list[Exchange]:
-    """Return exchanges of several numbers of workers as one list, with a size for each setting if sizes differ."""
-    exchanges = []
-    for several in zip(*alike, strict=True):
+def _joined(lists: Sequence[list[Exchange]], row: Indices) -> list[Exchange]:
+    """Return the exchanges of several numbers of workers as one list, with an array for sizes that differ.
+
+    Args:
+        lists: exchanges of one structure, a list for each number of workers.
+        row: index of the list of each setting.
+    """
+    joined = []
+    for alike in zip(*lists, strict=True):
         sizes: dict[str, Any] = {}
         for name in SIZES:
-            values = [getattr(exchange, name) for exchange in several]
+            values = [getattr(exchange, name) for exchange in alike]
             if any(value != values[0] for value in values):
                 sizes[name] = np.array(values, dtype=np.float64)[row]
-        exchanges.append(dataclasses.replace(several[0], **sizes) if sizes else several[0])
-    return exchanges
+        joined.append(replace(alike[0], **sizes) if sizes else alike[0])
+    return joined
 
 
 class ParameterShard(NamedTuple):
@@ -263,138 +221,202 @@ def traffic_and_memory(
         worker_tensors: a worker's part of the model.
         layout: layout of a replica.
         workers: ``(S,)``: P, all workers.
-        mask: ``(S,)``: mask of the settings that include the method.
+        mask: ``(S,)``: whether the setting includes the method.
 
     Raises:
         SpecError: the method cannot serve so many replicas.
     """
     spec, tensors = specs[0], tensors_of(worker_tensors.tensors)
-    parts, replicas = parameter_shards(worker_tensors, layout), workers // layout.workers
+    shards = parameter_shards(worker_tensors, layout)
     counts = [tensor.elements for tensor in tensors]
-    number_format = spec.number_format
-    precision = spec.memory.memory_precision(number_format)
-    share = sum(part.elements / len(part.group) for part in parts) / worker_tensors.elements
+    share = sum(shard.elements / len(shard.group) for shard in shards) / worker_tensors.elements
+    inside = layout.sharers > 1
 
     @cache
     def between(count: int) -> list[Exchange]:
+        if layout.workers == 1:
+            return list(method.exchanges(tensors, count))
         if count == layout.workers:
             return []
-        return list(_between(method, tensors, count // layout.workers, layout, share))
+        return list(_exchanges_between(method, tensors, count // layout.workers, layout, share))
 
-    inside = layout.sharers > 1
-    sent = traffic_of(method, tensors, workers, mask, spec.steps, None if layout.workers == 1 else between)
-    gradient_bytes = bytes_per_number(number_format)
-    averaged_bytes = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
-    wire = np.full(len(specs), max(averaged_bytes * part.elements for part in parts) if inside else 0.0)
-    for traffic in sent:
-        selected = traffic.settings
-        sizes = [
-            [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
-            for pattern in traffic.patterns
-        ]
-        together = [[sum(call_sizes)] if sends_together(method) else call_sizes for call_sizes in sizes if call_sizes]
-        for size in (nbytes for call_sizes in together for nbytes in call_sizes):
-            wire[selected] = np.maximum(wire[selected], size)
-    kept_numbers = state_numbers(method, tensors, replicas, mask)
-    memory = model_memory(
-        worker_tensors.elements, kept_numbers.state, kept_numbers.errors, precision, wire,
-        gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
-    )  # fmt: skip
-    units = _units(spec, layout, counts)
-    parameter_bytes = MODEL_BYTES[precision]
-    unit_bytes = max(unit.share for unit in units) * parameter_bytes * worker_tensors.elements
-    state_share = sum(part.elements / part.sharers for part in parts) / worker_tensors.elements
-    sharers = np.full(len(specs), 1 / state_share) if inside else replicas
-    budget, memory_spec = _memory_budget(specs, layout), spec.memory
-    if layout.pipeline > 1 and memory_spec.micro_batches is None:
-        memory_spec = memory_spec.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
-    # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
-    choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    memory_plan = plan_memory(
-        memory_spec, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices
-    )
+    sent = traffic_of(method, workers, mask, spec.steps, between, same_for_all=layout.workers == 1)
+    gradient_bytes = bytes_per_number(spec.number_format)
+    wire_width = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
+    parameter_width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
+    units = _gathered_units(spec, layout, counts)
+    buffer_bytes = np.full(len(specs), max(wire_width * shard.elements for shard in shards) if inside else 0.0)
+    _add_call_buffers(buffer_bytes, sent, workers // layout.workers, sends_together(method))
+    memory_plan = _memory_plan(specs, method, worker_tensors, layout, workers, mask, shards, buffer_bytes)
     if not inside and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
-    split_traffics: list[Traffic] = []
-    for sharding, micro in sorted(
-        {*zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)}
-    ):
+    split_traffic: list[Traffic] = []
+    plans = zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)
+    for sharding, micro in sorted({*plans}):
         selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
-        later = after_micro_batches(buckets, micro)
+        last_buckets = after_micro_batches(buckets, micro)
         if not inside and not sharding:
-            masked = [group._replace(place=np.where(selected, group.place, -1), buckets=later) for group in sent]
-            split_traffics += [group for group in masked if group.settings.size]
+            for traffic in sent:
+                masked = traffic._replace(place=np.where(selected, traffic.place, -1), buckets=last_buckets)
+                split_traffic += [masked] if masked.settings.size else []
             continue
+        kind = SHARDINGS[sharding]
+        options = _StepOptions(
+            kind, spec.memory.weights, spec.overlap != "none", micro, wire_width, parameter_width,
+            units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
+        )  # fmt: skip
 
-        def exchanges(count: int, sharding: int = sharding, micro: int = micro) -> list[Exchange]:
-            kind, everybody = SHARDINGS[sharding], range(count // layout.workers)
-            options = kind, memory_spec.weights, spec.overlap != "none"
-            sent_units = units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets
-            shards = parts if inside else [ParameterShard(tuple(counts), everybody, len(everybody))]
-            among = [
-                exchange
-                for shard in shards
-                if len(shard.group) > 1
-                for exchange in _among(shard, averaged_bytes, parameter_bytes, options, sent_units, micro)
-            ]
-            return [*among, *between(count)] if inside else [replace(exchange, part=None) for exchange in among]
+        def exchanges_among(count: int, options: _StepOptions = options) -> list[Exchange]:
+            if not inside:
+                replicas = range(count // layout.workers)
+                shard = ParameterShard(tuple(counts), replicas, len(replicas))
+                return [replace(exchange, part=None) for exchange in _exchanges_inside(shard, options)]
+            return [exchange for shard in shards for exchange in _exchanges_inside(shard, options)] + between(count)
 
-        traffics = traffic_of(method, tensors, workers, selected, spec.steps, exchanges)
-        split_traffics += [group_traffic._replace(buckets=later) for group_traffic in traffics]
-    return split_traffics, memory_plan
+        traffics = traffic_of(method, workers, selected, spec.steps, exchanges_among)
+        split_traffic += [traffic._replace(buckets=last_buckets) for traffic in traffics]
+    return split_traffic, memory_plan
 
 
-def _units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
-    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket."""
+def _add_call_buffers(buffer_bytes: Floats, sent: Sequence[Traffic], replicas: Indices, together: bool) -> None:
+    """Enlarge the bytes of each setting's message buffer, ``(S,)``, to its largest call.
+
+    Args:
+        buffer_bytes: ``(S,)``, bytes that are changed in place.
+        sent: traffic between replicas.
+        replicas: ``(S,)``, number of replicas.
+        together: whether all calls of a step are in flight at once, so that their sum counts.
+    """
+    for traffic in sent:
+        selected = traffic.settings
+        for pattern in traffic.patterns:
+            sizes = [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
+            for nbytes in [sum(sizes)] if together and sizes else sizes:
+                buffer_bytes[selected] = np.maximum(buffer_bytes[selected], nbytes)
+
+
+def _memory_plan(
+    specs: Sequence[ProjectSpec],
+    method: MethodBase,
+    worker_tensors: WorkerTensors,
+    layout: Layout,
+    workers: Indices,
+    mask: NDArray[np.bool_],
+    shards: Sequence[ParameterShard],
+    buffer_bytes: Floats,
+) -> MemoryPlan:
+    """Return the memory plan of a worker in each setting.
+
+    Args:
+        specs: specs of the settings, which share model and layout.
+        method: the method, whose states count.
+        worker_tensors: a worker's part of the model.
+        layout: layout of a replica.
+        workers: ``(S,)``: P, all workers.
+        mask: ``(S,)``: whether the setting includes the method.
+        shards: the worker's parameters, by the groups with copies of them.
+        buffer_bytes: ``(S,)``: bytes of the message buffer.
+    """
+    spec, replicas, inside = specs[0], workers // layout.workers, layout.sharers > 1
+    tensors, elements = tensors_of(worker_tensors.tensors), worker_tensors.elements
+    precision = spec.memory.memory_precision(spec.number_format)
+    errors = _per_setting(lambda p: method.error_feedback_elements(tensors, p), method, replicas, mask)
+    states = _per_setting(lambda p: method.kept_elements(tensors, p), method, replicas, mask)
+    memory = model_memory(
+        elements, states - errors, errors, precision, buffer_bytes,
+        gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
+    )  # fmt: skip
+    units = _gathered_units(spec, layout, [tensor.elements for tensor in tensors])
+    unit_bytes = max(unit.share for unit in units) * MODEL_BYTES[precision] * elements
+    state_share = sum(shard.elements / shard.sharers for shard in shards) / elements
+    sharers = np.full(len(specs), 1 / state_share) if inside else replicas
+    budget, options = _memory_budget(specs, layout), spec.memory
+    if layout.pipeline > 1 and options.micro_batches is None:
+        options = options.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
+    # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
+    choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
+    return plan_memory(options, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices)
+
+
+def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
+    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket.
+
+    Args:
+        spec: spec with the model.
+        layout: layout of a replica, whose pipeline divides the layers.
+        counts: number of elements of each tensor of a worker.
+    """
     if not isinstance(spec.model, ModelShape):
         return gradient_buckets(counts, spec.bucket_size)
     layers = -(-spec.model.layers // layout.pipeline)
     return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
 
 
-@lru_cache(maxsize=32)
-def _among(
-    shard: ParameterShard, gradient_width: float, parameter_width: float, options: tuple[str, WeightMessages, bool],
-    units: tuple[Bucket, ...], micro: int,
-) -> list[Exchange]:  # fmt: skip
-    """Return the exchanges of every step between the workers that have the same parameters.
+class _StepOptions(NamedTuple):
+    """Options of the exchanges of every step between workers that have the same parameters.
 
-    Args:
-        shard: the parameters.
-        gradient_width: bytes of a gradient on its way.
-        parameter_width: bytes of a parameter on its way.
-        options: the sharding, how updated weights travel, and whether collectives overlap with computing.
-        units: units of parameters.
-        micro: number of micro-batches.
+    Attributes:
+        sharding: kind of sharding, one of ``SHARDINGS``.
+        weights: form in which updated weights travel.
+        overlapped: whether collectives overlap with computing.
+        micro_batches: number of micro-batches of a step.
+        gradient_width: bytes of a gradient on the wire.
+        parameter_width: bytes of a parameter on the wire.
+        units: units of parameters, which travel one by one.
     """
-    kind, weights, overlapped = options
-    n, w = gradient_width * shard.elements, parameter_width * shard.elements
-    out: list[Exchange] = []
-    by_broadcasts = kind == "optimizer" and weights == "broadcasts"
-    if kind == "none" or by_broadcasts:
-        out.append(Exchange(n, label="gradient inside", in_backward=True, part=shard.group))
-    if by_broadcasts and shard.sharers > 1:
-        sent = update_broadcasts(parameter_width, shard.sharers, shard.tensors)
-        out += [replace(exchange, part=shard.sharing_group) for exchange in sent]
-    if out:
-        return out
-    after = update_gathers(w, shard.sharers, units) if weights == "gathers" else None
-    for exchange in sharded_exchanges(n, w, shard.sharers, kind, units, micro, overlapped=overlapped, weights=after):
+
+    sharding: str
+    weights: WeightMessages
+    overlapped: bool
+    micro_batches: int
+    gradient_width: float
+    parameter_width: float
+    units: tuple[Bucket, ...]
+
+
+@lru_cache(maxsize=32)
+def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exchange]:
+    """Return the exchanges of every step between the workers that have the same parameters."""
+    if len(shard.group) == 1:
+        return []
+    gradient_bytes = options.gradient_width * shard.elements
+    parameter_bytes = options.parameter_width * shard.elements
+    exchanges: list[Exchange] = []
+    by_broadcasts = options.sharding == "optimizer" and options.weights == "broadcasts"
+    if options.sharding == "none" or by_broadcasts:
+        exchanges.append(Exchange(gradient_bytes, label="gradient inside", in_backward=True, part=shard.group))
+        if by_broadcasts and shard.sharers > 1:
+            updates = update_broadcasts(options.parameter_width, shard.sharers, shard.tensors)
+            exchanges += [replace(exchange, part=shard.sharing_group) for exchange in updates]
+        return exchanges
+    gathers = update_gathers(parameter_bytes, shard.sharers, options.units) if options.weights == "gathers" else None
+    for exchange in sharded_exchanges(
+        gradient_bytes, parameter_bytes, shard.sharers, options.sharding, options.units, options.micro_batches,
+        overlapped=options.overlapped, weights=gathers,
+    ):  # fmt: skip
         if shard.sharers > 1:
-            out.append(replace(exchange, part=shard.sharing_group))
+            exchanges.append(replace(exchange, part=shard.sharing_group))
         if exchange.collective == "reduce_scatter" and len(shard.copies_group) > 1:
             nbytes = exchange.payload_bytes / shard.sharers
             summed = replace(exchange, payload_bytes=nbytes, collective="all_reduce", label="gradient of copies")
-            out.append(replace(summed, part=shard.copies_group))
-    return out
+            exchanges.append(replace(summed, part=shard.copies_group))
+    return exchanges
 
 
-def _between(
-    method: MethodBase, tensors: Sequence[object], replicas: int, layout: Layout, share: float
+def _exchanges_between(
+    method: MethodBase, tensors: Sequence[TensorShape], replicas: int, layout: Layout, share: float
 ) -> Iterator[Exchange]:
-    """Yield a worker's exchanges with its counterparts in other replicas, each before a gather inside the replica."""
-    for exchange in method.exchanges(tensors, replicas):  # type: ignore[arg-type]
+    """Yield a worker's exchanges with its counterparts in other replicas, each before a gather inside the replica.
+
+    Args:
+        method: the method.
+        tensors: tensors of the worker.
+        replicas: number of replicas.
+        layout: layout of a replica.
+        share: share of the worker's parameters that the worker itself sends.
+    """
+    for exchange in method.exchanges(tensors, replicas):
         size = share * exchange.payload_bytes
         part = exchange.part
         if part is not None:
@@ -414,30 +436,32 @@ def _between(
 
 
 def activation_storage(spec: ProjectSpec) -> Storage:
-    """Return how the training's software stores activations."""
+    """Return the way in which the training's software stores activations."""
     width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
     eight_bits = spec.product_format in EIGHT_BITS and spec.compute.kernels.compiled
     return Storage(width, 1 if eight_bits else None, spec.compute.kernels.compiled)
 
 
 def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
-    """Return a worker's memory budget in each setting.
+    """Return a worker's memory limit and batch in each setting.
 
     A worker keeps `MemoryBudget.activations_bytes` divided by the number of micro-batches.
     """
     model_parallel = layout.workers // layout.data
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
-        model, memory_spec = spec.model, spec.memory
+        """Return the usable bytes, the sequences of a batch, and the bytes of activations under each policy."""
+        model, options = spec.model, spec.memory
         if not isinstance(model, ModelShape):
-            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in memory_spec.policies]
+            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in options.policies]
         sequences = model_parallel * spec.worker_tokens / model.sequence
-        micro = memory_spec.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+        micro = options.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
         storage = activation_storage(spec)
         activations = [
             0.0 if policy is None else micro * worker_activation_bytes(model, layout, sequences, micro, policy, storage)
-            for policy in memory_spec.policies
+            for policy in options.policies
         ]
         return usable_bytes(spec.memory_machine), sequences, *activations
 
-    return budget_of_columns(specs, budget_fields)
+    limit, sequences, *activations = np.array(value_per_spec(specs, budget_fields), dtype=np.float64).T
+    return MemoryBudget(limit, sequences, np.array(activations))

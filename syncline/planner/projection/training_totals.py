@@ -1,9 +1,4 @@
-"""Totals of a whole training from the rows of a projection: time to a loss, money, energy, carbon.
-
-The reason why a training is shorter than data parallelism's computing alone: fewer tokens, or a faster layout.
-
-Bytes that a step of a method sends over each level of a network, all workers together.
-"""
+"""Totals of a whole training from the rows of a projection: time to a loss, traffic between sites, money, energy."""
 
 from __future__ import annotations
 
@@ -25,6 +20,7 @@ from syncline.errors import SpecError
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.goodput.goodput import Goodput, failing_training, kept_state, with_failures
 from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
+from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.failures import FailuresSpec
@@ -38,7 +34,7 @@ def below_computing(
     bounds: tuple[float | None, float | None],
     source: str | None,
 ) -> str | None:
-    """Return why a training is shorter than data parallelism's computing, in words, or None if it is not shorter.
+    """Return the reason why a training takes less time than data parallelism computes, or None if it takes more.
 
     Args:
         time_s: duration of the training; None if it is unknown.
@@ -61,20 +57,18 @@ def below_computing(
 
 
 def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) -> Floats | None:
-    """Return the mean bytes that leave units at each level in a step, ``(levels,)``, the innermost level first.
+    """Return the mean bytes of a step that leave units at each level of a network, ``(levels,)``, innermost first.
 
-    They are the messages between replicas, gradients and weights inside a replica, and the traffic of the layout: sums
-    over tensor and context, tokens to experts, activations from stage to stage and back.
+    The bytes are those of all workers together: messages between replicas, gradients and weights inside a replica, and
+    the traffic of the layout (sums over tensor and context, tokens to experts, activations from stage to stage and
+    back). The result is None if units differ in size, so that the bytes cannot be counted.
 
     Args:
         plan: plan of one setting.
         number: index of the method.
         network: network that joins the workers.
-
-    Returns:
-        The bytes, or None if units differ in size, so that they cannot be counted.
     """
-    workers = int(plan.workers[0])
+    workers, steps = int(plan.workers[0]), plan.spec.steps
     unit_sizes = capacities(network, workers)
     if unit_sizes is None:
         return None
@@ -82,39 +76,36 @@ def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) ->
     for traffic in plan.traffic[number]:
         for exchange in traffic.exchanges:
             group = plan.layout.replica_group(workers) if exchange.part is None else exchange.part
-            sent = (
-                float(np.reshape(exchange.payload_bytes, (-1,))[0])
-                * exchange.num_runs(plan.spec.steps)
-                / plan.spec.steps
-            )
-            totals += level_bytes(exchange.collective, sent, group, workers, unit_sizes)
-    return totals + _inside(plan, number, workers, unit_sizes)
+            nbytes = float(np.reshape(exchange.payload_bytes, (-1,))[0]) * exchange.num_runs(steps) / steps
+            totals += level_bytes(exchange.collective, nbytes, group, workers, unit_sizes)
+    if isinstance(plan.inside.model, ModelShape):
+        totals += _layout_bytes(plan, plan.inside.model, plan.memory_plans[number], workers, unit_sizes)
+    return totals
 
 
-def _inside(plan: ProjectionPlan, number: int, workers: int, unit_sizes: tuple[int, ...]) -> Floats:
-    inside, layout = plan.inside, plan.layout
-    if not isinstance(inside.model, ModelShape):
-        return np.zeros(len(unit_sizes))
-    memory_plan = plan.held[number]
+def _layout_bytes(
+    plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
+) -> Floats:
+    """Return the bytes of a layout's traffic that leave units at each level in a step, ``(levels,)``."""
+    inside, layout, stages = plan.inside, plan.layout, plan.layout.pipeline
     micro, recomputed = int(memory_plan.micro_batches[0]), bool(memory_plan.recomputed[0])
-    tokens, k = inside.tokens / micro, layout.pipeline
-    blocks = blocks_of_stages(inside.model, k, layout.chunks)
+    tokens = inside.tokens / micro
+    blocks = blocks_of_stages(model, stages, layout.chunks)
     totals = np.zeros(len(unit_sizes))
-    for call in replica_calls(inside.model, layout, tokens, inside.bytes_per_number, recomputed):
+    for call in replica_calls(model, layout, tokens, inside.bytes_per_number, recomputed):
         layers = sum(
-            sum(block >= inside.model.dense_layers for block in stage) if call.experts else len(stage)
-            for stage in blocks
+            sum(block >= model.dense_layers for block in stage) if call.experts else len(stage) for stage in blocks
         )
-        times = micro * (call.per_layer * layers + 2 * call.at_ends) / k
+        times = micro * (call.per_layer * layers + 2 * call.at_ends) / stages
         totals += times * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
-    if k > 1:
-        sent = inside.bytes_per_number * tokens * inside.model.width  # of the workers that share it, together
-        pipelines = workers // (k * layout.tensor * layout.context)
+    if stages > 1:
+        message_bytes = inside.bytes_per_number * tokens * model.width  # of all workers that share a message
+        pipelines = workers // (stages * layout.tensor * layout.context)
         levels = layout.chunks * message_levels(layout.pipeline_group, unit_sizes)
         first, last = layout.pipeline_group[0], layout.pipeline_group[-1]
-        levels += (layout.chunks - 1) * [next(n for n, size in enumerate(unit_sizes) if first // size == last // size)]
-        for level in levels:
-            totals[level] += 2 * micro * pipelines * sent
+        back_level = next(level for level, size in enumerate(unit_sizes) if first // size == last // size)
+        for level in levels + (layout.chunks - 1) * [back_level]:
+            totals[level] += 2 * micro * pipelines * message_bytes
     return totals
 
 
@@ -168,10 +159,9 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection: a paper's table has no training to pay for")
-        machine = spec.compute.hardware
-        layout = spec.layout.build()
-        shared = layout.describe() if layout.workers > 1 else None
-        spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, shared] = spec
+        machine, layout = spec.compute.hardware, spec.layout.build()
+        layout_name = layout.describe() if layout.workers > 1 else None
+        spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, layout_name] = spec
     totals = [
         _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], options)
         for row in rows
@@ -187,7 +177,7 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
 
 
 def method_covered(method: MethodBase) -> str:
-    """Return the name under which fits of losses cover a method, or the method's own name if they do not cover it.
+    """Return the name of the method in fits of losses that covers a method, or a name of its own if no fit covers it.
 
     Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
     that are a step late and 4-bit numbers, so that any number format is covered.
@@ -210,7 +200,7 @@ NESTEROV = 0.9
 
 
 def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
-    """Return the totals of a row's training: its loss or tokens, its time with failures, and its cost."""
+    """Return the fields of a row's whole training: its loss or tokens, its time with failures, and its cost."""
     method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
     network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
     tokens_per_step = float(spec.batch_tokens)
@@ -270,7 +260,7 @@ FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "s
 
 
 def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
-    """Return a method's training with ``tokens`` tokens, in the form that fits of losses take."""
+    """Return the training of a spec's model by a method on ``tokens`` tokens, as fits of losses take it."""
     return TrainingAtScale(
         method_covered(method),
         float(spec.model.parameters),
@@ -284,9 +274,10 @@ def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> Tra
 def _losses(
     method: MethodBase, spec: ProjectSpec, options: WholeTraining
 ) -> tuple[dict[str, Any], tuple[LossReached, TokenFactor] | None]:
-    """Return the fields of a training's loss, and the tokens of the target loss if there is one that a fit covers.
+    """Return the fields of a training's loss, and the tokens that reach a target loss, with their factor.
 
-    If neither the loss of the tokens nor the tokens of the loss are known, ``loss_unknown`` is the reason.
+    The second item is None without a target loss, or if no fit covers it. The field ``loss_unknown`` is the reason if
+    no fit gives the loss or the tokens.
     """
     training = at_scale(method, spec, options.tokens)
     prediction, unknown = None, None
@@ -315,10 +306,10 @@ def _losses(
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
-    """Return the mean bytes that leave sites in a step, all sites together, or None if they cannot be counted.
+    """Return the mean bytes of a step that leave sites, all sites together, or None if they cannot be counted.
 
-    This is the number of bytes that a worker sends in a step, from the row, times the ratio by which its collectives
-    multiply them on their way out of the sites.
+    Without a layout and sharding, the bytes that a worker sends in a step, from the row, are multiplied by the bytes
+    that its collectives send out of the sites per byte of a worker.
 
     Args:
         method: the method.
@@ -331,7 +322,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         return None
     if len(sizes) == 1:
         return 0.0
-    if spec.layout.build().workers > 1 or row["sharding"] != "none":  # replicas gather inside, too, and so do sharers
+    if spec.layout.build().workers > 1 or row["sharding"] != "none":  # then workers also gather inside replicas
         plan = ProjectionPlan([spec], [method])
         levels = level_bytes_per_step(plan, 0, network)
         return None if levels is None else float(levels[-1])
@@ -341,10 +332,9 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     payloads = [exchange.payload_bytes * exchange.num_runs(spec.steps) for exchange in exchanges]
     if not (sent := sum(payloads)):
         return 0.0
-    out = sum(
-        egress_bytes(exchange.collective, payload, sizes) for exchange, payload in zip(exchanges, payloads, strict=True)
-    )
-    return float(row["bytes_per_worker"] * out / sent)
+    pairs = zip(exchanges, payloads, strict=True)
+    leaving = sum(egress_bytes(exchange.collective, payload, sizes) for exchange, payload in pairs)
+    return float(row["bytes_per_worker"] * leaving / sent)
 
 
 def training_cost(
@@ -354,14 +344,14 @@ def training_cost(
     seconds: tuple[float, float | None, float | None] | None,
     sent: float | None,
 ) -> dict[str, Any]:
-    """Return the money, energy and carbon of a training, with bounds from those of its time.
+    """Return the money, energy and carbon of a training as fields of a row, with bounds from those of its time.
 
     Args:
         row: row of a projection.
-        prices: list of prices.
+        prices: prices of machines, electricity and traffic.
         steps: number of steps of the training.
-        seconds: duration with lower and upper bound; None if it is unknown.
-        sent: bytes that leave sites, all together.
+        seconds: duration with its lower and upper bound; None if it is unknown.
+        sent: bytes that leave sites in the whole training, all sites together; None if unknown.
     """
     power, idle = prices.busy_power_w(BOARD_POWER_W.get(row["hardware"], (None, ""))[0]), prices.idle_power_w
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form

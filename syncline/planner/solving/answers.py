@@ -1,19 +1,10 @@
-"""An answer for each method: the value that meets a target, its bounds, the row at this value, or why there is none.
-
-Reasons in words why a target is always or never met.
-
-The cheapest of several links that could replace one: the cost of each, and whether it meets a target.
-"""
+"""Answers: the value that meets a target, its bounds, the row at this value, or the reason why there is no value."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import (
-    Any,
-    NamedTuple,
-)
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,48 +15,36 @@ from syncline.planner.projection.training_totals import WholeTraining
 from syncline.planner.solving.evaluations import (
     BOUNDS,
     Evaluation,
-    FeasibleSpans,
     Trials,
     evaluate_settings,
     feasible_spans,
     solved_value,
 )
 from syncline.planner.solving.link_selection import place_of
-from syncline.planner.solving.question import (
-    OF_METHODS,
-    InverseProblem,
-    OfferedLink,
-)
+from syncline.planner.solving.question import OF_METHODS, InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, has_variable
 from syncline.specs import ProjectSpec
 from syncline.units import format_seconds
 
 
-def share_text(share: float) -> str:
-    """Return a share for people: ``43.1%``."""
-    return f"{100 * share:.3g}%"
-
-
 def quantity_text(name: str, value: float, training: WholeTraining) -> str:
-    """Return the value of a target's quantity, for people."""
-    if name == "budget":
-        return f"{value:,.0f} {training.prices.currency if training.prices else ''}".rstrip()
-    texts: dict[str, Callable[[float], str]] = {
-        "deadline_s": format_seconds,
-        "step_time_s": format_seconds,
-        "utilisation": lambda v: f"{share_text(v)} of the peak",
-        "compute_utilisation": lambda v: f"{share_text(v)} of a step computing",
-        "exposed": lambda v: f"{share_text(v)} of a step waiting",
-        "speedup": lambda v: f"{v:.3g} times the baseline",
-        "loss_penalty": lambda v: f"{100 * (v - 1):+.2g}% in loss",
-        "memory": lambda v: f"{v:.3g} times the memory of a worker",
+    """Return the value of a target's quantity as text: ``43.1% of the peak``."""
+    percent = f"{100 * value:.3g}%"
+    texts: dict[str, str] = {
+        "budget": f"{value:,.0f} {training.prices.currency if training.prices else ''}".rstrip(),
+        "utilisation": f"{percent} of the peak",
+        "compute_utilisation": f"{percent} of a step computing",
+        "exposed": f"{percent} of a step waiting",
+        "speedup": f"{value:.3g} times the baseline",
+        "loss_penalty": f"{100 * (value - 1):+.2g}% in loss",
+        "memory": f"{value:.3g} times the memory of a worker",
     }
-    return texts[name](value)
+    return texts[name] if name in texts else format_seconds(value)
 
 
 def why_never(trials: Trials) -> tuple[str, float]:
-    """Return the reason why no value meets a target, and the value that comes nearest."""
+    """Return the reason why no tried value meets a target, and the value that comes nearest."""
     targets, training = trials.targets, trials.training
     values = sorted(trials.known)
     evaluations = [trials.known[value] for value in values]
@@ -73,41 +52,40 @@ def why_never(trials: Trials) -> tuple[str, float]:
         return evaluations[-1].unknown or "nobody knows", values[-1]
     nearest = int(np.nanargmax([evaluation.margins[0] for evaluation in evaluations]))
     value, best = values[nearest], evaluations[nearest]
-    reason = _computing_alone(best, targets, training)
-    if reason:
-        return reason, value
+    return _computing_alone(best, targets, training) or _why_not(trials, value, best), value
+
+
+def _why_not(trials: Trials, value: float, best: Evaluation) -> str:
+    """Return the reason why even the nearest value misses a target that computing alone would meet.
+
+    Args:
+        trials: trials of the variable.
+        value: the nearest value.
+        best: evaluation at this value.
+    """
+    variable = trials.variable
     reached = best.reached[best.decides].predicted
     assert reached is not None
-    reached_text = quantity_text(best.decides, reached, training)
-    return _why_not(trials, value, best, reached_text), value
-
-
-def _why_not(trials: Trials, value: float, best: Evaluation, reached_text: str) -> str:
-    """Return the reason why even the nearest value misses a target that computing alone would meet."""
-    variable = trials.variable
+    reached_text = quantity_text(best.decides, reached, trials.training)
     if best.decides == "memory":
         workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
         return f"it takes {reached_text}{workers_text}; --layout shares a replica out"
-    if variable.place is None or best.decides in ("speedup", "loss_penalty"):
+    place = variable.place
+    if place is None or best.decides in ("speedup", "loss_penalty"):
         return f"at best {reached_text}, at {variable.text(value)}"
     waits_s = best.row["exposed_communication_s"]
     waits = "" if best.decides == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
-    if variable.name == "bandwidth":
-        return f"{_limiting_part(trials, value)}: {reached_text} at {variable.text(value)}{waits}"
-    return f"its bandwidth alone is too little: without any latency {reached_text}{waits}"
-
-
-def _limiting_part(trials: Trials, value: float) -> str:
-    """Return whether this link's latency or the other links make a step wait at the highest bandwidth."""
-    setting, place = trials.variable.at(value), trials.variable.place
-    assert place is not None
-    network = place.with_link(replace(at_bandwidth(place.link, value), latency_s=0.0))
-    (trial,) = evaluate_settings([setting._replace(network=network)], trials.targets, trials.training, trials.baseline)
-    return "its latency alone is too much" if trial.margins[0] >= 0 else "the other links alone take too long"
+    if variable.name != "bandwidth":
+        return f"its bandwidth alone is too little: without any latency {reached_text}{waits}"
+    setting = variable.at(value)
+    no_latency = setting._replace(network=place.with_link(replace(at_bandwidth(place.link, value), latency_s=0.0)))
+    (trial,) = evaluate_settings([no_latency], trials.targets, trials.training, trials.baseline)
+    cause = "its latency alone is too much" if trial.margins[0] >= 0 else "the other links alone take too long"
+    return f"{cause}: {reached_text} at {variable.text(value)}{waits}"
 
 
 NOT_OF_TIME = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
-"""Targets that do not follow from a step without waiting."""
+"""Targets whose quantity is not proportional to the time of a step."""
 
 
 def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
@@ -122,11 +100,8 @@ def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTra
     if (alone >= limit) if name == "utilisation" else (alone <= limit):
         return None
     step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
-    texts = {
-        "utilisation": f"computing alone comes to {quantity_text(name, alone, training)}{step_text}",
-        "budget": f"computing alone costs {quantity_text(name, alone, training)}{step_text}",
-    }
-    return texts.get(name, f"computing alone takes {quantity_text(name, alone, training)}{step_text}")
+    verb = {"utilisation": "comes to", "budget": "costs"}.get(name, "takes")
+    return f"computing alone {verb} {quantity_text(name, alone, training)}{step_text}"
 
 
 def why_always(variable: DecisionVariable, nearest: Evaluation, training: WholeTraining, value: float) -> str:
@@ -143,8 +118,8 @@ class SolvedAnswer(NamedTuple):
     """The answer for one method in one setting.
 
     Attributes:
-        record: fields of the answer, in addition to the row.
-        row: row of the projection, at ``record["at"]``.
+        record: fields of the answer, in addition to those of the row.
+        row: row of the projection at the value ``record["at"]``.
         upward: whether the answer's value and all larger values meet the target, so that small values are better
             answers; else the value and all smaller values meet it, and large values are better.
     """
@@ -159,9 +134,9 @@ class SolvedAnswer(NamedTuple):
 
 
 def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
-    """Return the answer for one method in one setting."""
+    """Return the answer for a method on a network: the value of the question's variable that meets the targets."""
     if question.variable in OF_METHODS and not has_variable(method, question.variable):
-        return _no_variable(question, spec, network, method)
+        return _answer_without_variable(question, spec, network, method)
     variable = question.decision_variable(spec, network, method)
     trials = Trials(variable, question.targets, question.training, question.baseline)
     now = None if variable.now is None else trials.evaluate([variable.now])[0]
@@ -169,10 +144,18 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     predicted, optimistic, pessimistic = spans_by_bound
     value, low, high, upward = solved_value(spans_by_bound, variable.sense, variable.grid[0])
     row_value, why = value, None
-    if row_value is None:
-        why, row_value = _why(trials, predicted)
+    if row_value is None and predicted.holds == "always":
+        met = {tried: trial for tried, trial in trials.known.items() if trial.margins[0] >= 0}
+        row_value = min(met, key=lambda tried: float(met[tried].margins[0]))
+        why = why_always(variable, met[row_value], question.training, row_value)
+    elif row_value is None:
+        why, row_value = why_never(trials)
     (trial,) = trials.evaluate([row_value])
-    record: dict[str, Any] = {
+    shortest = None
+    if variable.name == "period" and predicted.spans:
+        first = predicted.spans[0].first
+        shortest = variable.grid[0] if first is None else first
+    fields = {
         "sought": variable.name,
         "of": variable.of,
         "level": variable.place.name if variable.place else None,
@@ -184,50 +167,32 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         "high": high,
         "optimistic_holds": optimistic.holds,
         "pessimistic_holds": pessimistic.holds,
-        "shortest": _shortest(trials, predicted) if variable.name == "period" else None,
+        "shortest": shortest,
         "spans": [list(span) for span in predicted.spans],
         "now": variable.now,
-        "now_holds": None if now is None or np.isnan(now.margins[0]) else bool(now.margins[0] >= 0),
+        "now_holds": None if now is None else now.is_met,
         "decides": trial.decides.removesuffix("_s"),
         "why": why,
         "at": row_value,
     }
-    return SolvedAnswer(record, trial.row, upward)
+    return SolvedAnswer(fields, trial.row, upward)
 
 
-def _no_variable(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
+def _answer_without_variable(
+    question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase
+) -> SolvedAnswer:
     """Return the answer for a method that has no period or delay: whether the method meets the target as it is."""
-    (trial,) = evaluate_settings(
-        [ProjectionSetting(spec, network, method)], question.targets, question.training, question.baseline
-    )
-    unknown = bool(np.isnan(trial.margins[0]))
-    met_now = None if unknown else bool(trial.margins[0] >= 0)
-    record: dict[str, Any] = {
+    setting = ProjectionSetting(spec, network, method)
+    (trial,) = evaluate_settings([setting], question.targets, question.training, question.baseline)
+    fields: dict[str, Any] = {
         "sought": question.variable, "of": method.name, "level": None, "unit": "steps",
         "target": question.describe(),
-        "holds": "unknown" if unknown else "always" if met_now else "never", "value": None, "low": None, "high": None,
-        "optimistic_holds": None, "pessimistic_holds": None, "shortest": None, "spans": [], "now": None,
-        "now_holds": met_now, "decides": trial.decides.removesuffix("_s"),
+        "holds": {None: "unknown", True: "always", False: "never"}[trial.is_met], "value": None, "low": None,
+        "high": None, "optimistic_holds": None, "pessimistic_holds": None, "shortest": None, "spans": [], "now": None,
+        "now_holds": trial.is_met, "decides": trial.decides.removesuffix("_s"),
         "why": trial.unknown or f"it has no {question.variable} to be another", "at": None,
     }  # fmt: skip
-    return SolvedAnswer(record, trial.row, True)
-
-
-def _why(trials: Trials, predicted: FeasibleSpans) -> tuple[str, float]:
-    """Return the reason why there is no value, and the value of the row to show."""
-    if predicted.holds != "always":
-        return why_never(trials)
-    feasible: dict[float, Evaluation] = {value: trial for value, trial in trials.known.items() if trial.margins[0] >= 0}
-    worst = min(feasible, key=lambda value: float(feasible[value].margins[0]))
-    return why_always(trials.variable, feasible[worst], trials.training, worst), worst
-
-
-def _shortest(trials: Trials, predicted: FeasibleSpans) -> float | None:
-    """Return the shortest period that meets the target, or None."""
-    if not predicted.spans:
-        return None
-    first = predicted.spans[0].first
-    return trials.variable.grid[0] if first is None else first
+    return SolvedAnswer(fields, trial.row, True)
 
 
 def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
@@ -249,7 +214,7 @@ def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
 
 
 def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:
-    """Return whether two values are within a hundredth, or their bounds suggest another order than the values."""
+    """Return whether two values are within `TIE_TOLERANCE`, or their bounds suggest another order than the values."""
     if best.record["value"] is None or other.record["value"] is None:
         return bool(best.record["holds"] == other.record["holds"])
     difference = abs(other.record["value"] - best.record["value"])
@@ -278,45 +243,46 @@ def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:
-            answers = [_answer(question, spec, network, method) for method in question.methods(spec)]
-            answers.sort(key=lambda answer: answer["_order"])
-            for number, answer in enumerate(answers, start=1):
-                answer["rank"] = number if answer["value"] is not None else None
-                answer["tie"] = bool(number > 1 and answer["rank"] and answer["_order"] == answers[0]["_order"])
-            rows += [{name: value for name, value in answer.items() if name != "_order"} for answer in answers]
+            answers = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
+            answers.sort(key=lambda answer: answer[0])
+            for number, (cost, row) in enumerate(answers, start=1):
+                row["rank"] = number if row["value"] is not None else None
+                row["tie"] = bool(number > 1 and row["rank"] and cost == answers[0][0])
+            rows += [row for _, row in answers]
     return rows
 
 
-def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> dict[str, Any]:
-    """Return the row for one method: the cheapest link that meets the target, or the nearest, and the row with it."""
-    place = place_of(network, question.level)
-    settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in question.among]
-    present = ProjectionSetting(spec, network, method)
-    *trials, current = evaluate_settings([*settings, present], question.targets, question.training, question.baseline)
-    offered = list(question.among)
-    costs = [_cost(offer, trial) for offer, trial in zip(offered, trials, strict=True)]
+def _cheapest_link(
+    question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase
+) -> tuple[tuple[bool, float], dict[str, Any]]:
+    """Return a sort key and the row for one method.
+
+    The row is that of the projection with the cheapest link that meets the target, or else with the nearest link. The
+    key has whether no link meets the target, and the cost or the bandwidth of the cheapest.
+    """
+    place, links = place_of(network, question.level), list(question.among)
+    settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in links]
+    settings.append(ProjectionSetting(spec, network, method))
+    *trials, current = evaluate_settings(settings, question.targets, question.training, question.baseline)
+    costs = [_cost(offer, trial) for offer, trial in zip(links, trials, strict=True)]
     by_money = all(cost is not None for cost in costs)
-    bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in offered]
-    order = sorted(range(len(offered)), key=lambda i: (costs[i] if by_money else bandwidths[i], bandwidths[i], i))
-    met_by_bound = [[i for i in order if trials[i].margins[bound] >= 0] for bound in range(len(BOUNDS))]
-    cheapest = [indices[0] if indices else None for indices in met_by_bound]
-    unknown = all(np.isnan(trial.margins[0]) for trial in trials)
-    best = cheapest[0]
-    nearest = best if best is not None else max(order, key=lambda i: np.nan_to_num(trials[i].margins[0], nan=-math.inf))
-    names = [offer.link.name for offer in offered]
-    if best is None:
-        holds = "unknown" if unknown else "never"
+    bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in links]
+    keys: list[Any] = costs if by_money else bandwidths
+    order = sorted(range(len(links)), key=lambda index: (keys[index], bandwidths[index], index))
+    met_by_bound = [[index for index in order if trials[index].margins[bound] >= 0] for bound in range(len(BOUNDS))]
+    met = met_by_bound[0]
+    names = [offer.link.name for offer in links]
+    value, low, high = (names[indices[0]] if indices else None for indices in met_by_bound)
+    if met:
+        nearest, holds, why = met[0], "always" if len(met) == len(links) else "in parts", None
     else:
-        holds = "always" if len(met_by_bound[0]) == len(names) else "in parts"
-    nearest_trial = trials[nearest]
-    reached = nearest_trial.reached[nearest_trial.decides].predicted
-    why = None
-    if best is None:
-        reached_text = quantity_text(nearest_trial.decides, reached or math.nan, question.training)
-        why = nearest_trial.unknown or f"at best {reached_text}"
-        why += "" if unknown else f", by {names[nearest]}"
-    low, value, high = (None if i is None else names[i] for i in (cheapest[1], cheapest[0], cheapest[2]))
-    return {
+        nearest = max(order, key=lambda index: np.nan_to_num(trials[index].margins[0], nan=-math.inf))
+        holds = "unknown" if all(trial.is_met is None for trial in trials) else "never"
+        reached = trials[nearest].reached[trials[nearest].decides].predicted
+        reached_text = quantity_text(trials[nearest].decides, reached or math.nan, question.training)
+        why = trials[nearest].unknown or f"at best {reached_text}"
+        why += "" if holds == "unknown" else f", by {names[nearest]}"
+    row = {
         "sought": "network",
         "of": place.describe(),
         "level": place.name,
@@ -329,18 +295,18 @@ def _answer(question: InverseProblem, spec: ProjectSpec, network: Network, metho
         "optimistic_holds": "from" if met_by_bound[1] else "never",
         "pessimistic_holds": "from" if met_by_bound[2] else "never",
         "shortest": None,
-        "spans": [[names[i], names[i]] for i in met_by_bound[0]],
+        "spans": [[names[index], names[index]] for index in met],
         "now": place.link.name,
-        "now_holds": None if np.isnan(current.margins[0]) else bool(current.margins[0] >= 0),
-        "decides": nearest_trial.decides.removesuffix("_s"),
+        "now_holds": current.is_met,
+        "decides": trials[nearest].decides.removesuffix("_s"),
         "why": why,
         "at": names[nearest],
         "by": "money" if by_money else "bandwidth",
         "money": costs[nearest],
-        "network_month": offered[nearest].month,
-        **nearest_trial.row,
-        "_order": (best is None, (costs[best] if by_money else bandwidths[best]) if best is not None else 0.0),
+        "network_month": links[nearest].month,
+        **trials[nearest].row,
     }
+    return (not met, keys[nearest] if met else 0.0), row
 
 
 def _cost(offered: OfferedLink, trial: Evaluation) -> float | None:

@@ -1,6 +1,6 @@
-"""Rows of a projection at values of a variable, and the margins by which they meet a target.
+"""Rows of a projection at values of a variable, their margins, and the spans of values that meet a target.
 
-The spans of values that meet a target; each end between two values of the grid is found to a relative millionth.
+Each end of a span between two values of the grid is found to a relative millionth.
 """
 
 from __future__ import annotations
@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import (
-    Any,
-    Literal,
-    NamedTuple,
-)
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,8 +23,7 @@ from syncline.methods import MethodBase
 from syncline.planner.bounds import AS_PREDICTED, Factors, at_bounds, combined_bounds
 from syncline.planner.projection.bounds import by_link, communication_bounds, computing_bounds
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.plan_columns import network_groups
-from syncline.planner.projection.pricing import Known
+from syncline.planner.projection.pricing import PriceCache, network_groups
 from syncline.planner.projection.project import project_all
 from syncline.planner.projection.training_totals import WholeTraining, method_covered, with_training
 from syncline.planner.solving.targets import UNKNOWN_VALUE, BoundedValue, SolveTargets, margins, quantities
@@ -53,6 +48,11 @@ class Evaluation(NamedTuple):
     decides: str
     reached: dict[str, BoundedValue]
     unknown: str | None
+
+    @property
+    def is_met(self) -> bool | None:
+        """Return whether all targets are met as predicted; None if this is unknown."""
+        return None if np.isnan(self.margins[0]) else bool(self.margins[0] >= 0)
 
 
 @dataclass
@@ -119,7 +119,16 @@ def _evaluation(
     targets: SolveTargets,
     training: WholeTraining,
 ) -> Evaluation:
-    """Return a row of a projection, and shares of its step, with the margins by which they meet the targets."""
+    """Return the evaluation of a row of a projection and of the shares of its step.
+
+    Args:
+        row: row of the projection.
+        step_shares: shares of a step, by target.
+        spec: spec of the row.
+        method: method of the row.
+        targets: the targets to meet.
+        training: options of the whole training.
+    """
     values: dict[str, BoundedValue] = quantities(row)
     values |= step_shares if row["step_time_s"] is not None else dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
@@ -156,6 +165,7 @@ def _loss_over_ddp(
 
 
 def _why_unknown(row: dict[str, Any], target: str) -> str:
+    """Return the reason why the quantity of a target is unknown in a row."""
     if row.get("loss_unknown") and row.get("training_s") is None:
         return str(row["loss_unknown"])
     reasons = {
@@ -188,9 +198,9 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
     computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
     shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
     for indices, network in network_groups(networks):
-        cache: Known = {}
+        cache: PriceCache = {}
 
-        def step_shares(factors: Factors, network: Network = network, cache: Known = cache) -> dict[str, Floats]:
+        def step_shares(factors: Factors, network: Network = network, cache: PriceCache = cache) -> dict[str, Floats]:
             step = plan.step(number, network, cache=cache, factors=factors)
             total_s = by_link(step.step_time_s)
             step_parts = {
@@ -268,7 +278,12 @@ def feasible_spans(trials: Trials, bound: int = 0) -> FeasibleSpans:
     if len(spans) == 1 and spans[0] == (None, None):
         return FeasibleSpans("always", tuple(spans), ())
     crossings = tuple(end for span in spans for end in span if end is not None)
-    return FeasibleSpans(_kind_of(spans), tuple(spans), crossings)
+    holds: Holds = "in parts"
+    if not spans:
+        holds = "never"
+    elif len(spans) == 1:
+        holds = "from" if spans[0].last is None else "up to" if spans[0].first is None else "between"
+    return FeasibleSpans(holds, tuple(spans), crossings)
 
 
 def _is_met(evaluation: Evaluation, bound: int) -> bool:
@@ -277,7 +292,7 @@ def _is_met(evaluation: Evaluation, bound: int) -> bool:
 
 
 def _span_end(trials: Trials, low: float, high: float, bound: int) -> float:
-    """Return the end of a span between two values, one of which meets the target: the last value that does."""
+    """Return the end of a span between two values, one of which meets the target: the last value that meets it."""
     for _ in range(MAX_ROUNDS):
         at_low, at_high = trials.evaluate([low, high])
         inner = trials.variable.between(low, high, float(at_low.margins[bound]), float(at_high.margins[bound]))
@@ -288,16 +303,6 @@ def _span_end(trials: Trials, low: float, high: float, bound: int) -> float:
         index = next(i for i in range(len(values) - 1) if is_met[i] != is_met[i + 1])
         low, high = values[index], values[index + 1]
     return low if _is_met(trials.evaluate([low])[0], bound) else high
-
-
-def _kind_of(spans: Sequence[FeasibleSpan]) -> Holds:
-    """Return the kind of the values in these spans, in words."""
-    if not spans:
-        return "never"
-    if len(spans) > 1:
-        return "in parts"
-    first, last = spans[0]
-    return "from" if last is None else "up to" if first is None else "between"
 
 
 class SolvedValue(NamedTuple):
@@ -348,7 +353,14 @@ def _is_upward(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
 
 
 def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, upward: bool, smallest: float) -> float | None:
-    """Return the end of a span that is the answer; None if there is no such end."""
+    """Return the end of a span that is the answer; None if there is no such end.
+
+    Args:
+        spans: spans of values that meet the target, ascending.
+        sense: the value that is the answer.
+        upward: whether values above the answer meet the target.
+        smallest: the least value of the grid.
+    """
     if not spans:
         return None
     if sense == "fewest":

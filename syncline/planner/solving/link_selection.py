@@ -118,6 +118,7 @@ def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
 
 
 def _level_place(network: MultiLevel, number: int) -> LinkPlace:
+    """Return the place of the link of a level, by its index from the innermost."""
     level = network.levels[number]
 
     def with_link(link: Link) -> Network:

@@ -1,18 +1,9 @@
-"""The question of ``syncline solve``.
-
-The inputs of a question, as text and numbers, for the command line and for Python alike.
-"""
+"""The question of ``syncline solve``, and its inputs as text and numbers from the command line or Python."""
 
 from __future__ import annotations
 
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
-from dataclasses import (
-    dataclass,
-    replace,
-)
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from syncline.costmodel import Link, Network
@@ -30,10 +21,7 @@ from syncline.planner.solving.variables import (
     workers_variable,
 )
 from syncline.questions.projections import VARIABLES, Solve
-from syncline.specs import (
-    Experiment,
-    ProjectSpec,
-)
+from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.cluster.links import parse_network_link, preset_link
 from syncline.units import parse_count, parse_seconds, parse_share
@@ -213,7 +201,9 @@ class InverseInputs:
             raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
         if self.inputs.over is not None and targets.speedup is None:
             raise SpecError("over", self.inputs.over, "none, unless a speedup is asked for")
-        if variable == "workers" and self.inputs.fits is None and all(map(_memory_known, projections)):
+        machines = [spec.memory_machine for spec in projections]
+        memory_known = all(machine is not None and machine.memory_bytes is not None for machine in machines)
+        if variable == "workers" and self.inputs.fits is None and memory_known:
             targets = replace(targets, memory=1.0)
         baseline = projections[0].methods[0] if targets.speedup is not None else None
         if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
@@ -258,11 +248,6 @@ class InverseInputs:
         return variants(spec, Options(**vars(options) | {"methods": methods}))
 
 
-def _memory_known(spec: ProjectSpec) -> bool:
-    machine = spec.memory_machine
-    return machine is not None and machine.memory_bytes is not None
-
-
 def offered_links(choices: Any) -> list[OfferedLink]:
     """Return the links to choose from.
 
@@ -305,6 +290,5 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
 def _offered_link(value: Any, price: Any) -> OfferedLink:
     """Return a link, by its name or as a user writes it, with the price of a month."""
     month = None if price is None else parse_count(price, f"among.{value}")
-    if isinstance(value, str) and "," not in value:
-        return OfferedLink(preset_link(value, "among"), month)
-    return OfferedLink(parse_network_link(value, "among"), month)
+    is_name = isinstance(value, str) and "," not in value
+    return OfferedLink(preset_link(value, "among") if is_name else parse_network_link(value, "among"), month)

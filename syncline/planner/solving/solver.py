@@ -1,7 +1,6 @@
 """The solver: for each setting the value of one variable that meets a target, and the assumptions of the answers.
 
-The best plan for a target among all methods, layouts and memory plans that `syncline advise` considers.
-
+With the option ``best`` the solver chooses among all methods, layouts and memory plans that ``syncline advise`` tries.
 A rough search first finds the value at which each plan meets the deadline, from the plan's step without bounds. The
 best plans are then solved like any other method. The search runs again on the network of the first answer, because
 another layout may be the fastest on that network.
@@ -10,10 +9,7 @@ another layout may be the fastest on that network.
 from __future__ import annotations
 
 import math
-from collections.abc import (
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,6 +113,7 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
 
 
 def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
+    """Return the rows of the best plans on a network: plans of known loss first, the best first in each list."""
     advice = as_advice_question(question, spec, network, question.own_methods)
     variable = question.decision_variable(spec, network, spec.methods[0])
     search_network = network

@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from syncline.planner.assumptions import Assumption, assumptions_block
-from syncline.planner.projection.tables import TOO_LARGE, training_columns, training_note
+from syncline.planner.projection.tables import training_columns, training_note
 from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
-from syncline.planner.tables.columns import Column, seconds_of, table
+from syncline.planner.tables.columns import TOO_LARGE, Column, memory_text, seconds_of, shown, table, waiting_text
 from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
 from syncline.specs.study import Record
-from syncline.units import format_bandwidth, format_bytes, format_seconds
+from syncline.units import format_bandwidth, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -76,6 +76,7 @@ def _has_levels(row: Record) -> bool:
 
 
 def _title(row: Record, question: InverseProblem) -> str:
+    """Return the title of a table from its first row: the variable, the target, and the setting."""
     heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
     machine = f" on {row['hardware']}" if row["hardware"] else ""
     heading_has_network = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
@@ -88,19 +89,21 @@ def _title(row: Record, question: InverseProblem) -> str:
 
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
+    """Return the columns of a table; ``losses`` says whether the loss has one."""
     variable = rows[0]["sought"]
     columns: list[Column] = [("method", _method)]
     if "list" in rows[0]:
         columns.append(("layout", lambda row: row["layout"] or "one worker"))
-    columns += [(variable, _value), ("nine of ten", _interval), ("now", _now)]
+    columns += [(variable, _value), ("nine of ten", _interval)]
+    columns.append(("now", shown("now_holds", lambda holds: "yes" if holds else "no")))
     if variable == "workers":
-        columns.append(("replicas", lambda row: f"{row['replicas']:,}"))
-    columns += [("step\nthere", seconds_of("step_time_s")), ("waiting", _waiting)]
+        columns.append(("replicas", shown("replicas", "{:,}".format)))
+    columns += [("step\nthere", seconds_of("step_time_s")), ("waiting", waiting_text)]
     hidden = {*([] if len({row.get("tokens") for row in rows}) > 1 else ["tokens"]), *([] if losses else ["loss"])}
     columns += [column for column in training_columns(rows) if column[0] not in hidden]
     if rows[0].get("money") is not None:
-        columns.append(("money", lambda row: "-" if row["money"] is None else f"{row['money']:,.0f}"))
-    return [*columns, ("memory", _memory)]
+        columns.append(("money", shown("money", "{:,.0f}".format)))
+    return [*columns, ("memory", memory_text)]
 
 
 def _method(row: Record) -> str:
@@ -166,22 +169,6 @@ def _interval(row: Record) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _now(row: Record) -> str:
-    if row["now_holds"] is None:
-        return "-"
-    return "yes" if row["now_holds"] else "no"
-
-
-def _waiting(row: Record) -> str:
-    if not row["step_time_s"]:
-        return "-"
-    return f"{row['exposed_communication_s'] / row['step_time_s']:.0%}"
-
-
-def _memory(row: Record) -> str:
-    return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
-
-
 def _table_note(rows: Sequence[Record], question: InverseProblem) -> str:
     """Return the note of a table: reasons for missing values, ties, and periods whose loss is unknown."""
     lines = [f"\n{_method(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
@@ -210,10 +197,12 @@ def _shows_losses(rows: Sequence[Record], question: InverseProblem) -> bool:
 
 
 def _asks_loss(question: InverseProblem) -> bool:
+    """Return whether the question has a target for the loss."""
     return question.targets.loss_penalty is not None or question.training.target_loss is not None
 
 
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
+    """Return the note below the last table, which explains the columns and the basis of the rows."""
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
     now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""

@@ -1,1 +1,1 @@
-"""Tables for people: `columns` (headings and formats), `layout`, `column_selection`, `display` (of commands)."""
+"""Tables for the terminal: `columns` (headings and texts of fields), `layout` (widths), `display` (of commands)."""

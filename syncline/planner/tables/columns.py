@@ -1,18 +1,11 @@
-"""Tables for people, as columns: a heading, and a function that shows a row's value.
-
-Tables of the columns that the user selects, by the names of ``--json``.
-"""
+"""Tables for the terminal, as columns: a heading, and a function that shows a row's value as text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeAlias,
-)
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.constrain import Constrain
@@ -20,17 +13,13 @@ from rich.text import Text
 
 from syncline.errors import SpecError, one_of
 from syncline.planner.tables.layout import Sheet
-from syncline.units import (
-    format_bytes,
-    format_seconds,
-    unit_of_column,
-)
+from syncline.units import format_bytes, format_seconds, unit_of_column
 
 if TYPE_CHECKING:
     from syncline.specs.study import Record
 
-
 Column: TypeAlias = "tuple[str, Callable[[Record], str]]"
+"""The heading of a column, and the function from a row to the text of its cell."""
 
 NOTE_WIDTH = 110
 """Largest number of characters of a line of text."""
@@ -82,19 +71,44 @@ def table(
     return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
 
 
+def shown(name: str, text: Callable[[Any], str]) -> Callable[[Record], str]:
+    """Return a function from a row to the text of a field, which ``text`` makes of its value; "-" for None."""
+    return lambda row: "-" if row.get(name) is None else text(row[name])
+
+
 def seconds_of(name: str) -> Callable[[Record], str]:
-    """Return a function that shows a time; "-" for none."""
-    return lambda row: "-" if row.get(name) in (None, math.inf) else format_seconds(row[name])
+    """Return a function from a row to the text of a time in seconds; "-" if it is None or infinite."""
+    return shown(name, lambda seconds: "-" if seconds == math.inf else format_seconds(seconds))
 
 
 def number_of(name: str) -> Callable[[Record], str]:
-    """Return a function that shows a number; "-" for none."""
-    return lambda row: "-" if row.get(name) is None else four_digits(row[name])
+    """Return a function from a row to the text of a number with four digits; "-" for None."""
+    return shown(name, four_digits)
 
 
 def digits_of(name: str, form: str) -> Callable[[Record], str]:
-    """Return a function that shows a number in a Python format; "-" for none."""
-    return lambda row: "-" if row[name] is None else format(row[name], form)
+    """Return a function from a row to the text of a number in a Python format; "-" for None."""
+    return shown(name, lambda value: format(value, form))
+
+
+def times_of(name: str) -> Callable[[Record], str]:
+    """Return a function from a row to the text of a multiple, as ``1.50x``; "-" for None."""
+    return shown(name, lambda value: f"{value:.2f}x")
+
+
+def percent_of(name: str) -> Callable[[Record], str]:
+    """Return a function from a row to the text of a share in percent, without the sign; "-" for None."""
+    return shown(name, lambda value: f"{100 * value:.2f}")
+
+
+def text_of(name: str) -> Column:
+    """Return a column of names, with the field's name as heading."""
+    return name, lambda row: row[name]
+
+
+def count_of(name: str) -> Column:
+    """Return a column of integers with commas, with the field's name as heading; "-" for None."""
+    return name, shown(name, lambda value: f"{value:,}")
 
 
 def four_digits(value: float) -> str:
@@ -102,28 +116,29 @@ def four_digits(value: float) -> str:
     return format(value, "#.4g")
 
 
-def times_of(name: str) -> Callable[[Record], str]:
-    """Return a function that shows a multiple; "-" for none."""
-    return lambda row: "-" if row[name] is None else f"{row[name]:.2f}x"
+def exposed_share(row: Record) -> float | None:
+    """Return the share of a step that waits for the network; None if it is unknown or the step takes no time."""
+    waits_s = row["exposed_communication_s"]
+    return None if waits_s is None or not row["step_time_s"] else float(waits_s / row["step_time_s"])
 
 
-def text_of(name: str) -> Column:
-    """Return a column of names."""
-    return name, lambda row: row[name]
+def waiting_text(row: Record) -> str:
+    """Return the share of a step that waits for the network in percent; "-" if it is unknown."""
+    share = exposed_share(row)
+    return "-" if share is None else f"{share:.0%}"
 
 
-def count_of(name: str) -> Column:
-    """Return a column of integers; "-" for none."""
-    return name, lambda row: "-" if row[name] is None else f"{row[name]:,}"
+TOO_LARGE = " *"
+"""Mark behind the memory of a method that exceeds the hardware's."""
 
 
-def percent_of(name: str) -> Callable[[Record], str]:
-    """Return a function that shows a share in percent; "-" for none."""
-    return lambda row: "-" if row[name] is None else f"{100 * row[name]:.2f}"
+def memory_text(row: Record) -> str:
+    """Return a worker's memory, with the mark `TOO_LARGE` if it does not fit."""
+    return format_bytes(row["memory_bytes"]) + (TOO_LARGE if row["fits"] is False else "")
 
 
 RATE: Column = ("rate", digits_of("lr", "g"))
-
+"""The column of learning rates."""
 
 ALL = "all"
 

@@ -9,38 +9,27 @@ from typing import Any
 from rich.console import Group
 
 from syncline.costmodel import Network
-from syncline.planner.tables.columns import Column, four_digits, seconds_of, table, times_of
-from syncline.specs import CompareSpec, Experiment, ProjectSpec, RunSpec, study_of
+from syncline.planner.tables.columns import (
+    Column,
+    exposed_share,
+    four_digits,
+    seconds_of,
+    shown,
+    table,
+    text_of,
+    times_of,
+    waiting_text,
+)
+from syncline.specs import CompareSpec, Experiment, RunSpec, study_of
 from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 
 
-def _communication(row: Record) -> str:
-    """Return the seconds in collectives, and their share of the step."""
-    return _with_share(row["communication_s"], row["communication_share"])
-
-
-def _exposed(row: Record) -> str:
-    """Return the seconds of waiting for the network, and their share of the step."""
-    return _with_share(row["exposed_communication_s"], _exposed_share(row))
-
-
 def _with_share(seconds: float | None, share: float | None) -> str:
+    """Return seconds with their share of a step in percent; "-" if they are unknown."""
     return "-" if seconds is None else f"{format_seconds(seconds)} ({share or 0.0:.0%})"
 
 
-def _exposed_share(row: Record) -> float | None:
-    """Return the part of a step that waits for the network, or None if it is unknown or the step takes no time."""
-    waits_s = row["exposed_communication_s"]
-    return None if waits_s is None or not row["step_time_s"] else float(waits_s / row["step_time_s"])
-
-
-CLOCK_COLUMNS: list[Column] = [
-    ("step\ntime", seconds_of("step_time_s")),
-    ("communication", _communication),
-    ("bytes\n/step", lambda row: format_bytes(row["bytes_per_worker"])),
-    ("wall\nclock", seconds_of("wall_clock_s")),
-]
 CLOCK_NOTE = "Step time, communication (its share) and bytes: means per step and worker. Wall clock: all steps."
 EXPOSED_NOTE = (
     "Step time, exposed communication (its share: waiting for the network with nothing to compute) and bytes: means "
@@ -50,15 +39,11 @@ EXPOSED_NOTE = (
 
 def few_columns(rows: list[Record]) -> list[Column]:
     """Return the columns of the step time with its bounds, and of the share of a step that waits for the network."""
-    return [("step\ntime", _bounded_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", _waiting)]
-
-
-def _waiting(row: Record) -> str:
-    share = _exposed_share(row)
-    return "-" if share is None else f"{share:.0%}"
+    return [("step\ntime", _bounded_step if _bounded(rows) else seconds_of("step_time_s")), ("waiting", waiting_text)]
 
 
 def _bounded_step(row: Record) -> str:
+    """Return the time of a step with the distances of its bounds in percent."""
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     text = seconds_of("step_time_s")(row)
     return f"{text} {around(step_s, low_s, high_s)}" if step_s else text
@@ -111,8 +96,14 @@ MORE = "\nMore: --columns all, or names of --json."
 
 def clock_columns(rows: list[Record]) -> list[Column]:
     """Return the columns of the clock, with exposed communication if it is less than all communication in a row."""
-    step: Column = ("step\ntime", _bounded_step) if _bounded(rows) else CLOCK_COLUMNS[0]
-    return [step, ("exposed", _exposed) if _is_overlapped(rows) else CLOCK_COLUMNS[1], *CLOCK_COLUMNS[2:]]
+    communication: Column = "communication", lambda row: _with_share(row["communication_s"], row["communication_share"])
+    exposed: Column = "exposed", lambda row: _with_share(row["exposed_communication_s"], exposed_share(row))
+    return [
+        ("step\ntime", _bounded_step if _bounded(rows) else seconds_of("step_time_s")),
+        exposed if _is_overlapped(rows) else communication,
+        ("bytes\n/step", shown("bytes_per_worker", format_bytes)),
+        ("wall\nclock", seconds_of("wall_clock_s")),
+    ]
 
 
 BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are expected."
@@ -149,32 +140,22 @@ def network_title(network: Network, count: int, steps: int, unit_name: str = "wo
 
 
 def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
-    """Return one table per network; none if an interrupt came before the first step."""
+    """Return one table per network, of which the last explains the columns; none without a first step."""
     if not rows:
         return []
     target = rows[0]["target_loss"]
     columns: list[Column] = [
-        ("method", lambda row: row["method"]),
+        text_of("method"),
         ("val loss", _loss),
         *few_columns(rows),
         speedup_column(rows),
         ("time to\ntarget" if target is None else f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
         ("speedup\nto it", times_of("time_to_target_speedup")),
     ]
-    return tables_per_network(columns, rows, spec, spec.compute.source_note())
-
-
-def tables_per_network(
-    columns: list[Column], rows: list[Record], spec: CompareSpec | ProjectSpec, more: str = ""
-) -> list[Group]:
-    """Return one table per network; the last one explains the columns."""
-    note = f"{few_note(rows, spec.methods[0].name)}{more}{stuck_note(rows)}{MORE}"
-    count, unit_name = (
-        (spec.workers, "workers") if isinstance(spec, ProjectSpec) else (spec.num_endpoints, spec.endpoint_noun)
-    )
+    note = f"{few_note(rows, spec.methods[0].name)}{spec.compute.source_note()}{stuck_note(rows)}{MORE}"
     return [
         table(
-            network_title(network, count, spec.steps, unit_name),
+            network_title(network, spec.num_endpoints, spec.steps, spec.endpoint_noun),
             columns,
             [row for row in rows if row["network"] == network.name],
             note if network is spec.networks[-1] else "",
@@ -192,7 +173,7 @@ def _loss(row: Record) -> str:
 
 
 def lost_or_number(name: str) -> Callable[[Record], str]:
-    """Return a function that shows a number, or the step at which the training diverged."""
+    """Return a function from a row to the text of a number, or the step at which the training diverged."""
 
     def show(row: Record) -> str:
         value = row.get(name)

@@ -103,6 +103,7 @@ class Sheet:
         return drawn
 
     def _breaks(self, column: int) -> re.Pattern[str]:
+        """Return the break points of a column's cells."""
         return BETWEEN_WORDS if column in self.text_columns else BETWEEN_NUMBERS
 
     @cached_property
