@@ -26,7 +26,7 @@ from syncline.planner.explore.answers import (
     ties,
 )
 from syncline.planner.explore.pictures import (
-    Lane,
+    RoundRow,
     interval_picture,
     round_picture,
     standalone_svg,
@@ -143,7 +143,7 @@ def test_pictures_are_whole_and_have_their_axes(width):
     found, over = ranking_of(SITES), curves(SITES)
     now = computing_now(found)
     used = utilisation_picture(over, SITES.bandwidth, now, width)
-    strip = round_picture([Lane(name, round_of(SITES, name)) for name in ("streaming-diloco", BASELINE)], width)
+    strip = round_picture([RoundRow(name, round_of(SITES, name)) for name in ("streaming-diloco", BASELINE)], width)
     for picture in (used, strip, standalone_svg([("One", used), ("Two", strip)], "A <title> & more", ["line"], True)):
         root = ET.fromstring(picture)
         assert root.attrib["viewBox"]
