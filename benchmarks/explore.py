@@ -19,7 +19,7 @@ from typing import NamedTuple
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.planner.explore import answers, markup
 from syncline.planner.explore.answers import curves, ranking_of, round_of, shown_method
-from syncline.planner.explore.pictures import Lane, round_picture, utilisation_picture
+from syncline.planner.explore.pictures import RoundRow, round_picture, utilisation_picture
 from syncline.planner.explore.settings import BASELINE
 from syncline.questions.explore import PageSettings
 
@@ -52,7 +52,7 @@ def ranking(settings: PageSettings) -> None:
     """What is told first of a move."""
     found = ranking_of(settings)
     names = [shown_method(found), BASELINE]
-    rows = [Lane(name, round_of(settings, name)) for name in names]
+    rows = [RoundRow(name, round_of(settings, name)) for name in names]
     answers.headline(found)
     markup.ranking_table(found)
     markup.figure([round_picture(rows, width) for width in WIDTHS])
