@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from syncline.planner.advice.plan_costs import OBJECTS, PlanRow, goodput_by_events, price_plans, with_computing_alone
-from syncline.planner.advice.plans import TrainingPlan, advice_assumptions
+from syncline.planner.advice.plans import advice_assumptions
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import compare_with_first, fastest_by_loss, first_changes
 from syncline.planner.advice.replayed import REPLAYED, replay_by_events
@@ -68,7 +68,7 @@ class Advice:
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
         plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
         for plain_row, row in zip(plain, rows, strict=True):
-            plan: TrainingPlan | None = row["plan"]
+            plan: Any = row["plan"]
             plain_row["fields"] = None if plan is None else plan.fields | {"steps": self.question.steps}
         question = self.question
         return {

@@ -8,6 +8,7 @@ every training that allows it.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from syncline.costmodel.failures import FaultTolerantGroup, expected_wall_s, until_all_work_s
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
@@ -142,9 +143,8 @@ def simulated_goodput(
                 outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
                 for outage in outages
             )
-            costs = ElasticTraining(
-                group, steps, lambda _, work=work: work, copies_down, period=training.exchanges_every
-            ).simulate()  # type: ignore[misc]
+            period = training.exchanges_every
+            costs = ElasticTraining(group, steps, partial(_same_work, work), copies_down, period=period).simulate()
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
             costs = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
@@ -152,6 +152,11 @@ def simulated_goodput(
             return 0.0, costs.stuck
         goodputs.append(costs.goodput)
     return sum(goodputs) / seeds, None
+
+
+def _same_work(work: SavedSteps, copies: int) -> SavedSteps:
+    """Return the work of the copies that continue, which does not depend on their number."""
+    return work
 
 
 def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:

@@ -226,7 +226,7 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
         values |= {name: getattr(memory_plan, name) for name in ("micro_batches", "sharding", "activations")}
         for name, column in values.items():
             fields.setdefault(name, []).append(column)
-    columns: Columns = {name: np.stack(by_method, axis=1)[:, None, :] for name, by_method in fields.items()}
+    columns = {name: np.stack(by_method, axis=1)[:, None, :] for name, by_method in fields.items()}
     coded = {"fits": FITS, "sharding": SHARDINGS, "activations": ACTIVATIONS}
     return columns | {name: Categorical(columns[name], tuple(values)) for name, values in coded.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class Thresholds(NamedTuple):
 
 def at_bandwidth(link: Link, bandwidths: Floats | float) -> Link:
     """Return the link with these bandwidths in bytes per second; an upload keeps its proportion."""
-    numbers: dict[str, Floats | float] = {"bandwidth_bytes_per_s": bandwidths}
+    numbers: dict[str, Any] = {"bandwidth_bytes_per_s": bandwidths}
     if link.upload_bytes_per_s is not None:
         numbers["upload_bytes_per_s"] = link.upload_bytes_per_s / link.bandwidth_bytes_per_s * bandwidths
     return link.with_numbers(numbers)
@@ -198,8 +198,10 @@ def threshold_columns(
             low, high = threshold_bounds(computing, communication, settings[part], networks[part])
             factors = np.concatenate([np.ones_like(low), low, high])
             order = np.argsort(np.tile(numbers[part], len(ENDS)), kind="stable")  # methods ascend
-            ends = (np.tile(values[part], len(ENDS))[order] for values in (settings, link_index, numbers))
-            by_name = thresholds(_speedups_on_links(plan, links, *ends, factors[order]), len(order))
+            setting, link, number = (
+                np.tile(values[part], len(ENDS))[order] for values in (settings, link_index, numbers)
+            )
+            by_name = thresholds(_speedups_on_links(plan, links, setting, link, number, factors[order]), len(order))
             back = np.argsort(order).reshape(len(ENDS), -1)
             for name, threshold in by_name.items():
                 when[name][cell] = threshold.when[back[0]]
