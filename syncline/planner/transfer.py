@@ -37,7 +37,7 @@ class Transfer:
 
     @property
     def line(self) -> str:
-        """Return the sentences for people."""
+        """Return the sentences on the part's basis, reasons and bounds, for the terminal."""
         bounds = self.uncertainty
         sources = f" of {bounds.sources} sources" if bounds.sources else ""
         width = f"{bounds.low:.2f} to {bounds.high:.2f} times the predicted time"
@@ -48,7 +48,7 @@ class Transfer:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the fields for ``--json``."""
+        """Return the part, its basis, reasons and bounds as fields of ``--json``."""
         names = ("basis", "points", "sources", "low", "high")
         return {"part": self.part} | {name: getattr(self.uncertainty, name) for name in names} | {
             "reasons": list(self.uncertainty.reasons)

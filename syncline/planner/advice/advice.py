@@ -24,7 +24,7 @@ FOR_THRESHOLDS = 12
 
 @dataclass(frozen=True)
 class Advice:
-    """The advice on a question.
+    """The answer of ``syncline advise``: plans ranked by time, with the causes of the ranking in sentences.
 
     Attributes:
         question: the question.

@@ -51,7 +51,7 @@ class TokensNeeded:
     source: str = ""
 
     def record(self) -> dict[str, Any]:
-        """Return the fields of a row."""
+        """Return the tokens, their bounds and the predicted loss as fields of a plan's row."""
         loss = self.loss
         return {
             "tokens": self.tokens,

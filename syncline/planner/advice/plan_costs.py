@@ -160,7 +160,7 @@ def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list
 
 
 def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
-    """Return the rows of plans that share a setting."""
+    """Return the rows of plans that differ only in their methods, which are priced together."""
     try:
         spec = specs_of(question, plans, [plan.method for plan in plans])
         prepared = ProjectionPlan([spec])
@@ -320,7 +320,7 @@ def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
 
 
 def step_time_parts(row: PlanRow) -> str:
-    """Return the parts of a step's time, the largest first, that are at least 2 % of it."""
+    """Return the parts of a step that take at least `LEAST_SHARE` of its time, the largest first, in words."""
     step_s = row["step_time_s"]
     shares = sorted(((row[name] / step_s, text) for name, text in PARTS.items() if row[name]), reverse=True)
     return ", ".join(f"{share:.0%} {text}" for share, text in shares if share >= LEAST_SHARE)

@@ -24,7 +24,7 @@ ONE_WORKER = Layout()
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A plan for training a model.
+    """A plan for training a model: a method between replicas, and a layout of workers inside a replica.
 
     Args:
         method: method between replicas.
@@ -48,7 +48,7 @@ class TrainingPlan:
         return placed_network(network, self.placement, self.layout, workers)
 
     def spec(self, question: AdviceQuestion) -> ProjectSpec:
-        """Return the projection whose row has the plan's numbers."""
+        """Return the spec of the projection whose row has the plan's numbers."""
         return specs_of(question, [self], [self.method])
 
     @property
@@ -65,13 +65,13 @@ class TrainingPlan:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """Return the key that plans of one projection share."""
+        """Return everything but the method, which plans that are priced together share."""
         return self.layout, self.overlap, self.algorithm, self.sharding, self.placement
 
 
 @lru_cache(maxsize=64)
 def first_spec(question: AdviceQuestion) -> ProjectSpec:
-    """Return the projection of data parallelism by single workers, which those of plans change."""
+    """Return the spec of data parallelism without a layout, which `specs_of` changes into the spec of a plan."""
     return ProjectSpec(
         kind="project",
         name="advise",
@@ -86,7 +86,7 @@ def first_spec(question: AdviceQuestion) -> ProjectSpec:
 
 
 def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:
-    """Return one projection of several methods, from plans that share everything else."""
+    """Return the spec of a projection of several methods, from plans that differ only in their methods."""
     plan = plans[0]
     changed: dict[str, Any] = {
         "methods": tuple(methods),

@@ -44,7 +44,7 @@ PERIODS = (COMPARED_PERIOD, 100, 300, 1000)
 
 @dataclass(frozen=True)
 class AdviceQuestion:
-    """A question for advice.
+    """A question for ``syncline advise``: a model, a cluster, a batch, and limits on time and cost.
 
     Args:
         model: a transformer, with the sequence that it is trained on.

@@ -233,7 +233,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
 
 
 class LeaderChange(NamedTuple):
-    """A change of the first plan.
+    """The change after which another plan of a ranking is the first.
 
     Attributes:
         factor: factor on the present value at which the first plan changes; None: it does not change.

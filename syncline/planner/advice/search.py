@@ -37,7 +37,7 @@ REFUSED_KEPT = 6
 
 
 class QuickEstimate(NamedTuple):
-    """A plan's step, without bounds.
+    """The step time and the memory of a plan, without bounds.
 
     Attributes:
         plan: the plan.

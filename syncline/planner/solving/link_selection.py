@@ -16,7 +16,7 @@ from syncline.errors import SpecError, one_of
 
 @dataclass(frozen=True)
 class LinkPlace:
-    """A link of a network, with its place.
+    """A link of a network, and a function that replaces the link.
 
     Args:
         name: name of the level that the link joins; empty for one link to every worker.

@@ -48,7 +48,7 @@ class OfferedLink(NamedTuple):
 
 @dataclass(frozen=True)
 class InverseProblem:
-    """An inverse question: the value at which a projection meets a target.
+    """A question for ``syncline solve``: the value of a variable at which a projection meets its targets.
 
     Args:
         variable: the variable to solve for.
@@ -105,7 +105,7 @@ class InverseProblem:
                     place_of(network, self.level)  # raises an error if there is no such place
 
     def describe(self) -> str:
-        """Return the targets, for people."""
+        """Return the targets as a phrase: ``140 B tokens within 30 d``."""
         return self.targets.describe(self.training, self.baseline.name if self.baseline else "")
 
     def methods(self, spec: ProjectSpec) -> list[MethodBase]:
@@ -140,7 +140,7 @@ BASELINE = "ddp-adam"
 
 @dataclass(frozen=True)
 class InverseInputs:
-    """The targets, options and specs of a question.
+    """The inputs of ``syncline solve`` as text and numbers, from which its methods make targets, options and specs.
 
     Attributes:
         inputs: the arguments of the command line or of `sl.solve`.

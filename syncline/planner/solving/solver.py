@@ -58,7 +58,7 @@ class RoughPlan:
 
 
 def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
-    """Return the rows of plans, as `solved` does: plans of known loss first, the best first in each list.
+    """Return the rows of the best plans in each setting: plans of known loss first, the best first in each list.
 
     Args:
         question: a question for a bandwidth or a latency; its methods are those between replicas.

@@ -64,7 +64,7 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: 
 
 
 def _subject(row: Record) -> tuple[Any, ...]:
-    """Return what the rows of one table have in common."""
+    """Return the fields that the rows of one table have in common, as a key."""
     network_name = row["network"] if _has_levels(row) else None
     plans = row.get("list") or row["layout"]
     return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] not in OF_METHODS else None

@@ -28,7 +28,7 @@ UNKNOWN_VALUE = BoundedValue(None, None, None)
 
 
 class TargetKind(NamedTuple):
-    """The comparison of a target with its quantity.
+    """The way in which a target is compared with its quantity.
 
     Attributes:
         at_least: whether the quantity must be at least the limit; else at most.

@@ -61,7 +61,7 @@ class ProjectionSetting(NamedTuple):
 
 @dataclass(frozen=True)
 class DecisionVariable:
-    """A variable to solve for.
+    """A variable that ``syncline solve`` varies until a target is met.
 
     Args:
         name: name of the variable: bandwidth, latency, period, delay or workers.

@@ -200,7 +200,7 @@ def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
 
 
 def cell_of(name: str) -> Callable[[Record], str]:
-    """Return a function that shows a field with its unit; "-" for none."""
+    """Return a function from a row to the text of any field with its unit; "-" for None."""
     number_text = FORMATS.get(unit_of_column(name), _plain_number)
     return lambda row: _cell_text(row.get(name), number_text)
 
@@ -211,7 +211,7 @@ def _plain_number(value: float) -> str:
 
 
 def _cell_text(value: Any, number_text: Callable[[float], str]) -> str:
-    """Return any value as text; ``number_text`` shows numbers."""
+    """Return any value as text, numbers by ``number_text``; "-" for None and numbers that are not finite."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     if isinstance(value, bool):

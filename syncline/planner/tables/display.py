@@ -60,7 +60,7 @@ def around(value: float, low: float, high: float) -> str:
 
 
 def speedup_column(rows: list[Record]) -> Column:
-    """Return the column of speedups, with their bounds."""
+    """Return the column of speedups, with the distances of their bounds in percent if the rows have bounds."""
     if not _bounded(rows):
         return "speedup", times_of("speedup")
 
@@ -75,7 +75,7 @@ def speedup_column(rows: list[Record]) -> Column:
 
 
 def few_note(rows: list[Record], baseline: str) -> str:
-    """Return the note that explains the few columns."""
+    """Return the note that explains the columns of `few_columns` and the speedup over a baseline."""
     note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
     if not _bounded(rows):
         return note
@@ -270,7 +270,7 @@ HARDWARE_NOTE = "Peak: in that precision. mfu: the share of it that a training r
 
 
 def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
-    """Return a list of the names that a spec can use."""
+    """Return the table of ``syncline list``: the names of a catalogue that a spec can use."""
     names = list(CATALOGUE_COLUMNS[catalogue])
     if not any(row.get("source") for row in rows):
         names = [name for name in names if name != "source"]
