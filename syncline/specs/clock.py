@@ -20,7 +20,7 @@ ALGORITHM_NAMES = tuple(dict.fromkeys(name for algorithms in TABLE.values() for 
 
 
 def parse_algorithm(value: Any, path: str) -> str | None:
-    """Return the name of a policy or an algorithm, or None."""
+    """Return the name of a policy or an algorithm after a check, or None."""
     names = (*POLICIES, *ALGORITHM_NAMES)
     if value is not None and value not in names:
         raise SpecError(path, value, one_of(names, value))
@@ -38,14 +38,12 @@ BytesField = Annotated[float, parsed(parse_bytes), Field(gt=0)]
 
 
 NumberFormat = Literal["fp32", "bf16", "fp16"]
+"""A number format in which gradients can be computed."""
 
 ProductFormat = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+"""A number format in which a projection can compute products."""
 
 PRODUCT_FORMATS: tuple[str, ...] = get_args(ProductFormat)
-"""The number formats in which a projection can compute products."""
-
-NUMBER_FORMATS: tuple[str, ...] = get_args(NumberFormat)
-"""The number formats in which gradients can be computed."""
 
 
 class ClockSpec(Spec):
@@ -77,10 +75,7 @@ class ClockSpec(Spec):
     ) -> list[str]:
         """Return warnings about fields that have no effect or affect only the clock, one line each.
 
-        Args:
-            methods: methods that are timed.
-            networks: networks on which they are timed.
-            trains: whether the methods are also trained, so that there are losses.
+        ``methods`` are timed on ``networks``; ``trains`` tells whether they are also trained, so that there are losses.
         """
         lines = []
         if self.bucket_size != BUCKET_BYTES:

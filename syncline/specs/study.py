@@ -1,9 +1,8 @@
-"""The class of studies, and the registry of all studies by kind.
+"""Studies, which recompute claims of papers, their registry by kind, and the specs of validations.
 
 The papers' studies are in `replication`, beside the package; other packages and programs register their own. The reader
-of specs looks up the class of a spec by its kind, and commands look up the functions of the study.
-
-Specs of validations, which compare predictions with measurements.
+of specs looks up the class of a spec by its kind, and commands look up the functions of the study. A validation
+compares predictions with measurements.
 """
 
 from __future__ import annotations

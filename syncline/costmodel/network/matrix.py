@@ -1,4 +1,4 @@
-"""Lines between places: a rate and a latency from each place to each other, as iperf and ping measure them."""
+"""Networks of lines between places: a rate and a latency from each place to each other, as iperf and ping measure."""
 
 from __future__ import annotations
 

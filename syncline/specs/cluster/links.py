@@ -1,7 +1,4 @@
-"""Links from a user's description, and descriptions of links.
-
-Base class of networks' descriptions, and descriptions by the fields of a network's dataclass.
-"""
+"""Links from a user's description and back to fields, and the base class of the descriptions of networks."""
 
 from __future__ import annotations
 
