@@ -67,14 +67,11 @@ class Level:
 
     def describe(self) -> str:
         """Return a short description for users: ``2 racks by ib-ndr (8 rails, 2:1)``."""
+        joined = {None: "", "spine": "rails joined by the spine", "inside": "rails joined inside"}
         details = [
-            *([f"{self.rails} rail{'s' if self.rails > 1 else ''}"] if self.rails else []),
-            *([f"{self.oversubscription:g}:1"] if self.is_pooled else []),
-            *(
-                [f"rails joined {'by the spine' if self.cross_rail == 'spine' else 'inside'}"]
-                if self.cross_rail
-                else []
-            ),
+            f"{self.rails} rail{'s' if self.rails > 1 else ''}" if self.rails else "",
+            f"{self.oversubscription:g}:1" if self.is_pooled else "",
+            joined[self.cross_rail],
         ]
         suffix = f" ({', '.join(filter(None, details))})" if any(details) else ""
         return f"{self.units or 'any'} by {self.link.name or self.link.describe()}{suffix}"
