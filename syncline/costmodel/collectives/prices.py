@@ -121,9 +121,7 @@ def collective_prices(
     """
     if groups is not None and isinstance(network, Link):  # groups of workers that share no link
         workers = np.reshape([len(group) for group in groups], (-1, *(1,) * (np.ndim(workers) - 1)))
-    elif groups is not None and any(
-        len(group) != count for group, count in zip(groups, np.ravel(workers), strict=True)
-    ):
+    elif groups is not None and [len(group) for group in groups] != np.ravel(workers).tolist():
         return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
         priced = _node_prices(kind, workers, nbytes, network, algorithms, rule)
