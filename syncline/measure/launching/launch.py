@@ -201,7 +201,7 @@ def write_launch(
     parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
         parameters = [torch.load(path, weights_only=True) for path in parameter_files]
-        rows = {name: torch.cat([own[name] for own in parameters]) for name in parameters[0]}  # (P, *s) each
+        rows = {name: torch.cat([loaded[name] for loaded in parameters]) for name in parameters[0]}  # (P, *s) each
         with atomic_path(folder.working / "parameters.pt") as working:
             torch.save(rows, working)
     if measured is not None:

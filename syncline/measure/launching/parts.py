@@ -152,8 +152,9 @@ def read_parts(
     )
     timeline, start_s, ended_s = _times(ranks, first, parts[0].steps)
     seconds = {"start_s": start_s, "step_s": ended_s - start_s}
-    for name, what in (("compute_s", "compute"), ("optimizer_s", "optimizer"), ("exposed_communication_s", "wait")):
-        spans = timeline[timeline.what == what]
+    activities = {"compute_s": "compute", "optimizer_s": "optimizer", "exposed_communication_s": "wait"}
+    for name, activity in activities.items():
+        spans = timeline[timeline.what == activity]
         seconds[name] = np.zeros(start_s.shape)
         np.add.at(seconds[name], (spans.step, spans.worker), spans.duration_s)
     clock = _clock(timeline, seconds, trained) if parts[0].steps else None
