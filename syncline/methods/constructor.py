@@ -35,7 +35,7 @@ Raises:
 OPTIMIZER = """
 ``rule`` is a rule's name or fields, or any optimizer written for torch: its class, ``functools.partial`` of it, or a
 function of a list of parameters. Further options are the optimizer's, and so is ``weight_decay`` then;
-``average_states`` names those of its states that travel with the parameters.
+``average_states`` names those of its states that are averaged with the parameters.
 """
 
 

@@ -79,7 +79,7 @@ class DataParallelBase(CompressibleBase):
 class DDPSpec(DataParallelBase):
     """Data parallelism: the gradient is averaged in every step.
 
-    What travels: one all-reduce of the gradient per step, ``4 N`` bytes in fp32. With one worker it is the serial
+    Workers send ``4 N`` bytes per step in fp32 for N parameters, by one all-reduce. With one worker this is the serial
     optimizer.
 
     Args:
@@ -124,6 +124,7 @@ class DDPSpec(DataParallelBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         prefix = "" if self.asynchronous is None else "async-"
         return self.label or f"{prefix}ddp-{rule_name(self.rule)}{self._suffix}"
 
@@ -135,6 +136,7 @@ class DDPSpec(DataParallelBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
 
@@ -223,6 +225,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         reducer = optim.FactorMean(
             self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
         )

@@ -81,6 +81,7 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         every_k = "" if self.period == 1 else f"-every-{self.period}"
         nodes = "" if self.per_node == 1 else f"-nodes-of-{self.per_node}"
         return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k + nodes
@@ -101,7 +102,7 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Return whether gradients travel in the method's wire format: they do inside nodes."""
+        """Return whether gradients are sent in the method's wire format: they are inside nodes."""
         return self.per_node > 1
 
     @property
@@ -157,6 +158,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         from syncline.comm import SparsePairs
 
         names = ("k", "chunk", "beta", "alpha", "basis", "average", "period", "per_node")

@@ -211,6 +211,7 @@ class DionSpec(DionBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
         return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "") + self._suffix
 
@@ -227,6 +228,7 @@ class DionSpec(DionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.Every(self.period), comm, worker_axis)
 
 
@@ -301,6 +303,7 @@ class CurvaDionSpec(TriggeredDionBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"curvadion{self._suffix}"
 
     @override
@@ -310,6 +313,7 @@ class CurvaDionSpec(TriggeredDionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), comm, worker_axis)
 
 
@@ -379,6 +383,7 @@ class PlacedDionSpec(DionBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"dion-{self.num_averages}-{self.placement}{self._suffix}"
 
     @property
@@ -409,4 +414,5 @@ class PlacedDionSpec(DionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)

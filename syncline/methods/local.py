@@ -56,6 +56,7 @@ class LocalSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"local-{rule_name(self.rule)}{self._suffix}"
 
     @override
@@ -89,6 +90,7 @@ class LocalSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         rule = self.rule.build()
         sync = optim.Periodic(dict.fromkeys(("params", *rule.states), self.period))
         return optim.Method(params, self.lr, rule, sync, **self._averaging(), **self.common_options(comm, worker_axis))
@@ -157,6 +159,7 @@ class DiLoCoSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         prefix = "" if self.asynchronous is None else "async-"
         base = "diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}"
         return self.label or f"{prefix}{base}{self._suffix}"
@@ -183,6 +186,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         from syncline.comm import Details
 
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)

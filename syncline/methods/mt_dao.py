@@ -59,6 +59,7 @@ class DESLOCSpec(MethodBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("des-loc" if self.base == "adam" else f"des-loc-{self.base}")
 
     @property
@@ -91,6 +92,7 @@ class DESLOCSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         rule = optim.multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
         return optim.Method(
             params, self.lr, rule, optim.Periodic(self.periods()), **self.common_options(comm, worker_axis)
@@ -118,7 +120,8 @@ class MTDAOSpec(CompressibleBase):
         period: K_x, number of steps between averages of the parameters.
         momentum_periods: K_j, number of steps between averages of each momentum; by default K_x.
         second_moment_period: K_v, number of steps between averages of the second moment; by default K_x.
-        phase: ``aligned`` averages every state at the end of its period, so that equal periods travel together;
+        phase: ``aligned`` averages every state at the end of its period, so that states with equal periods are sent
+        together;
             ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
             ``(t + 1) % K_x == 0``; ``random`` averages each state by itself after a step with probability 1 / K, as
             Algorithm 4, which averages momenta just before they are used.
@@ -179,6 +182,7 @@ class MTDAOSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("mt-dao" if self.base == "adam" else f"mt-dao-{self.base}") + self._suffix
 
     @override
@@ -238,6 +242,7 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         rule = self._rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
         sync: optim.SyncPolicy = optim.Random(self.periods())
         if self.phase != "random":

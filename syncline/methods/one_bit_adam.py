@@ -113,6 +113,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._options(comm, worker_axis))
 
 
@@ -247,6 +248,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.variant)
         schedule = optim.CodeSchedule(*knobs) if self.variant == "code" else optim.ZeroOneSchedule(*knobs)
         return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))

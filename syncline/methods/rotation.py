@@ -301,6 +301,7 @@ class LDAdamSpec(DataParallelBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"ldadam{self._suffix}"
 
     def _projected(self, model: Tensors) -> list[TensorShape]:
@@ -345,6 +346,7 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
         rule = optim.ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
         return self._with_rule(params, rule, comm, worker_axis)

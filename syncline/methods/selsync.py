@@ -64,6 +64,7 @@ class SelSyncSpec(MethodBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("selsync" if self.rule.kind == "adam" else f"selsync-{rule_name(self.rule)}")
 
     @property
@@ -80,7 +81,7 @@ class SelSyncSpec(MethodBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Return whether only gradients travel: they do unless the workers average parameters."""
+        """Return whether workers send only gradients: they do unless they average parameters."""
         return self.aggregation == "gradients"
 
     @override
@@ -117,6 +118,7 @@ class SelSyncSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         trigger = optim.GradientChange(self.threshold, self.smoothing)
         options = self.common_options(comm, worker_axis)
         rule = self.rule.build()
@@ -152,6 +154,7 @@ class SelSyncDionSpec(TriggeredDionBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"selsync-dion{self._suffix}"
 
     @override
@@ -161,4 +164,5 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), comm, worker_axis)

@@ -63,6 +63,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("streaming-mt-dao" if self.base == "adam" else f"streaming-mt-dao-{self.base}")
 
     @property
@@ -82,6 +83,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
         return optim.Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
 
@@ -99,7 +101,7 @@ class StreamingDiLoCoSpec(MethodBase):
         outer_lr: outer learning rate; the default is the paper's recommendation.
         outer_momentum: coefficient of the outer Nesterov momentum.
         stream: fragments, delay and weight of a merge.
-        wire: number format in which outer gradients travel: fp32 by default, ``bf16``, ``fp16``, or ``e3m0``, numbers
+        wire: number format in which outer gradients are sent: fp32 by default, ``bf16``, ``fp16``, or ``e3m0``, numbers
             of one sign bit and three exponent bits with one scale per parameter.
 
     Source: Streaming DiLoCo (Douillard et al., 2025).
@@ -151,7 +153,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step; numbers in four bits travel with one scale per parameter."""
+        """Return the formula of the bytes per step; numbers in four bits have one scale per parameter."""
         if self.wire != "e3m0":
             return super().traffic_formula(workers)
         return f"Σ ({SCALE_BYTES} + ⌈n / 2⌉)" + (f" / {self.period}" if self.period > 1 else "")
@@ -164,6 +166,7 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
         options["four_bits"] = self.wire == "e3m0"

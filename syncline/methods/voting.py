@@ -183,6 +183,7 @@ class SignSGDSpec(VotingBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         default = "signum" if self.momentum else "sign-sgd"
         return self.label or (default if self.vote == "one-bit" else f"{default}-{self.vote}")
 
@@ -203,6 +204,7 @@ class SignSGDSpec(VotingBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
         return optim.Method(
             params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis)
@@ -255,6 +257,7 @@ class LionCubSpec(VotingBase):
     @property
     @override
     def name(self) -> str:
+        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         if self.vote.startswith("server"):
             default = "distributed-lion" + ("-naive" if self.vote == "server-naive" else "")
         elif self.vote == "quantised":
@@ -290,6 +293,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+        """Build the optimizer of the method for these parameters and this group of workers."""
         return optim.LionCubMethod(
             params,
             self.lr,

@@ -1,4 +1,4 @@
-"""The parts of methods: real optimizer math over the worker axis, and the one loop that plays parts together."""
+"""Optimizers of distributed training: the parts of methods, which compute for all workers at once, and their loop."""
 
 import lazy_loader
 

@@ -253,7 +253,7 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
         return p.detach().clone()
     group = next(g for g in method.param_groups if any(q is p for q in g["params"]))
     d, beta1 = state[momentum_names(1)[0]].clone(), group["betas"][0]
-    scaling: Scaling = AdamScaling() if isinstance(rule, NesterovAdam) else rule.scaling  # whose knobs the group has
+    scaling: Scaling = AdamScaling() if isinstance(rule, NesterovAdam) else rule.scaling
     corrected = isinstance(rule, NesterovAdam) or rule.bias_correction
     d = scaling.after(d / (1 - beta1 ** (t + 1)) if corrected else d, state, group, t)
     return p.detach() - group["lr"] * d.view_as(p) * delay

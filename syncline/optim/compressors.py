@@ -52,7 +52,7 @@ class CompressedMeans(NamedTuple):
 
 
 class LazyTensors(Sequence[Tensor]):
-    """A sequence of tensors that is computed at the first access; without error feedback nobody accesses it."""
+    """A sequence of tensors that is computed at the first access; only error feedback accesses it."""
 
     def __init__(self, compute: Callable[[], list[Tensor]]) -> None:
         self._made = cache(compute)

@@ -145,8 +145,6 @@ class Streaming(Method):
     is averaged as a whole at the end of its period.
 
     Args:
-        params: parameters or parameter groups.
-        lr: learning rate.
         rule: the update rule.
         periods: K of each averaged state, number of steps between two averages of a fragment.
         fragments: F, number of fragments.
@@ -155,7 +153,8 @@ class Streaming(Method):
         alpha: weight of a worker's own value in a merge, from 0 to 1.
         in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
         outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
-        four_bits: whether outer gradients travel as ``E3M0``: each worker gathers those of all workers in four bits and
+        four_bits: whether outer gradients are sent as ``E3M0``: each worker gathers those of all workers in four bits
+        and
             averages them in its own precision.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 

@@ -83,8 +83,6 @@ class LionCubMethod(Method):
     averaged every ``momentum_period`` steps. With one worker this is Lion, except where c is 0.
 
     Args:
-        params: parameters or parameter groups.
-        lr: learning rate.
         rule: Lion with ``signed=False``.
         vote: vote that combines the workers' update vectors.
         momentum_period: K, number of steps between averages of the momenta.

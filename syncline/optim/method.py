@@ -100,13 +100,13 @@ class Method(torch.optim.Optimizer):
         outer_optimizer: the outer optimizer; by default, workers adopt averaged parameters.
         weight_decay: coefficient of decoupled weight decay (AdamW's form).
         clip_norm: largest norm of each worker's gradient, over all parameters together; None to not clip.
-        wire: number format in which averaged tensors travel.
+        wire: number format in which averaged tensors are sent.
         comm: the group of workers; by default ``torch.distributed``'s if initialised, else a single worker.
         worker_axis: whether the parameters' first dimension is the worker axis. An ordinary parameter has none.
         other_lr: learning rate of parameters that are not matrices, if the rule treats matrices differently; by default
             ``lr``.
         compressor: compressor of averages of states with a period, see ``CompressedAverages``; by default, states
-            travel whole.
+            are sent uncompressed.
         error_feedback: whether the part that the compressor leaves out is sent later.
         averages: details of the averages of states with a period, for the ledger.
 

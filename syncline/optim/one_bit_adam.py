@@ -185,8 +185,6 @@ class OneBitAdamMethod(OneBitMethod):
     g_i is the gradient of worker i; hats denote bias correction. `OneBitAdamSpec` explains details.
 
     Args:
-        params: parameters or parameter groups.
-        lr: learning rate.
         freeze_step: number of first steps, which are Adam's, at least 1.
         beta1: decay rate of the momentum m; beta2, eps and bias_correction are as in Adam, too.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.

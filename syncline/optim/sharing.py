@@ -95,7 +95,8 @@ def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
     """Move parameters in place: ``x <- (1 - lr weight_decay) x - lr d``, with d the direction of a row.
 
-    Parameters with equal learning rate and weight decay move in one call. A direction of None leaves its row as it is.
+    Parameters with equal learning rate and weight decay move in one call. A parameter whose direction is None does not
+    move.
     """
     moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
     for indices in with_equal([row for row, _ in moving], ("lr", "weight_decay")):

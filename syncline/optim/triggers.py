@@ -228,8 +228,6 @@ class SelSyncMethod(Method):
     """SelSync: workers take local steps, and average parameters or gradients in the steps in which a trigger fires.
 
     Args:
-        params: parameters or parameter groups.
-        lr: learning rate.
         rule: the update rule; its states are never averaged.
         trigger: trigger that compares each worker's gradients, before they are averaged or clipped.
         aggregation: ``parameters``, workers adopt the mean parameters after the step, and are equal again;

@@ -123,8 +123,6 @@ class ZeroOneAdamMethod(OneBitMethod):
     after it. `ZeroOneAdamSpec` explains details and variants.
 
     Args:
-        params: parameters or parameter groups.
-        lr: learning rate.
         schedule: schedule of the refreshes of the second moment, and of the averages.
         beta1: decay rate of the momentum m; beta2 and eps are as in Adam, too.
         bias_correction: whether learning rate and second moment are corrected; the paper has no correction.

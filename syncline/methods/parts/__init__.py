@@ -1,1 +1,1 @@
-"""Parts of methods as specs: update rules, outer optimizers, compressors, streams. What they build is in ``optim``."""
+"""Specs of the parts of methods: update rules, outer optimizers, compressors, streaming, asynchronous training."""

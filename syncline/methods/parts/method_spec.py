@@ -140,7 +140,7 @@ class MethodBase(Spec):
             by default ``lr``.
         weight_decay: coefficient of decoupled weight decay, as in AdamW.
         clip_norm: largest norm of each worker's gradient; by default, gradients are not clipped.
-        wire: number format in which tensors travel; by default fp32, or for gradients the format in which they are
+        wire: number format in which tensors are sent; by default fp32, or for gradients the format in which they are
             computed.
     """
 
@@ -180,7 +180,7 @@ class MethodBase(Spec):
 
     @property
     def sends_gradients(self) -> bool:
-        """Return whether the method averages only gradients, which travel in the format in which they are computed."""
+        """Return whether the method averages only gradients, which are sent in the format of the computing."""
         return False
 
     @property
@@ -191,8 +191,8 @@ class MethodBase(Spec):
     def in_precision(self, precision: str) -> Self:
         """Return a copy of the method for gradients that are computed in ``fp32``, ``bf16`` or ``fp16``.
 
-        If the method sends only gradients, they travel in this format unless the method has a ``wire``. Parameters and
-        momenta, which optimizers keep in fp32, travel in the format ``wire``.
+        If the method sends only gradients, they are sent in this format unless the method has a ``wire``. Parameters
+        and momenta, which optimizers keep in fp32, are sent in the format ``wire``.
         """
         if precision == self._computed_in or not self.sends_gradients:
             return self
@@ -316,7 +316,7 @@ class MethodBase(Spec):
         return False
 
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds per step of an update's matrix products and decompositions, beside elementwise work.
+        """Return the seconds per step of an update's matrix products and decompositions, without elementwise work.
 
         Args:
             model: shapes of the parameters of a model, or of one stage of a pipeline.
