@@ -291,10 +291,7 @@ class BlockTopK(Compressor):
     worker does not send count as 0 in the mean.
 
     Args:
-        k: number of coefficients that are sent per block.
-        chunk: largest length of a block along a dimension, see ``Coefficients``.
-        basis: ``dct``, ``random`` or ``identity``, see ``Coefficients``.
-        pairs: encoding of the pairs of index and value.
+        k, chunk, basis, pairs: selection and encoding of the coefficients, see ``Coefficients``.
 
     Raises:
         SpecError: a value is out of range, or later, a block has more entries than an index can count.

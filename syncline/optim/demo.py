@@ -234,16 +234,12 @@ class CoefficientMean(Reducer):
     because DeMo never averages parameters, so that local steps would make workers drift apart.
 
     Args:
-        k: number of coefficients that are sent per block; a block with fewer entries sends all.
-        chunk: largest length of a block along a dimension. The length is the dimension's largest divisor up to this.
+        k, chunk, basis, pairs: selection and encoding of the coefficients, see ``Coefficients``.
         beta: decay rate of the momentum.
         alpha: share of the sent components that is subtracted from the momentum: 1 in the public code, 0.2 in the
             paper.
-        basis: ``dct``; ``random``, an orthonormal basis that is new in each step and equal on all workers; or
-            ``identity``.
         average: ``senders``, each coefficient is averaged over the workers that sent it (public code); ``all``, over
             all workers (paper).
-        pairs: encoding of the pairs of index and value.
         period: K, number of steps between exchanges; 1 for DeMo as published.
         per_node: number of workers of a node; consecutive workers form a node. They average their gradients in full in
             every step, and each node acts as one worker of DeMo. If there are fewer workers, all form one node. 1 for
