@@ -1,8 +1,8 @@
-"""Calibration sources of projected times: the measurements that bound the error of computing and communication.
+"""The bounds of projected times: the sets of measurements that bound the errors of computing and communication.
 
-A *basis* is a set of measurements by several sources. The bounds of a basis are those of one more source, so the bounds
-hold for a machine that nobody measured. The scope of a basis says what was measured: an answer for another machine
-family, or beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
+A *basis* is a set of measurements by several sources. Its bounds are those of one more source, so that they hold for a
+machine that nobody measured. The scope of a basis says what was measured: an answer for another machine family, or
+beyond the measured sizes and scales, names the reasons (`Uncertainty.reasons`).
 
 | computing                                      | basis                                                       |
 |------------------------------------------------|-------------------------------------------------------------|
@@ -72,7 +72,7 @@ FITTED_PRESETS = {"p3.2xlarge": "nccl, all links", "p3.2xlarge-gloo": "gloo, all
 """Basis of the collectives on a preset whose library costs were fitted to collectives on these machines."""
 
 LARGE_WIDTH = 2048
-"""Smallest width of a model whose matrix products fill a GPU."""
+"""Smallest width of a model that counts as wide."""
 
 EXACT = Uncertainty(1.0, 1.0, 0, "as given")
 """Uncertainty of seconds that the user sets."""
@@ -81,11 +81,11 @@ FAMILIES = {
     "a100": "A100", "a100-40gb": "A100", "h100": "H100", "h200": "H100", "b200": "B200", "gb200": "B200",
     "v100": "V100", "v100-32gb": "V100",
 }  # fmt: skip
-"""Chip of each GPU preset that has another name."""
+"""Name of a GPU preset's chip in the scopes of bases."""
 
 
 def kernels_basis(experts: int) -> str:
-    """Return the basis of a step of a transformer's kernels, by its number of experts."""
+    """Return the basis of the seconds of a transformer's kernels, by its number of experts."""
     return KERNELS if experts == 1 else EXPERT_KERNELS
 
 
@@ -101,9 +101,9 @@ def computing_uncertainty(
     Args:
         machine: hardware of a worker; None if the user sets the seconds.
         width: width of the model; None if unknown.
-        mfu: utilisation that replaces the machine's.
+        mfu: utilisation that the user sets; None for the machine's.
         workers: number of workers; None if unknown.
-        experts: experts of the transformer if the seconds are the sum of its kernels.
+        experts: number of experts if the seconds are the sum of a transformer's kernels; else None.
     """
     if machine is None:
         return EXACT
@@ -111,37 +111,33 @@ def computing_uncertainty(
     if mfu is not None:
         return known_uncertainty([name + SET_UTILISATION])
     basis = known_uncertainty([name if experts is None else kernels_basis(experts)])
-    if machine.bounds is None:
-        reasons = basis.scope.reasons_outside(width=width, workers=workers)
-        return basis.outside([*_machine_reasons(machine, basis.scope), *reasons])
-    reasons = machine.bounds.scope.reasons_outside(width=width)
-    return basis.outside(reasons) if reasons else machine.bounds
-
-
-def _machine_reasons(machine: Hardware, scope: Scope) -> list[str]:
-    """Return why a machine is outside of a scope."""
+    if machine.bounds is not None:
+        reasons = machine.bounds.scope.reasons_outside(width=width)
+        return basis.outside(reasons) if reasons else machine.bounds
+    reasons = basis.scope.reasons_outside(width=width, workers=workers)
+    families = basis.scope.families
     if HARDWARE.get(machine.name) != machine:
-        return [f"hardware {machine.name!r} is described, not measured"]
-    if FAMILIES.get(machine.name, machine.name) not in scope.families:
-        return [f"hardware {machine.name!r} was not measured ({', '.join(scope.families)} were)"]
-    return []
+        reasons = [f"hardware {machine.name!r} is described, not measured", *reasons]
+    elif FAMILIES.get(machine.name, machine.name) not in families:
+        reasons = [f"hardware {machine.name!r} was not measured ({', '.join(families)} were)", *reasons]
+    return basis.outside(reasons)
 
 
 def timed_computing_uncertainty() -> Uncertainty:
-    """Return the uncertainty of computing seconds that rest on timed steps."""
+    """Return the uncertainty of computing seconds that a user measured as the time of a step."""
     return known_uncertainty([TIMED_STEPS])
 
 
 def communication_uncertainty(
     network: Network, algorithm: str | None, workers: int | None = None, nbytes: float | None = None
 ) -> Uncertainty:
-    """Return the uncertainty of collectives on a network under an algorithm or a policy.
+    """Return the uncertainty of the seconds of collectives on a network.
 
     Args:
         network: the network.
-        algorithm: name of the algorithm or of the policy; None: the default of the network.
+        algorithm: name of the algorithm, or of the policy that chooses one; None means the default of the network.
         workers: number of workers; None if unknown.
-        nbytes: bytes of the collective; None: collectives of several sizes.
+        nbytes: bytes of the collective; None for collectives of several sizes.
     """
     if algorithm == MEASURED and workers and nbytes:
         link = link_of_all(network, workers)
@@ -164,12 +160,15 @@ def communication_uncertainty(
 
 
 def pipeline_uncertainty() -> Uncertainty:
-    """Return the uncertainty of a pipeline's makespan on lines, with its averaging and computing that is known."""
+    """Return the uncertainty of a pipeline's step on lines between places, with computing seconds that are known."""
     return known_uncertainty([PIPELINES_ON_LINES])
 
 
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
-    """Return the basis of collectives on a network that no calibration made."""
+    """Return the basis of collectives on a network without a calibration.
+
+    ``preset`` is the name of the network's preset, or None; the other arguments are those of `communication_uncertainty`.
+    """
     library = (algorithm or "").partition("-")[0]
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
     runs_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
@@ -185,37 +184,31 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
 
 
 def _network_reasons(network: Network, preset: str | None, scope: Scope, basis: str) -> list[str]:
-    """Return why a network is outside of a scope, whose families are names of presets or generations of NVLink."""
+    """Return the reasons why a network is outside of the scope of a basis, as lines for people."""
     reasons = ["no library's algorithms are named"] if basis.startswith(ANY_LIBRARY) else []
     if preset is None:
         return [f"network {network.name!r} is described, not measured", *reasons]
-    if basis in FITTED_PRESETS.values() or f"NVLink {_nvlink_generation(network)}" in scope.families:
+    nvlink = getattr(network.inner if isinstance(network, TwoLevel) else network, "nvlink", None)
+    generation = None if nvlink is None else nvlink.generation
+    if basis in FITTED_PRESETS.values() or f"NVLink {generation}" in scope.families:
         return reasons
     return [f"network {preset!r} is from data sheets, not measured", *reasons]
 
 
-def _nvlink_generation(network: Network) -> int | None:
-    """Return the generation of NVLink inside the nodes of a network; None without NVLink."""
-    inside = network.inner if isinstance(network, TwoLevel) else network
-    costs = getattr(inside, "nvlink", None)
-    return None if costs is None else costs.generation
-
-
 SMALL_BYTES = 8 * 2**20
-"""Size below which the protocols and the latency of NVLink show."""
-
+"""Bytes below which protocols and latency decide the time of a collective over NVLink."""
 
 MESSAGE_BYTES = 2**20
-"""Size below which the software of a call shows on links between machines."""
+"""Bytes below which a library's software decides the time of a collective between machines."""
 
 
 def any_library_basis(nbytes: float | None) -> str:
-    """Return the basis of collectives without a library; without a size, that of the gradients of whole models."""
+    """Return the basis of collectives of ``nbytes`` bytes without a library; None stands for a model's gradients."""
     return f"{ANY_LIBRARY}, {'below 1 MiB' if nbytes is not None and nbytes < MESSAGE_BYTES else '1 MiB and more'}"
 
 
 def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
-    """Return the basis of a measured all-reduce inside a node."""
+    """Return the basis of an all-reduce of ``nbytes`` bytes among GPUs of a node, interpolated in measured times."""
     counts = sorted(node_times(gpu))
     size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
     if gpus in counts:
@@ -225,12 +218,12 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
 
 
 def nccl_nvlink_basis(nbytes: float) -> str:
-    """Return the basis of NCCL's algorithm among GPUs with NVLink: its errors on machines that the fit did not see."""
+    """Return the basis of NCCL's algorithm among GPUs with NVLink, by its errors on machines left out of the fit."""
     return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
 
 
 def has_nvlink(network: Network) -> bool:
-    """Return whether NCCL's algorithm among GPUs with NVLink can carry a collective of all workers of a network."""
+    """Return whether NCCL's algorithm among GPUs with NVLink applies to collectives of all workers of a network."""
     if isinstance(network, TwoLevel):
         return network.inner.nvlink is not None
     if isinstance(network, MultiLevel):
@@ -239,7 +232,7 @@ def has_nvlink(network: Network) -> bool:
 
 
 def preset_name(network: Network) -> str | None:
-    """Return the name of the preset that equals a network; None if no preset does, or only its name is a preset's."""
+    """Return the name of the preset that equals a network, or None if there is none."""
     preset = NETWORKS.get(network.name)
     if preset is None or (isinstance(network, Link) and network.arrays):
         return None

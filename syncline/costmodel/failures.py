@@ -1,11 +1,4 @@
-"""Failure rates of machines, with published presets.
-
-The exact expected time with checkpoints at a constant failure rate, and the best checkpoint interval.
-
-Useful time of a fault-tolerant group of model copies, which continues without failed copies, in closed form.
-
-Seconds in which workers that return after a failure fetch their state from the other workers.
-"""
+"""Failures in closed form: their published rates, checkpoints, and copies that continue without failed copies."""
 
 from __future__ import annotations
 
@@ -17,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.network.link import topology
+from syncline.costmodel.layouts.groups import slowest_message_s
 from syncline.costmodel.network.paths import Network
 from syncline.costmodel.numerics.arrays import require
 from syncline.units import format_seconds
@@ -25,16 +18,15 @@ from syncline.units import format_seconds
 DAY_S = 86400.0
 
 Per = Literal["worker", "node", "site"]
-"""Unit that fails together: a worker, all workers of a node, or all workers of a site."""
+"""Unit whose workers fail together: a worker, a node or a site."""
 
 
 @dataclass(frozen=True)
 class FailureRate:
-    """The rate of one kind of failures, which are independent of each other.
+    """The rate of one kind of failures of workers, nodes or sites, which fail independently of each other.
 
-    The time between two failures of a worker, node or site has a Weibull distribution,
-    ``P(T > t) = exp(-(t / scale)^shape)`` with ``scale = mtbf / Gamma(1 + 1 / shape)``. A shape of 1 is exponential; a
-    shape below 1 means bursts of failures.
+    The time between two failures of a unit has a Weibull distribution, ``P(T > t) = exp(-(t / scale)^shape)`` with
+    ``scale = mtbf / Gamma(1 + 1 / shape)``. A shape of 1 is exponential; a shape below 1 means bursts of failures.
 
     Args:
         mtbf_s: mean seconds between failures of one unit.
@@ -79,7 +71,7 @@ class FailureRate:
 
 
 def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, sites: int = 1) -> float:
-    """Return the mean seconds between failures of any unit, under all rates; infinite without rates.
+    """Return the mean seconds between failures of any unit, with several kinds of failures; infinite without any.
 
     >>> group_mtbf_s([FailureRate(10.0), FailureRate(10.0, "node")], workers=4, node=4)
     2.0
@@ -91,9 +83,9 @@ def group_mtbf_s(rates: Iterable[FailureRate], workers: int, node: int = 1, site
 REPAIR_S = 342 * 60.0
 """Default seconds of a repair: the mean of 5.7 h after hardware failures on clusters of Los Alamos National Laboratory.
 
-The mean over all causes was 355 minutes, the median 54, because repair times are lognormal. Mean repair times of single
-clusters were less than an hour to more than a day (abstract). In the records that the laboratory released
-(LA-UR-05-7318, 1996 to 2005) 14,341 hardware failures took 344 minutes on average, and all 23,739 failures 352.
+The mean over all causes was 355 minutes, the median 54; mean repair times of single clusters were less than an hour to
+more than a day. In the records that the laboratory released (LA-UR-05-7318, 1996 to 2005) 14,341 hardware failures took
+344 minutes on average, and all 23,739 failures 352.
 """
 
 REPAIR_SOURCE = "the mean after hardware failures at LANL, Schroeder and Gibson (2006), Table 2"
@@ -120,7 +112,7 @@ class PublishedRate(NamedTuple):
 
 
 def _interruptions(count: float, accelerators: int, days: float) -> tuple[FailureRate, ...]:
-    """Return the rate of failures of single accelerators that interrupt a training so many times in so many days."""
+    """Return the rate of failures of single accelerators that interrupt a training ``count`` times in ``days`` days."""
     return (FailureRate(days * DAY_S * accelerators / count),)
 
 
@@ -161,7 +153,7 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         "failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
     ),
 }
-"""Published rates by name, all exponential, because the sources give only rates."""
+"""Published rates by name, with exponential times between failures, because the sources give only rates."""
 
 
 def repair_text(repair_s: float, spares: int) -> str:
@@ -182,9 +174,9 @@ def repair_text(repair_s: float, spares: int) -> str:
 def expected_wall_s(
     work_s: float, interval_s: float, stop_s: float, restart_s: float, mtbf_s: float, down_s: float = 0.0
 ) -> float:
-    """Return the expected seconds of a training that saves a checkpoint after every ``interval_s`` of work.
+    """Return the expected seconds of a training that saves checkpoints: T work seconds, one checkpoint per interval.
 
-    The seconds are ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``. The time between failures is exponential.
+    The seconds are ``(M + D) e^(R / M) (e^((tau + delta) / M) - 1) T / tau``, with exponential times between failures.
     A failure can happen at any time, also during checkpoints (delta) and restarts (R), but not while the training is
     down (D). The result is infinite if the formula overflows.
 
@@ -200,8 +192,8 @@ def expected_wall_s(
         SpecError: an interval or a mean time that is not positive.
 
     Sources: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Gener.
-    Comput. Syst. 22 (2006), its exact formula;
-    with D: Bougeret et al., Checkpointing strategies for parallel jobs (2011).
+    Comput. Syst. 22 (2006), its exact formula; with D: Bougeret et al., Checkpointing strategies for parallel jobs
+    (2011).
 
     >>> round(expected_wall_s(3600, 600, 60, 0, 1e12))
     3960
@@ -220,8 +212,8 @@ def expected_wall_s(
 def best_interval_s(stop_s: float, mtbf_s: float) -> float:
     """Return the checkpoint interval with the least expected time, in seconds of work.
 
-    The interval tau solves ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``, where the derivative of `expected_wall_s`
-    vanishes; its arguments define the symbols. The interval does not depend on restarts and is at most M.
+    The interval tau solves ``(1 - tau / M) e^(tau / M) = e^(-delta / M)``, which makes the derivative of
+    `expected_wall_s` 0; delta is ``stop_s`` and M is ``mtbf_s``. It does not depend on restarts and is at most M.
 
     >>> round(best_interval_s(60, 3600 * 24)), round(young_interval_s(60, 3600 * 24))
     (3180, 3220)
@@ -237,16 +229,14 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
 
 
 def young_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """Return J. W. Young's first-order estimate of `best_interval_s` (1974), ``sqrt(2 delta M)``."""
+    """Return J. W. Young's first-order estimate of `best_interval_s` (1974): ``sqrt(2 stop_s mtbf_s)``."""
     return math.sqrt(2 * stop_s * mtbf_s)
 
 
 def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
-    """Return Daly's higher-order estimate of `best_interval_s`.
+    """Return Daly's higher-order estimate (2006) of `best_interval_s`, with delta the stop and M the mtbf.
 
     The estimate is ``sqrt(2 delta M) (1 + sqrt(delta / 2M) / 3 + delta / 18M) - delta``, or M if ``delta >= 2 M``.
-
-    Source: Daly (2006), the higher-order estimate.
     """
     if stop_s >= 2 * mtbf_s:
         return mtbf_s
@@ -257,7 +247,7 @@ def daly_interval_s(stop_s: float, mtbf_s: float) -> float:
 def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float, float]:
     """Return the shortest and the longest interval whose expected time is at most ``1 + excess`` times the least.
 
-    Times and intervals are in seconds; the arguments are those of `best_interval_s`.
+    Both intervals are in seconds; ``stop_s`` and ``mtbf_s`` are the arguments of `best_interval_s`.
 
     >>> low_s, high_s = intervals_within(0.01, 60, 3600)
     >>> low_s < best_interval_s(60, 3600) < high_s
@@ -268,7 +258,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         return best_s, best_s
 
     def wall_s(interval_s: float) -> float:
-        """Return the expected seconds of a second of work."""
+        """Return the expected seconds for a second of work."""
         return expected_wall_s(1.0, interval_s, stop_s, 0.0, mtbf_s)
 
     limit_s, low_s, high_s = (1 + excess) * wall_s(best_s), best_s, best_s
@@ -281,13 +271,17 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the zero of a function that falls from ``low`` to ``high``, by bisection."""
+    """Return the argument between ``low`` and ``high`` at which a falling function is 0, by bisection."""
     for _ in range(200):
         middle = (low + high) / 2
         if not low < middle < high:
             break
         low, high = (middle, high) if function(middle) > 0 else (low, middle)
     return (low + high) / 2
+
+
+MOST_REPAIRS = 700.0
+"""Ratio of a repair to the mean time between failures above which a moment when all machines work never comes."""
 
 
 def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
@@ -307,13 +301,9 @@ def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
     return mtbf_s * math.expm1(repair_s / mtbf_s) if repair_s / mtbf_s < MOST_REPAIRS else math.inf
 
 
-MOST_REPAIRS = 700.0
-"""Ratio of a repair to the mean time between failures above which a moment when all machines work never comes."""
-
-
 @dataclass(frozen=True)
 class FaultTolerantGroup:
-    """Copies of a model, each on some workers, which regroup without a copy that fails.
+    """Copies of a model, each on several workers, which continue without a copy that fails.
 
     The times between failures are exponential. A copy is present for the fraction
     ``a = e^(-R / m) / (1 + (D + t / 2) / m)`` of the time, because it returns after D seconds, half a step and R
@@ -370,35 +360,36 @@ class FaultTolerantGroup:
 
     @property
     def lost_mtbf_s(self) -> float:
-        """Return the mean seconds between losses of all copies, which need a checkpoint; infinite without such losses.
+        """Return the mean seconds between losses of all copies, after which the group restarts from a checkpoint.
 
-        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` losses per second, besides failures of all
-        copies at once.
+        Independent failures of n copies cause ``n a / m (1 - a)^(n - 1)`` such losses per second, besides failures of
+        all copies at once. The result is infinite if there are none.
         """
         failures_per_s = self.copies * self.availability / self.copy_mtbf_s
         losses_per_s = failures_per_s * (1 - self.availability) ** (self.copies - 1) + 1 / self.all_mtbf_s
         return 1 / losses_per_s if losses_per_s else math.inf
 
 
+LONGEST_STRETCH = 700.0
+"""Length of a stretch of work, in mean times between failures, above which none completes."""
+
+
 def _completed_fraction(length: float) -> float:
-    """Return ``x / (e^x - 1)``, the fraction of time in completed stretches of x mean times between failures."""
+    """Return the fraction of time in stretches of work that complete before a failure: ``x / (e^x - 1)``.
+
+    x is the ``length`` of a stretch in mean times between failures.
+    """
     if length > LONGEST_STRETCH:
         return 0.0
     return length / math.expm1(length) if length else 1.0
 
 
-LONGEST_STRETCH = 700.0
-"""Length of a stretch, in mean times between failures, above which none completes."""
-
-
 @lru_cache(maxsize=4096)
 def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> float:
-    """Return the seconds in which one returning copy of a model fetches its state.
+    """Return the seconds in which a returning copy of a model fetches its state from the next copy.
 
-    A copy of w workers fetches S / w bytes for each of them from the next copy, all at once. If there is only one copy,
-    one worker fetches S / w bytes. Messages share the channels of their paths equally:
-
-        max over messages of (latency + overhead + S / w / min over channels of (bandwidth / messages on the channel))
+    Each of the w workers of a copy fetches S / w bytes, all at once. If there is only one copy, one worker fetches
+    S / w bytes.
 
     Args:
         network: network that joins the workers.
@@ -418,11 +409,4 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
     copy_workers = -(-workers // copies)
     fetchers = copy_workers if copies > 1 else 1
     receivers = np.arange(min(fetchers, workers - fetchers))
-    worker_topology = topology(network, workers)
-    paths = worker_topology.paths(receivers + fetchers, receivers)
-    is_channel = paths.channels >= 0
-    bandwidth = worker_topology.bandwidth_bytes_per_s
-    messages = np.bincount(paths.channels[is_channel], minlength=len(bandwidth))
-    message_bandwidth = bandwidth[paths.channels] / np.maximum(messages, 1)[paths.channels]
-    bytes_per_s = np.where(is_channel, message_bandwidth, np.inf).min(axis=1)
-    return float(np.max(paths.latency_s + paths.overhead_s + copy_bytes / copy_workers / bytes_per_s))
+    return float(slowest_message_s(network, workers, receivers + fetchers, receivers, copy_bytes / copy_workers))

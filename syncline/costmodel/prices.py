@@ -1,6 +1,6 @@
-"""The cost of a training in money, energy and carbon, by a list of prices from the user.
+"""The cost of a training in money, energy and carbon, by a list of prices.
 
-The module assumes no price. Each list in `PRICES` has a source and a date; board powers are those of vendors.
+No price is a default. Each list in `PRICES` has a source and a date; board powers are those of vendors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Prices:
-    """A list of prices; a cost whose price is None has no result.
+    """A list of prices; without a price (None) a cost cannot be computed.
 
     Args:
         accelerator_hour: price of an on-demand accelerator per hour.
@@ -26,9 +26,9 @@ class Prices:
         reserved: number of reserved accelerators; a training uses them first, then on-demand ones.
         egress_gb: price of 10^9 bytes that leave a site.
         energy_kwh: price of a kWh of electricity, for owned accelerators.
-        power_w: power of an accelerator that computes, with its share of the machine; None means the hardware's board
-            power.
-        idle_power_w: power of an accelerator that waits; None if unknown, somewhere between 0 and ``power_w``.
+        power_w: power of a computing accelerator with its share of the machine, in watts; None means the hardware's
+            board power.
+        idle_power_w: power of a waiting accelerator, in watts; None if unknown.
         pue: power usage effectiveness, the power of the site over that of its machines; at least 1.
         carbon_kg_per_kwh: carbon intensity of the electricity, in kg of CO2 equivalent.
         currency: currency of the prices.
@@ -70,7 +70,7 @@ class Prices:
 
 
 class Usage(NamedTuple):
-    """The resources that a training uses.
+    """The resources that a training uses and pays for.
 
     Attributes:
         accelerators: number of accelerators.

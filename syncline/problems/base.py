@@ -1,16 +1,11 @@
-"""Protocols of problems: rows of workers, a configuration that builds a task, a task that gives gradients.
+"""The protocols of problems and tasks, and what all problems share.
 
-Blocks of random draws that the tasks of one problem share.
-
-Data that differ from site to site, or from worker to worker: who sees the same part.
+A `Problem` is a configuration that builds a `Task`, which gives gradients for the workers of `Rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Mapping,
-)
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -21,36 +16,38 @@ from syncline.errors import SpecError
 
 
 class DrawnBlocks:
-    """A cache of random draws of the whole group, which tasks of one problem share if each has some of the workers.
+    """A cache of random draws for all workers of a group.
+
+    Several tasks of one problem share it, each of which has only some of the workers.
 
     Args:
         capacity: largest number of blocks that are kept.
     """
 
     def __init__(self, capacity: int = 8) -> None:
-        self._kept = capacity
+        self._capacity = capacity
         self._blocks: dict[tuple[object, ...], Tensor] = {}
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
-        """Return the block of a stream; draw it if it is not cached, and drop the least recently used block."""
-        drawn = self._blocks.pop(key, None)
-        if drawn is None:
-            drawn = draw()
-            while len(self._blocks) >= self._kept:
+        """Return the block of a key; draw it if it is not cached, and drop the least recently used block."""
+        block = self._blocks.pop(key, None)
+        if block is None:
+            block = draw()
+            while len(self._blocks) >= self._capacity:
                 del self._blocks[next(iter(self._blocks))]
-        self._blocks[key] = drawn
-        return drawn
+        self._blocks[key] = block
+        return block
 
 
 LARGEST_SIZE = 10**8
-"""Of a layer or a batch: beyond it the product of two, four times over, is more than a tensor can count in bytes."""
+"""Largest size of a layer or a batch; the bytes of a product of two larger ones overflow a tensor's count."""
 
 
 def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> None:
-    """Refuse sizes that a tensor cannot have, before torch allocates the tensor.
+    """Refuse a problem of which one of the named fields, a size, is below 1 or above ``largest``.
 
     Raises:
-        SpecError: a size is below 1 or above ``largest``.
+        SpecError: a size out of range.
     """
     for name in fields:
         size = getattr(problem, name)
@@ -61,16 +58,16 @@ def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> N
 
 @dataclass(frozen=True)
 class Rows:
-    """The workers that live in this process, one row for each worker of each replica.
+    """The workers that this process computes, one row for each worker of each replica.
 
-    A *replica* is a whole training run with its own seed; its ``world_size`` workers are numbered from 0. Rows are
-    ordered by replica: ``row = replica * len(workers) + index of the worker``.
+    A *replica* is a whole training run with its own seed; its ``world_size`` workers are numbered from 0. Tensors of
+    all rows have a first axis of R = S W rows, with ``row = replica * W + index of the worker``.
 
     Args:
-        seeds: seed of each replica (S seeds).
+        seeds: seed of each of S replicas.
         workers: numbers of the W workers in this process: all workers in the simulator, else the process's own ranks.
         world_size: M, number of workers in the group.
-        drawn: cache of the whole group's random draws, which tasks with other rows share; None for no shared cache.
+        drawn: cache of the group's random draws, which tasks with other rows share; None for no shared cache.
 
     Raises:
         SpecError: there is no seed or no worker, or a worker is repeated or outside the group.
@@ -90,72 +87,69 @@ class Rows:
 
     @classmethod
     def whole_group(cls, world_size: int, seeds: tuple[int, ...] = (0,)) -> Rows:
-        """Return the rows of a simulator: every worker of every replica."""
+        """Return rows of all workers of each replica, as a simulator has them."""
         return cls(seeds, tuple(range(world_size)), world_size)
 
     def __len__(self) -> int:
         return len(self.seeds) * len(self.workers)
 
     def by_replica(self, x: Tensor) -> Tensor:
-        """Return ``(R, *s)`` seen as ``(S, W, *s)``."""
+        """Return a tensor of all rows ``(R, *s)`` as ``(S, W, *s)``."""
         return x.unflatten(0, (len(self.seeds), len(self.workers)))
 
     def parameters(
         self, initial: Callable[[int], Mapping[str, Tensor]], dtype: torch.dtype, device: torch.device | str
     ) -> dict[str, torch.nn.Parameter]:
-        """Return stacked parameters ``(R, *s)``; all workers of a replica start from ``initial(seed)``."""
+        """Return parameters of all rows, ``(R, *s)``; all workers of a replica start from ``initial(seed)``."""
         replicas = [initial(seed) for seed in self.seeds]
-        return {
-            name: torch.nn.Parameter(
-                torch.stack([replica[name] for replica in replicas])
-                .to(device, dtype)
-                .repeat_interleave(len(self.workers), 0)
-            )
-            for name in replicas[0]
-        }
+        params = {}
+        for name in replicas[0]:
+            by_replica = torch.stack([replica[name] for replica in replicas]).to(device, dtype)
+            params[name] = torch.nn.Parameter(by_replica.repeat_interleave(len(self.workers), 0))
+        return params
 
 
 class Task(Protocol):
-    """A problem at work: the parameters of R rows, their gradients and their losses.
+    """The training of one model per row: parameters, their gradients and their losses.
 
-    A module's buffers, where it has some, are ``buffers``: tensors ``(R, *s)`` by name, which ``step_gradients`` and
-    the method change in place; ``evaluate`` gets their means too. Workers share them unless ``shares_buffers`` says no.
+    A task whose module has buffers also has ``buffers``, tensors ``(R, *s)`` by name, which ``step_gradients`` and the
+    method change in place, and whose means ``evaluate`` gets. With a false ``shares_buffers`` workers keep their own.
     """
 
     params: dict[str, torch.nn.Parameter]
-    """Stacked parameters ``(R, *s)``; at the start equal across the workers of a replica."""
+    """Parameters of all rows by name, ``(R, *s)``; at the start equal across the workers of a replica."""
 
     matrices: tuple[str, ...]
-    """Names of the parameters that rules for matrices take: hidden layers, not embeddings or output heads."""
+    """Names of the parameters that update rules for matrices apply to: hidden layers without embeddings and heads."""
 
     flops_per_step: float | None
-    """Arithmetic of one worker in one ``step_gradients``; None where it says nothing about a real machine."""
+    """FLOPs of one worker in one ``step_gradients``; None if they say nothing about a real model."""
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` of the current parameters, and set each ``.grad`` to a new ``(R, *s)`` tensor.
+        """Return the losses of all rows, ``(R,)``, and set each parameter's ``.grad`` to a new tensor ``(R, *s)``.
 
         Random draws depend only on the seed, the worker and ``step``, so that a resumed run sees the same data.
         """
         ...
 
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the metrics ``(S,)`` of the replicas' mean parameters ``(S, *s)``; always ``loss``."""
+        """Return metrics ``(S,)`` by name, among them ``loss``, of each replica's mean parameters ``(S, *s)``."""
         ...
 
     def trace(self) -> dict[str, Tensor]:
-        """Return diagnostics ``(S, ...)`` over the local workers that are cheap enough for every step."""
+        """Return diagnostics ``(S, ...)`` by name of the workers in this process, cheap enough for every step."""
         ...
 
     def describe(self) -> dict[str, object]:
-        """Return facts to record with a result: the number of parameters of one worker, the checksum of the data."""
+        """Return facts to record with a result, such as the number of parameters and the checksum of the data."""
         ...
 
 
 @runtime_checkable
 class Problem(Protocol):
-    """The configuration of a task: a frozen dataclass, which is one of the values of a spec.
+    """The configuration of a task: a frozen dataclass, whose fields a spec sets.
 
-    ``loss_label``, if it has that, names its loss in figures.
+    An optional class attribute ``loss_label`` names the loss in figures.
     """
 
     name: ClassVar[str]
@@ -164,7 +158,7 @@ class Problem(Protocol):
         """Build the task that trains one copy of the model for each row.
 
         Args:
-            rows: the replicas and workers whose copies the task has; a row is one worker of one replica.
+            rows: replicas and workers whose models the task trains.
             dtype: data type of the parameters.
             device: device of the parameters and the data.
         """
@@ -180,7 +174,7 @@ def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
         full_skew: description of a skew of 1, for the error line.
 
     Raises:
-        SpecError: names the wrong value, and what would be accepted.
+        SpecError: a value out of range, or sites without a skew.
     """
     if not 0 <= skew <= 1:
         raise SpecError("problem.skew", skew, f"a number from 0 (alike) to 1 ({full_skew})")
@@ -193,13 +187,13 @@ def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
 
 
 def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
-    """Return the number of a worker's part, and how many there are: equal parts of the workers in their order.
+    """Return the part of the data that a worker prefers, as (number of the part, number of parts).
 
     Args:
         worker: number of the worker, from 0.
         workers: M, number of workers.
-        sites: number of sites, whose workers share a part. All sites but the last have equally many workers. None if
-            each worker has its own part.
+        sites: number of sites, whose workers share a part; a site has ``ceil(M / sites)`` workers, the last site may
+            have fewer. None if each worker has its own part.
 
     Raises:
         SpecError: more sites than workers.

@@ -19,7 +19,7 @@ from syncline.problems.random_draws import StepStream, integers, torch_generator
 
 PIXELS, CLASSES = 64, 10
 FILE = Path(__file__).with_name("digits.npz")
-"""Where the images are from, and their licence: digits.md beside it."""
+"""File of the images; digits.md beside it has their source and licence."""
 
 VALIDATION_SHARE = 0.2
 
@@ -34,15 +34,15 @@ class Digits:
     Args:
         hidden: width of the hidden layer.
         batch_size: number of images per worker and step.
-        skew: share of each shard that is dealt by label; the rest is dealt at random. With 0 all shards are alike. With
-            1 the images, sorted by label, are cut into M pieces, so that a worker sees few labels. Source: K. Hsieh et
-            al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
+        skew: share of each shard that is dealt by label; the rest is dealt at random. With 0 all shards have the same
+            distribution. With 1 the images, sorted by label, are cut into M pieces, so that a worker sees few labels.
+            Source: K. Hsieh et al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
         sites: number of sites, which are equal parts of the workers. The images dealt by label go to sites, and within
             a site to random workers. By default, each worker is its own site.
 
     Raises:
-        SpecError: a size is below 1, ``skew`` is outside [0, 1], sites without it or more of them than workers, or
-            more workers than images.
+        SpecError: a size is below 1, ``skew`` is outside [0, 1], there are sites without a skew or more sites than
+            workers, or more workers than images.
     """
 
     name: ClassVar[str] = "digits"
@@ -57,7 +57,7 @@ class Digits:
         check_skew(self.skew, self.sites, "sorted by label")
 
     def module(self) -> nn.Module:
-        """Return the network without memory, on the meta device."""
+        """Return the network on the meta device, without memory."""
         return shape_only(lambda: mlp(self.hidden))
 
     def build(
@@ -68,7 +68,7 @@ class Digits:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> NetworkTask:
-        """Return the task of ``rows``; see ``gradients_by`` for ``how``."""
+        """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
         module = self.module()
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
@@ -85,12 +85,12 @@ class Digits:
 
 
 def mlp(hidden: int) -> nn.Sequential:
-    """Return the network from pixels through hidden ReLUs to classes."""
+    """Return a network with one hidden layer of ReLUs, from pixels to logits of the classes."""
     return nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
 
 
 def uniform_weights(module: nn.Module, source: torch.Generator) -> dict[str, Tensor]:
-    """Return fresh weights and biases of linear layers, uniform in +-1/sqrt(fan in), which is torch's default."""
+    """Return initial weights and biases of linear layers by name, uniform in +-1/sqrt(fan in) as torch's default is."""
     weights = {}
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
@@ -112,7 +112,7 @@ class Images:
 
 @cache
 def load() -> Images:
-    """Return the images, shuffled once and for all: the split does not depend on the seed of a run."""
+    """Return the images, with the same split into training and validation for all seeds."""
     with np.load(FILE, allow_pickle=False) as file:
         pixels, labels = (torch.from_numpy(file[name]) for name in ("images", "labels"))
     order = torch.randperm(len(labels), generator=torch_generator(0, "digits", "split"))
@@ -122,7 +122,7 @@ def load() -> Images:
 
 
 def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator, sites: int | None = None) -> Tensor:
-    """Return one row of indices into ``labels`` per worker, ``(M, n // M)``: no image in two shards.
+    """Return the shard of each worker as indices into ``labels``, ``(M, n // M)``; no two shards share an image.
 
     Args:
         labels: labels of the images, ``(n,)``.
@@ -139,21 +139,21 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     if size == 0:
         raise SpecError("workers", world_size, f"at most {len(labels)} workers, one per training image")
     order = torch.randperm(len(labels), generator=source)[: size * world_size]
-    alike = round((1 - skew) * size)
-    random, rest = order[: alike * world_size], order[alike * world_size :]
+    num_random = round((1 - skew) * size)
+    random, rest = order[: num_random * world_size], order[num_random * world_size :]
     by_label = rest[labels[rest].argsort(stable=True)]
-    dealt = by_label.view(world_size, size - alike).clone()
+    dealt = by_label.view(world_size, size - num_random).clone()
     if sites is not None:
         parts = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
         for part in sorted(set(parts)):
-            rows = slice(parts.index(part), parts.index(part) + parts.count(part))
-            images = dealt[rows].flatten()
-            dealt[rows] = images[torch.randperm(len(images), generator=source)].view(dealt[rows].shape)
-    return torch.cat((random.view(world_size, alike), dealt), dim=1)
+            workers = slice(parts.index(part), parts.index(part) + parts.count(part))
+            images = dealt[workers].flatten()
+            dealt[workers] = images[torch.randperm(len(images), generator=source)].view(dealt[workers].shape)
+    return torch.cat((random.view(world_size, num_random), dealt), dim=1)
 
 
 class DigitsData:
-    """Batches ``(R, batch, 64)`` from the shards of the rows' workers."""
+    """The data of a `NetworkTask`: images ``(R, batch, 64)`` from the shards of the workers of all rows."""
 
     def __init__(
         self,
@@ -167,13 +167,11 @@ class DigitsData:
         images = load()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
         self.validation = images.validation.to(device, dtype), images.validation_labels.to(device)
-        groups = [
-            shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)[
-                list(rows.workers)
-            ]
-            for seed in rows.seeds
-        ]
-        self._shards = torch.cat(groups).to(device)  # (R, shard)
+        shards_of_rows = []
+        for seed in rows.seeds:
+            group = shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)
+            shards_of_rows.append(group[list(rows.workers)])
+        self._shards = torch.cat(shards_of_rows).to(device)  # (R, shard)
         draw = integers(self._shards.shape[1])
         self._places = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
 

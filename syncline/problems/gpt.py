@@ -1,8 +1,6 @@
-"""A small GPT: an ordinary module whose blocks can be taken apart.
+"""A small GPT whose blocks can be separated into pipeline stages, with MLPs or a mixture of experts.
 
-A mixture of experts in the place of an MLP: a router sends each token through a few of several MLPs.
-
-Source: N. Shazeer et al. (2017), "Outrageously Large Neural Networks", section 2 (the gate: a softmax of the k largest
+Sources: N. Shazeer et al. (2017), "Outrageously Large Neural Networks", section 2 (the gate: a softmax of the k largest
 logits); W. Fedus et al. (2021), "Switch Transformers", section 2.2 (the balance of loads).
 """
 
@@ -21,11 +19,11 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class Routing:
-    """The routing of tokens to experts.
+    """The routing of tokens to the experts of a block.
 
     Args:
         experts: E, number of experts.
-        per_token: k, number of experts that each token goes through.
+        per_token: k, number of experts that process each token.
         balance: weight of the loss term that balances the experts' loads.
 
     Raises:
@@ -57,24 +55,24 @@ def gates(logits: Tensor, per_token: int) -> Tensor:
 
 
 def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
-    """Return ``E sum_e f_e P_e``, with f_e the share of choices that fall on an expert and P_e its mean probability.
+    """Return the loss term ``E sum_e f_e P_e``, which is 1 for equal loads of the E experts.
 
-    It is 1 where all experts are as likely, and pushes down the probability of those that are chosen often. Of f_e
-    nothing is differentiated.
+    f_e is the share of choices that fall on expert e, through which no gradient flows, and P_e is the expert's mean
+    probability. The term lowers the probability of experts that are chosen often.
 
     Args:
         logits: the router's outputs, ``(..., E)``.
         weights: the weights that `gates` returns for these logits.
     """
     chosen = (weights > 0).to(logits.dtype).flatten(0, -2).mean(0)
-    likely = logits.softmax(-1).flatten(0, -2).mean(0)
-    return logits.shape[-1] * (chosen / chosen.sum() * likely).sum()
+    probability = logits.softmax(-1).flatten(0, -2).mean(0)
+    return logits.shape[-1] * (chosen / chosen.sum() * probability).sum()
 
 
 class _WithLoss(torch.autograd.Function):
-    """A tensor as it is, with whose gradient that of a further loss begins: so a loss is added where it arises.
+    """The identity of a tensor, whose backward pass also gives a gradient of ``weight`` to a loss term ``added``.
 
-    A pipeline's stage knows its own part of the loss alone, and the model's output is not touched.
+    The term thus adds to the gradients without being part of the model's output, as a stage of a pipeline needs.
     """
 
     generate_vmap_rule = True
@@ -95,7 +93,7 @@ class _WithLoss(torch.autograd.Function):
 
 
 class Expert(nn.Module):
-    """An MLP four times as wide, ``(..., width)`` to the same."""
+    """An MLP with one hidden layer of four times the width, from ``(..., width)`` to the same shape."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -109,10 +107,10 @@ class Expert(nn.Module):
 
 
 class Experts(nn.Module):
-    """``sum_e gate_e(x) expert_e(x)``, ``(batch, time, width)`` to the same; the loss of the balance is added.
+    """A mixture of experts: ``sum_e gate_e(x) expert_e(x)``, from ``(batch, time, width)`` to the same shape.
 
-    Every expert computes every token, which a batched pass over many workers can follow; those that were not chosen
-    weigh nothing, and get no gradient.
+    Every expert computes every token, so that torch can batch the module over workers. Experts that were not chosen
+    have a weight of 0 and get no gradient. The balance loss adds to the gradients.
     """
 
     def __init__(self, width: int, routing: Routing) -> None:
@@ -133,11 +131,13 @@ class Experts(nn.Module):
         return added
 
 
-INIT_STD = 0.02  # GPT-2: A. Radford et al. (2019), Language Models are Unsupervised Multitask Learners
+INIT_STD = 0.02
+"""Standard deviation of initial weights, as in GPT-2: A. Radford et al. (2019), Language Models are Unsupervised
+Multitask Learners."""
 
 
 class Attention(nn.Module):
-    """Causal self-attention with several heads, ``(batch, time, width)`` to the same."""
+    """Causal self-attention with several heads, from ``(batch, time, width)`` to the same shape."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a four times wider MLP, or several, each behind a norm and beside a residual path."""
+    """A transformer block: attention, then an MLP or experts, each after a norm and added to the residual path."""
 
     def __init__(self, width: int, heads: int, routing: Routing | None = None) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Block(nn.Module):
         self.experts = None if routing is None else Experts(width, routing)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map ``(batch, time, width)`` to the same."""
+        """Return the activations after the block, ``(batch, time, width)``."""
         x = x + self.attention(self.attention_norm(x))
         if self.experts is not None:
             routed: Tensor = self.experts(self.mlp_norm(x))
@@ -181,18 +181,17 @@ class Block(nn.Module):
 def embedding(count: int, width: int) -> nn.Embedding:
     """Return an embedding with uninitialised weights.
 
-    To draw them on the meta device, torch would load its compiler, for a second.
+    The constructor of an embedding would draw weights, for which torch's meta device imports its compiler, a second.
     """
     return nn.Embedding.from_pretrained(torch.empty(count, width), freeze=False)
 
 
 class GPT(nn.Module):
-    """Tokens ``(batch, time)`` to the logits of their successors ``(batch, time, vocabulary)``.
+    """A GPT from tokens ``(batch, time)`` to the logits of their successors ``(batch, time, vocabulary)``.
 
-    ``unembed(blocks(embed(tokens)))``: pre-norm, learned positions, no biases, and an output layer that shares the
-    token embedding or, untied, has a table of its own. There are ``(vocabulary + context) width + layers (12 width^2 +
-    2 width) + width`` parameters, and ``vocabulary width`` more if untied; with E experts a layer has ``4 width^2 + 8 E
-    width^2 + E width + 2 width``.
+    The blocks have norms before attention and MLP, learned positions, and no biases. There are ``(vocabulary + context)
+    width + layers (12 width^2 + 2 width) + width`` parameters, and ``vocabulary width`` more if untied; with E experts
+    a layer has ``4 width^2 + 8 E width^2 + E width + 2 width``.
 
     Args:
         vocabulary: number of tokens.
@@ -232,23 +231,23 @@ class GPT(nn.Module):
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map ``(batch, time)`` to logits ``(batch, time, vocabulary)``."""
+        """Return the logits ``(batch, time, vocabulary)`` of tokens ``(batch, time)``."""
         return self.unembed(self.blocks(self.embed(tokens)))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Map ``(batch, time)`` to ``(batch, time, width)``."""
+        """Return the sum of token and position embeddings, ``(batch, time, width)``, of tokens ``(batch, time)``."""
         embedded: Tensor = self.token(tokens)
         return embedded + self.position.weight[: tokens.shape[-1]]
 
     def unembed(self, x: Tensor) -> Tensor:
-        """Map ``(batch, time, width)`` to logits ``(batch, time, vocabulary)``."""
+        """Return the logits ``(batch, time, vocabulary)`` of activations ``(batch, time, width)``."""
         return F.linear(self.norm(x), self.token.weight if self.head is None else self.head.weight)
 
 
 def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
-    """Return fresh weights: draws from N(0, 0.02^2), and ones for norms.
+    """Return initial weights by name: draws from N(0, 0.02^2), and ones for norms.
 
-    The two matrices of a block that write to the residual path are smaller by ``1 / sqrt(2 layers)``, so that the sum
+    The two matrices of a block that add to the residual path are smaller by ``1 / sqrt(2 layers)``, so that the sum
     of all blocks does not grow with the depth.
     """
     residual_std = INIT_STD / math.sqrt(2 * len(module.blocks))
@@ -265,21 +264,17 @@ def gpt_weights(module: GPT, source: torch.Generator) -> dict[str, Tensor]:
 def training_flops_per_token(module: GPT, context: int) -> float:
     """Return the FLOPs of a forward and a backward pass per token.
 
-    ``6 N + 12 layers width context`` with N the weights that multiply activations: all but the norms, the positions,
-    a token embedding that is not the output layer too, and experts that a token does not go through.
+    They are ``6 N + 12 layers width context``, where N counts the weights that multiply activations: all except norms,
+    positions, a token embedding that is not also the output layer, and experts that do not process the token.
 
     Source: A. Chowdhery et al. (2022), PaLM, appendix B.
     """
     width = module.token.embedding_dim
     matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
     looked_up = module.position.weight.numel() + (0 if module.head is None else module.token.weight.numel())
-    multiplying = matrices - looked_up - sum(map(_idle_weights, module.modules()))
-    return 6.0 * multiplying + 12.0 * len(module.blocks) * width * context
-
-
-def _idle_weights(part: nn.Module) -> int:
-    """Return the number of expert weights that a token does not use."""
-    if not isinstance(part, Experts):
-        return 0
-    of_one = sum(parameter.numel() for parameter in part.mlps[0].parameters())
-    return of_one * (part.routing.experts - part.routing.per_token)
+    idle = 0  # weights of experts that do not process the token
+    for part in module.modules():
+        if isinstance(part, Experts):
+            expert_weights = sum(parameter.numel() for parameter in part.mlps[0].parameters())
+            idle += expert_weights * (part.routing.experts - part.routing.per_token)
+    return 6.0 * (matrices - looked_up - idle) + 12.0 * len(module.blocks) * width * context

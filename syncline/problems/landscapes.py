@@ -1,10 +1,6 @@
-"""Landscapes: a function of a few coordinates, seen by every worker with noise of its own.
+"""Landscapes: functions of a few coordinates, with gradient noise and a shift of each worker's minimum.
 
-The banana valley of Rosenbrock.
-
-Quadratics with any spectrum in any basis.
-
-A spiral valley: wherever it leads, the curvature across it turns with it.
+`Quadratic` has any spectrum in any basis, `Rosenbrock` a curved valley, `Spiral` a valley whose curvature turns.
 """
 
 from __future__ import annotations
@@ -13,20 +9,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import (
-    ClassVar,
-    Literal,
-    NamedTuple,
-    get_args,
-)
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 from syncline.problems.base import Rows
 from syncline.problems.random_draws import StepStream, gaussian, torch_generator
 
@@ -36,7 +24,7 @@ Oracle = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, kw_only=True)
 class Landscape(ABC):
-    """A function f and what sets its workers apart.
+    """A function f that each of M workers sees with its own shift and its own gradient noise.
 
     Worker i takes the stochastic gradient of ``f_i(x) = f(x - s_i)``::
 
@@ -66,10 +54,10 @@ class Landscape(ABC):
 
     @abstractmethod
     def start_point(self) -> Tensor:
-        """Return the workers' start, ``(d,)`` in double precision; replicas may start around it."""
+        """Return the start point of the workers, ``(d,)`` in double precision, without the jitter of a replica."""
 
     def start_of(self, seed: int) -> Tensor:
-        """Return the start of the workers of the replica ``seed``, ``(d,)`` in double precision."""
+        """Return the start point of the workers of the replica ``seed``, ``(d,)`` in double precision."""
         return self.start_point()
 
     @abstractmethod
@@ -90,9 +78,9 @@ class Landscape(ABC):
 
 
 class LandscapeTask:
-    """All rows on one landscape; the parameter is the position, ``params["x"]`` of shape ``(R, d)``."""
+    """The task of a landscape: the only parameter is the position, ``params["x"]`` of shape ``(R, d)`` for R rows."""
 
-    # Real models cost what their layers cost; a landscape stands for any of them.
+    # The arithmetic of a landscape says nothing about that of a model.
     flops_per_step: float | None = None
     matrices: tuple[str, ...] = ()
 
@@ -113,7 +101,7 @@ class LandscapeTask:
 
     @torch.no_grad()
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``f_i(x_i)`` without noise ``(R,)``; ``.grad`` is the noisy gradient."""
+        """Return the losses ``f_i(x_i)`` without noise, ``(R,)``, and set ``.grad`` to the noisy gradient."""
         x = self.params["x"]
         loss, gradient = self._oracle(x.detach() if self._shifts is None else x - self._shifts)
         x.grad = gradient if self._noise is None else gradient.add_(self._noise[step])
@@ -121,17 +109,18 @@ class LandscapeTask:
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return ``loss`` F and ``distance`` to its minimiser, of the mean positions ``(S, d)``."""
+        """Return the ``loss`` F and the ``distance`` to its minimiser, ``(S,)`` each, at mean positions ``(S, d)``."""
         mean = means["x"]
         values, _ = self._oracle(mean.unsqueeze(1) - self._all_shifts)
         return {"loss": values.mean(1), "distance": (mean - self.optima).norm(dim=-1)}
 
     @torch.no_grad()
     def trace(self) -> dict[str, Tensor]:
-        """Return ``distance`` and ``spread`` of each replica's local workers; in two dimensions also ``position``.
+        """Return diagnostics of the workers in this process, for each of S replicas.
 
-        ``distance`` is the distance of the workers' mean to the minimiser of F, ``spread`` the mean distance of a
-        worker to the workers' mean, and ``position`` the workers' mean, ``(S, 2)``.
+        Returns:
+            ``distance`` from the workers' mean position to the minimiser of F, ``(S,)``; ``spread``, the mean distance
+            of a worker to the workers' mean, ``(S,)``; in two dimensions also ``position``, the mean, ``(S, 2)``.
         """
         positions = self.rows.by_replica(self.params["x"].detach())
         mean = positions.mean(1, keepdim=True)
@@ -169,7 +158,7 @@ def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rosenbrock(Landscape):
-    """A curved valley with minimum 0 at (1, 1): easy to enter and slow to follow.
+    """Rosenbrock's curved valley with minimum 0 at (1, 1), which methods enter fast and follow slowly.
 
     Args:
         start: start point of every worker; (-1.2, 1) is Rosenbrock's.
@@ -191,18 +180,18 @@ class Rosenbrock(Landscape):
         return rosenbrock
 
     def start_point(self) -> Tensor:
-        """Return ``start`` as a tensor."""
+        """Return the field ``start`` as a tensor."""
         return torch.tensor(self.start, dtype=torch.float64)
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
         """Return the minimiser of ``F(x, y) = mean_i f(x - a_i, y - b_i)`` for centred shifts ``(a_i, b_i)``.
 
-        F is a parabola in y with ``y = x^2 + mean a^2`` at its bottom, and along that curve a parabola in x::
+        For a given x, F is a parabola in y with its minimum at ``y = x^2 + mean a^2``. Along that curve F is a parabola
+        in x with its minimum at::
 
             x = (1 + 200 mean(a b + a^3)) / (1 + 400 mean a^2)
 
-        Without shifts this is (1, 1). Shifts cross the valley, so they move the minimum of F much farther than its
-        workers' own minima.
+        Without shifts the minimiser is (1, 1). Shifts across the valley move it much farther than the workers' minima.
         """
         a, b = shifts.unbind(-1)
         spread = (a * a).mean()
@@ -216,17 +205,16 @@ START_BASES = get_args(StartBasis)
 
 @dataclass(frozen=True, kw_only=True)
 class Quadratic(Landscape):
-    """A bowl whose axes may lie across the coordinates.
+    """The quadratic ``f(x) = 1/2 (x - x*)^T H (x - x*)`` with ``H = Q diag(spectrum) Q^T``.
 
-    ``f(x) = 1/2 (x - x*)^T H (x - x*)`` with ``H = Q diag(spectrum) Q^T``. Shifted workers share H, so their mean loss
-    has the same minimiser ``x*``.
+    Shifted workers share H, so their mean loss has the same minimiser ``x*``.
 
     Args:
         spectrum: the d eigenvalues of H, 0 or larger.
         start: start point of every worker, d numbers; all ones by default.
         start_basis: basis of ``start``: ``coordinates``, or ``eigenvectors`` of H, so that the start is ``x* + Q
             start``.
-        start_jitter: half the width of the uniform draw that each replica adds to ``start``, per number; 0 for none.
+        start_jitter: half the width of the uniform draw that each replica adds to each number of ``start``; 0 for none.
         optimum: ``x*``, d coordinates; the origin by default.
         angle_deg: angle in degrees by which the eigenvectors of a two-dimensional H are rotated.
         rotation_seed: seed of a random orthogonal Q that rotates the eigenvectors, in any dimension; None for no random
@@ -296,11 +284,11 @@ class Quadratic(Landscape):
         return quadratic
 
     def start_point(self) -> Tensor:
-        """Return ``start`` as a position."""
+        """Return the field ``start`` as a position in coordinates."""
         return self._placed(self._point(self.start, 1.0))
 
     def start_of(self, seed: int) -> Tensor:
-        """Return ``start`` and the jitter of the replica ``seed`` as a position: the same draw in whatever basis."""
+        """Return the field ``start`` plus the jitter of the replica ``seed``, as a position in coordinates."""
         start = self._point(self.start, 1.0)
         if self.start_jitter:
             draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
@@ -308,29 +296,40 @@ class Quadratic(Landscape):
         return self._placed(start)
 
     def _placed(self, start: Tensor) -> Tensor:
+        """Return a point of the basis ``start_basis`` in coordinates."""
         if self.start_basis == "coordinates":
             return start
         return self._point(self.optimum, 0.0) + self.rotation() @ start
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
-        """Return ``x*``: centred shifts do not move it."""
+        """Return ``x*``, because shifts with mean 0 do not move the minimiser."""
         return self._point(self.optimum, 0.0)
 
     def _point(self, point: tuple[float, ...] | None, fill: float) -> Tensor:
+        """Return a point as a tensor in double precision; None stands for a point of equal coordinates ``fill``."""
         coordinates = (fill,) * len(self.spectrum) if point is None else point
         return torch.tensor(coordinates, dtype=torch.float64)
 
 
-TURNS = 4.0
-DEPTH = 20.0
-"""What the valley turns per unit of radius, and how deep it is. Source: Basis Rotation, Appendix D.1."""
+TURNS, DEPTH = 4.0, 20.0
+"""Radians by which the spiral valley turns per unit of radius, and the factor of its sine, its depth.
+
+Source: Basis Rotation, Appendix D.1."""
 
 FLOOR_RAD = math.asin(1 / DEPTH)
-"""Where ``20 sin(4 r - theta) + 1`` is 0: ``theta = 4 r + FLOOR_RAD``."""
+"""Angle of the valley's floor: ``20 sin(4 r - theta) + 1`` is 0 at ``theta = 4 r + FLOOR_RAD``."""
 
 
 class _Polar(NamedTuple):
-    """Radius, radial and tangential unit vectors ``(..., 2)``, and the ``s`` and ``c`` of `spiral`."""
+    """A point in polar coordinates of the spiral.
+
+    Attributes:
+        r: radius.
+        outward: radial unit vector, ``(..., 2)``.
+        around: tangential unit vector, ``(..., 2)``.
+        s: ``20 sin(4 r - theta) + 1``.
+        c: ``20 cos(4 r - theta)``.
+    """
 
     r: Tensor
     outward: Tensor
@@ -340,8 +339,9 @@ class _Polar(NamedTuple):
 
 
 def _polar(point: Tensor) -> _Polar:
+    """Return the polar coordinates of points ``(..., 2)``."""
     x, y = point.unbind(-1)
-    # Kept off 0, so that at the origin the unit vectors are 0 and no quotient is undefined.
+    # The radius is above 0, so that at the origin the unit vectors are 0 and no quotient is undefined.
     r = torch.hypot(x, y).clamp_min(torch.finfo(point.dtype).eps)
     phase = TURNS * r - torch.atan2(y, x)
     outward = torch.stack((x, y), dim=-1) / r.unsqueeze(-1)
@@ -350,13 +350,13 @@ def _polar(point: Tensor) -> _Polar:
 
 
 def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the spiral and its gradient.
+    """Return the spiral function and its gradient, in polar coordinates r and theta.
 
     ``f = r^2 + s^2`` with ``s = 20 sin(4 r - theta) + 1``, and with ``c = 20 cos(4 r - theta)``::
 
         grad f = (2 r + 8 s c) e_r - (2 s c / r) e_theta
 
-    All values from 0 to 441 meet at the origin; there f is its infimum 0 and the gradient 0.
+    Near the origin f takes all values from 0 to 441. At the origin this function returns 0 and the gradient 0.
 
     Args:
         point: ``(..., 2)``.
@@ -373,9 +373,9 @@ def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spiral_hessian(point: Tensor) -> Tensor:
-    """Return the second derivatives of the spiral, ``(..., 2, 2)``; a point is not the origin.
+    """Return the Hessian of the spiral function, ``(..., 2, 2)``, at points other than the origin.
 
-    With ``k = c^2 - s (s - 1)``, the derivative of ``s c``, and in the frame of ``e_r`` and ``e_theta``::
+    With s and c as in `spiral`, ``k = c^2 - s (s - 1)``, and the unit vectors ``e_r`` and ``e_theta`` as the basis::
 
         H_rr = 2 + 32 k,    H_rt = -8 k / r + 2 s c / r^2,    H_tt = 2 k / r^2 + 2 + 8 s c / r
     """
@@ -394,8 +394,7 @@ class Spiral(Landscape):
     """A valley that winds into the origin: ``f(r, theta) = r^2 + (20 sin(4 r - theta) + 1)^2``.
 
     The steep direction, across the valley, is within ``1 / (4 r)`` radians of the radius, so the eigenvectors of the
-    Hessian turn with the angle: four times a turn they lie along the coordinates, and four times across them. f is 0
-    at the origin only in the limit along the valley's two arms.
+    Hessian turn with the angle: in each turn they are four times parallel to the coordinates, and four times diagonal.
 
     Args:
         radius: r of the start point of every worker, above 0.
@@ -403,7 +402,7 @@ class Spiral(Landscape):
             radians.
 
     Raises:
-        SpecError: a radius that is not above 0, or workers whose optima are shifted: their mean has no known minimiser.
+        SpecError: a radius that is not above 0, or shifted workers, whose mean loss has no known minimiser.
 
     Source: Basis Rotation, section 2.2 and Appendix D.1.
     """
@@ -427,9 +426,8 @@ class Spiral(Landscape):
         return spiral
 
     def start_point(self) -> Tensor:
-        """Return ``radius`` and ``angle_deg`` as a position."""
-        floor = TURNS * self.radius + FLOOR_RAD
-        theta = floor if self.angle_deg is None else math.radians(self.angle_deg)
+        """Return the start point in Cartesian coordinates."""
+        theta = TURNS * self.radius + FLOOR_RAD if self.angle_deg is None else math.radians(self.angle_deg)
         return self.radius * torch.tensor([math.cos(theta), math.sin(theta)], dtype=torch.float64)
 
     def optimum_point(self, shifts: Tensor) -> Tensor:

@@ -1,12 +1,8 @@
-"""Networks: classification by an ordinary module, one set of weights per row.
+"""A module with one set of weights for each worker: gradients of all workers, and the task of a classifier.
 
-One batched pass over all workers, recorded once: compiled, or as a CUDA graph that the device runs by itself.
-
-A pass is some hundred small operations, each of which Python launches. Recorded, they are one launch, and a compiler
-joins those that only move numbers. What is recorded is what the pass does with tensors: nothing in it may depend on
-values, which Python would have to look at.
-
-The gradients of many workers of an ordinary module, each with its own parameters and its own batch.
+The gradients of all rows (workers) come from a loop over the rows, from one batched pass, or from a batched pass that
+is recorded once: compiled, or as a CUDA graph. A recorded pass saves the time in which Python launches some hundred
+small operations, but it must not branch on the values of tensors.
 """
 
 from __future__ import annotations
@@ -23,68 +19,66 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syncline.comm import is_one_copy
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 from syncline.problems.base import Rows
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
-"""``loss(parameters of one worker, inputs, targets)``, a scalar."""
+"""A function ``loss(parameters of one worker by name, inputs, targets)`` that returns a scalar."""
 
 T = TypeVar("T")
 Values = dict[str, Tensor]
 Pass = Callable[[Values, Tensor, Tensor], tuple[Values, Tensor]]
-"""Parameters ``(R, *s)`` by name, inputs and targets ``(R, batch, ...)`` to gradients by name and losses ``(R,)``."""
+"""A function from parameters ``(R, *s)`` by name, inputs and targets ``(R, batch, ...)`` of R rows to the gradients by
+name and the losses ``(R,)``."""
+
+Record = Callable[[Pass, Values, Tensor, Tensor], Pass]
+"""A function that takes a pass and its arguments, and returns the recorded pass."""
 
 
 def batched(loss: Loss) -> Pass:
-    """Return the pass that computes all rows at once."""
-    of_all = vmap(grad_and_value(loss))
+    """Return the pass that computes the gradients of all rows at once."""
+    gradients_of_rows = vmap(grad_and_value(loss))
 
     def run(values: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
-            gradients, losses = of_all(values, inputs, targets)
+            gradients, losses = gradients_of_rows(values, inputs, targets)
         return gradients, losses
 
     return run
 
 
 class RecordedPass:
-    """A pass that is recorded at its first call, and replayed as long as its arguments keep their kind.
+    """A pass that is recorded at its first call and replayed at the next ones.
 
-    The kind is the shape, strides, data type and device of each argument. A call with another kind records the pass
-    again.
+    A call whose arguments have other shapes, strides, data types or devices records the pass again.
 
     Args:
         run: the pass.
-        record: function that takes the pass and the arguments of the call, and returns the recorded pass.
+        record: function that records the pass.
         in_place: whether a replay reads the parameters at the memory addresses that they had at the recording; the pass
             is then also recorded again if a parameter has moved.
     """
 
-    def __init__(
-        self, run: Pass, record: Callable[[Pass, Values, Tensor, Tensor], Pass], *, in_place: bool = False
-    ) -> None:
+    def __init__(self, run: Pass, record: Record, *, in_place: bool = False) -> None:
         self._run, self._record, self._in_place = run, record, in_place
-        self._kind: object = None
-        self._replayed: Pass | None = None
+        self._signature: object = None
+        self._recorded: Pass | None = None
 
     def __call__(self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the losses ``(R,)``, and write the gradients to ``.grad``."""
         values = {name: param.detach() for name, param in params.items()}
-        kind = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
-        places = [x.data_ptr() for x in values.values()] if self._in_place else []
-        if self._replayed is None or (kind, places) != self._kind:
-            self._replayed, self._kind = None, (kind, places)  # a graph's memory is free before the next one's is taken
-            self._replayed = self._record(self._run, values, inputs, targets)
-        gradients, losses = self._replayed(values, inputs, targets)
+        kinds = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
+        addresses = [x.data_ptr() for x in values.values()] if self._in_place else []
+        if self._recorded is None or (kinds, addresses) != self._signature:
+            self._recorded, self._signature = None, (kinds, addresses)  # free a graph's memory before the next graph
+            self._recorded = self._record(self._run, values, inputs, targets)
+        gradients, losses = self._recorded(values, inputs, targets)
         for name, param in params.items():
             param.grad = gradients[name]
         return losses
 
 
-def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
+def compiled_by(backend: str) -> Record:
     """Return a function that traces a pass as tensor operations and compiles it with one of torch's backends.
 
     Raises:
@@ -94,7 +88,7 @@ def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
     def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
         from torch.fx.experimental.proxy_tensor import make_fx  # half a second
 
-        with _refused("compiled"):
+        with _torch_errors_as_spec_errors("compiled"):
             operations = make_fx(run)(values, inputs, targets)
             compiled: Pass = torch.compile(operations, backend=backend, dynamic=False)
             compiled(values, inputs, targets)
@@ -104,8 +98,8 @@ def compiled_by(backend: str) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
 
 
 @contextmanager
-def _refused(execution: str) -> Iterator[None]:
-    """Raise torch's errors as a ``SpecError`` of one line, except out-of-memory errors, which pass through."""
+def _torch_errors_as_spec_errors(execution: str) -> Iterator[None]:
+    """Raise torch's errors as a `SpecError` of one line, except out-of-memory errors, which pass through."""
     try:
         yield
     except torch.cuda.OutOfMemoryError:
@@ -119,12 +113,15 @@ class Graphs(Protocol):
     """A device's way to capture work as a graph."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """Return the result of the work, and a function that replays it in the same memory, also for its first run."""
+        """Return the result of the work, and a function that runs the work again in the same memory.
+
+        The result is only valid after that function has run.
+        """
         ...
 
 
 WARM_UP = 3
-"""Passes before a capture, in which libraries take the memory and choose the kernels that they stay with."""
+"""Passes before a capture, in which libraries allocate memory and choose kernels."""
 
 
 class CudaGraphs:
@@ -144,21 +141,21 @@ class CudaGraphs:
         return result, graph.replay
 
 
-def captured_by(graphs: Graphs) -> Callable[[Pass, Values, Tensor, Tensor], Pass]:
-    """Return a function that records a pass as a graph, with parameters in place and its own memory for batches.
+def captured_by(graphs: Graphs) -> Record:
+    """Return a function that records a pass as a graph, which reads parameters in place and copies of the batches.
 
     Raises:
-        SpecError: when it records, if the pass looks at values.
+        SpecError: the returned function raises it if the pass branches on values.
     """
 
     def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
-        x, y = inputs.clone(), targets.clone()
-        with _refused("graph"):
-            (gradients, losses), replay = graphs.capture(lambda: run(values, x, y))
+        graph_inputs, graph_targets = inputs.clone(), targets.clone()
+        with _torch_errors_as_spec_errors("graph"):
+            (gradients, losses), replay = graphs.capture(lambda: run(values, graph_inputs, graph_targets))
 
         def replay_pass(_: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
-            x.copy_(inputs)
-            y.copy_(targets)
+            graph_inputs.copy_(inputs)
+            graph_targets.copy_(targets)
             replay()
             return {name: gradient.clone() for name, gradient in gradients.items()}, losses.clone()
 
@@ -167,24 +164,35 @@ def captured_by(graphs: Graphs) -> Callable[[Pass, Values, Tensor, Tensor], Pass
     return record
 
 
-# Measured on one CPU core: a row of the loop costs about 0.11 ms beyond its arithmetic, a vmap about 0.6 ms in all.
-# So vmap wins when many rows have little arithmetic each, while a loop keeps the activations of larger rows in cache.
-SMALL_PARAMETERS = 2**16
-MANY_ROWS = 8
+SMALL_PARAMETERS, MANY_ROWS = 2**16, 8
+"""Parameters of a row below which, and rows from which on, a batched pass is faster than a loop over the rows on a CPU.
+
+Measured on one core: a row of the loop costs about 0.11 ms beyond its arithmetic, a batched pass about 0.6 ms in all. A
+loop keeps the activations of larger rows in cache."""
 
 How = Literal["auto", "loop", "vmap", "compiled", "graph"]
+"""How gradients are computed, see `gradients_by`."""
+
+WAYS = ("auto", "loop", "vmap")
+"""Ways of `per_worker_gradients` to compute gradients."""
 
 
 def gradients_by(
     execution: How, loss: Loss, device: torch.device | str
 ) -> Callable[[Mapping[str, torch.nn.Parameter], Tensor, Tensor], Tensor]:
-    """Return the function that computes gradients from parameters, inputs and targets in each step.
+    """Return the function that computes the losses and gradients of all rows in each step.
 
-    Beside its ways there are ``compiled``, vmap's pass as torch's compiler has it, and ``graph``, that pass as a CUDA
-    graph; both are recorded in the first step.
+    Args:
+        execution: ``compiled`` and ``graph`` record the batched pass in the first step, by torch's compiler or as a
+            CUDA graph; the others are those of `per_worker_gradients`.
+        loss: loss of one worker.
+        device: device of the parameters.
+
+    Returns:
+        A function from parameters ``(R, *s)`` by name, inputs and targets to losses ``(R,)``, which sets ``.grad``.
 
     Raises:
-        SpecError: ``graph`` on what is no CUDA device.
+        SpecError: ``graph`` on a device that is not CUDA.
     """
     if execution == "compiled":
         return RecordedPass(batched(loss), compiled_by("inductor"))
@@ -198,69 +206,53 @@ def gradients_by(
 def per_worker_gradients(
     loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, execution: How = "auto"
 ) -> Tensor:
-    """Return the losses of all rows; the gradient of each row's own loss goes to ``.grad``.
-
-    ``l_r = loss({name: p[r]}, inputs[r], targets[r])`` and ``p.grad[r] = d l_r / d p[r]``.
+    """Return the losses of all rows, and set each parameter's ``.grad`` to the gradients of each row's own loss.
 
     Args:
-        loss: function that returns the loss of one worker for its weights, inputs and targets.
-        params: stacked parameters, each ``(R, *s)``; their ``.grad`` becomes a new tensor.
+        loss: loss of one worker.
+        params: parameters of all rows by name, ``(R, *s)``.
         inputs: ``(R, batch, ...)``.
         targets: ``(R, batch, ...)``.
-        execution: ``loop`` goes through the rows one by one: kernels of ordinary shape, fused attention, the
-            activations of one row at a time. ``vmap`` computes all rows in one batched pass: few kernels, the
-            activations of all rows. ``auto`` takes vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16
-            parameters; else the loop.
+        execution: ``loop`` goes through the rows one by one: fused attention, the activations of one row at a time.
+            ``vmap`` computes all rows in one batched pass: few kernels, the activations of all rows. ``auto`` takes
+            vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16 parameters; else the loop.
 
     Returns:
         The losses ``(R,)``.
 
     Raises:
-        SpecError: ``execution`` is none of these.
+        SpecError: another ``execution``.
     """
-    if execution not in _WAYS:
-        raise SpecError("problem.how", execution, one_of(_WAYS, execution))
-    return _WAYS[execution](loss, params, inputs, targets)
-
-
-def _auto(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
+    if execution not in WAYS:
+        raise SpecError("problem.how", execution, one_of(WAYS, execution))
     rows = len(inputs)
-    small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * rows
-    compute = _vmap if inputs.is_cuda or (small and rows >= MANY_ROWS) else _loop
-    return compute(loss, params, inputs, targets)
-
-
-def _loop(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
-    losses, gradients = [], []
-    alike = all(is_one_copy(param) for param in params.values())
+    if execution == "auto":
+        are_small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * rows
+        execution = "vmap" if inputs.is_cuda or (are_small and rows >= MANY_ROWS) else "loop"
+    if execution == "vmap":
+        gradients, losses = batched(loss)({name: param.detach() for name, param in params.items()}, inputs, targets)
+        for name, param in params.items():
+            param.grad = gradients[name]
+        return losses
+    row_losses, row_gradients = [], []
+    all_equal = all(is_one_copy(param) for param in params.values())
     leaves: dict[str, Tensor] = {}
-    for row, (x, y) in enumerate(zip(inputs, targets, strict=True)):
-        if not (leaves and alike):
+    for row, (row_inputs, row_targets) in enumerate(zip(inputs, targets, strict=True)):
+        if not leaves or not all_equal:
             leaves = {name: param.detach()[row].requires_grad_() for name, param in params.items()}
-        value = loss(leaves, x, y)
-        gradients.append(torch.autograd.grad(value, list(leaves.values())))
-        losses.append(value.detach())
-    for param, rows in zip(params.values(), zip(*gradients, strict=True), strict=True):
-        param.grad = torch.stack(rows) if len(rows) > 1 else rows[0].unsqueeze(0)
-    return torch.stack(losses)
-
-
-def _vmap(loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
-    values = {name: param.detach() for name, param in params.items()}
-    gradients, losses = batched(loss)(values, inputs, targets)
-    for name, param in params.items():
-        param.grad = gradients[name]
-    return losses
-
-
-_WAYS = {"auto": _auto, "loop": _loop, "vmap": _vmap}
+        value = loss(leaves, row_inputs, row_targets)
+        row_gradients.append(torch.autograd.grad(value, list(leaves.values())))
+        row_losses.append(value.detach())
+    for param, of_rows in zip(params.values(), zip(*row_gradients, strict=True), strict=True):
+        param.grad = torch.stack(of_rows) if rows > 1 else of_rows[0].unsqueeze(0)
+    return torch.stack(row_losses)
 
 
 class Data(Protocol):
     """The source of a network's examples."""
 
     validation: tuple[Tensor, Tensor]
-    """Inputs and targets that all evaluations share."""
+    """Inputs and targets of all evaluations."""
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, ...)`` of one step, drawn for each row on its own."""
@@ -279,19 +271,19 @@ def parameter_count(module: torch.nn.Module) -> int:
 
 
 class WithWeights:
-    """A module that is called with weights that are not its own, as ``torch.func.functional_call`` does.
+    """A module that is called with other weights than its own, as by ``torch.func.functional_call``.
 
-    Where each weight belongs is looked up once, not in every call, which for a small module takes as long as the call.
+    It looks up the place of each weight only once, because for a small module that takes as long as a call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        name_of: dict[int, str] = {id(p): name for name, p in module.named_parameters()}  # a tied one once
+        names = {id(parameter): name for name, parameter in module.named_parameters()}  # one name of a tied parameter
         self._places = [
-            (part._parameters, key, p, name_of[id(p)])
+            (part._parameters, key, parameter, names[id(parameter)])
             for part in module.modules()
-            for key, p in part._parameters.items()
-            if p is not None
+            for key, parameter in part._parameters.items()
+            if parameter is not None
         ]
 
     def __call__(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -301,24 +293,23 @@ class WithWeights:
                 holder[key] = weights[name]  # type: ignore[assignment]
             out: Tensor = self._module(inputs)
         finally:
-            for holder, key, p, _ in self._places:
-                holder[key] = p
+            for holder, key, parameter, _ in self._places:
+                holder[key] = parameter
         return out
 
 
 class NetworkTask:
-    """All rows of one classifier, with the mean cross-entropy (nats per target) as the loss.
+    """The task of a classifier with the mean cross-entropy (nats per target) as the loss.
 
     Args:
-        module: an ordinary module without a worker axis and without buffers. Its own weights are never read: those of a
-            row are put in their place for each call.
+        module: a module without a row axis and without buffers; its own weights are not read.
         params: weights of all rows by name, ``(R, *s)``.
         data: the batches and the validation set.
         rows: the rows to train.
         matrices: names of the weights between hidden layers.
         flops_per_step: FLOPs of one worker in one step.
         facts: facts that ``describe`` returns in addition to the parameter count.
-        execution: how gradients are computed, see ``gradients_by``.
+        execution: how gradients are computed, see `gradients_by`.
     """
 
     def __init__(
@@ -339,11 +330,11 @@ class NetworkTask:
         self.matrices = matrices
         self.flops_per_step: float | None = flops_per_step
         self._data, self._facts = data, facts
-        self._at_work = WithWeights(module)
+        self._logits = WithWeights(module)
         self._gradients = gradients_by(execution, self._loss, next(iter(params.values())).device)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` on each row's batch of this step; ``.grad`` is the gradient of each."""
+        """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the gradients."""
         return self._gradients(self.params, *self._data.batch(step))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -354,24 +345,20 @@ class NetworkTask:
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return ``loss`` and ``accuracy`` of the mean parameters ``(S, *s)`` on the validation set."""
         inputs, targets = self._data.validation
-        metrics = []
+        losses, accuracies = [], []
         for replica in range(len(self.rows.seeds)):
             logits = self._logits({name: mean[replica] for name, mean in means.items()}, inputs)
-            hits = logits.argmax(-1) == targets
-            metrics.append(torch.stack((_cross_entropy(logits, targets), hits.to(logits.dtype).mean())))
-        loss, accuracy = torch.stack(metrics, dim=-1)
-        return {"loss": loss, "accuracy": accuracy}
+            losses.append(_cross_entropy(logits, targets))
+            accuracies.append((logits.argmax(-1) == targets).to(logits.dtype).mean())
+        return {"loss": torch.stack(losses), "accuracy": torch.stack(accuracies)}
 
     def trace(self) -> dict[str, Tensor]:
         """Return no diagnostics, because a pass over the weights of all workers would cost as much as a step."""
         return {}
 
     def describe(self) -> dict[str, object]:
-        """Return the parameters of one worker and the facts of the data."""
+        """Return the number of parameters of one worker and the facts of the data."""
         return {"parameters": parameter_count(self.module), **self._facts}
-
-    def _logits(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        return self._at_work(weights, inputs)
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         return _cross_entropy(self._logits(weights, inputs), targets)

@@ -1,12 +1,13 @@
-"""Random draws by step: what a worker sees does not depend on the process in which it lives.
+"""Random draws that depend on the seed, the worker and the step alone, and laws with light to heavy tails.
 
-Symmetric laws from light to heavy tails, to draw noise from: gaussian, Laplace, log-normal, alpha-stable.
+A worker therefore sees the same data in the simulator, in a process of its own, and after a run was resumed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,29 +17,29 @@ from syncline.problems.base import Rows
 from syncline.seeds import seed64
 
 Draw = Callable[[torch.Generator, tuple[int, ...]], Tensor]
+"""A function ``draw(generator, size)`` that returns a tensor of independent draws from a distribution."""
 
-# A block holds about this many numbers, 8 MiB of doubles: enough steps that the cost of a draw vanishes in a step.
-BLOCK_NUMBERS = 2**20
-BLOCK_STEPS = 256
+BLOCK_NUMBERS, BLOCK_STEPS = 2**20, 256
+"""Largest size of a block of draws, in numbers (8 MiB of doubles) and in steps; larger blocks would save no time."""
 
 
 def torch_generator(seed: int, *names: str | int) -> torch.Generator:
-    """Return a CPU generator on the stream ``names`` under ``seed``; draws move to the device afterwards."""
+    """Return a CPU generator for the random stream ``names`` under ``seed``."""
     return torch.Generator().manual_seed(seed64(seed, *names))
 
 
 class StepStream:
-    """Independent draws for every step and row, ``stream[step] -> (R, *shape)``.
+    """Independent draws for every step and row; ``stream[step]`` is a tensor ``(R, *shape)``.
 
-    Steps are drawn in blocks. Block b of replica ``seed`` comes from the stream ``(name, b)``, is drawn for the whole
-    group of M workers and then cut to the local ones. So a process with one worker sees the bits that the simulator
-    sees, and any step can be asked for first.
+    Steps are drawn in blocks. Block b of replica ``seed`` comes from the random stream ``(name, b)``. It is drawn for
+    the whole group of M workers, of which the rows keep theirs. A process with one worker therefore gets the same
+    numbers as the simulator, whichever step it reads first.
 
     Args:
         rows: rows that get draws.
         name: name of the random stream.
         shape: shape of the draw of one worker in one step.
-        draw: function ``draw(generator, size)`` that samples the distribution.
+        draw: distribution of the draws.
         dtype: dtype of the result, to which the draws are rounded.
         device: device of the result.
     """
@@ -66,19 +67,19 @@ class StepStream:
         return self._draws[offset]
 
     def _draw_block(self, block: int) -> Tensor:
+        """Return the draws of all rows for a block of steps, ``(steps, R, *shape)``."""
         size = (self._steps, self._rows.world_size, *self._shape)
-        workers = list(self._rows.workers)
-        replicas = [self._drawn(seed, block, size)[:, workers] for seed in self._rows.seeds]
+        workers, shared = list(self._rows.workers), self._rows.drawn
+        replicas = []
+        for seed in self._rows.seeds:
+            draw = partial(self._draw_group, seed, block, size)
+            draws = draw() if shared is None else shared.get((seed, self._name, block, size), draw)
+            replicas.append(draws[:, workers])
         return torch.cat(replicas, dim=1).to(self._device, self._dtype)
 
-    def _drawn(self, seed: int, block: int, size: tuple[int, ...]) -> Tensor:
-        """Return the draws of the whole group for a block."""
-
-        def draw() -> Tensor:
-            return self._draw(torch_generator(seed, self._name, block), size)
-
-        shared = self._rows.drawn
-        return draw() if shared is None else shared.get((seed, self._name, block, size), draw)
+    def _draw_group(self, seed: int, block: int, size: tuple[int, ...]) -> Tensor:
+        """Return the draws of all workers of a replica for a block, ``(steps, M, *shape)``."""
+        return self._draw(torch_generator(seed, self._name, block), size)
 
 
 def gaussian(std: float) -> Draw:
@@ -89,9 +90,6 @@ def gaussian(std: float) -> Draw:
 def integers(stop: int) -> Draw:
     """Return a function that draws independent uniform integers from 0, ..., stop - 1."""
     return lambda source, size: torch.randint(stop, size, generator=source)
-
-
-__all__ = ["gaussian", "laplace", "log_normal", "stable"]
 
 
 def laplace(scale: float) -> Draw:
@@ -116,9 +114,9 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
 
         S = sin(alpha V) / cos(V)^(1/alpha) * (cos((1 - alpha) V) / W)^((1 - alpha) / alpha)
 
-    2 is the gaussian of variance 2, 1 the Cauchy distribution. Below 2 the variance is infinite, the probability of
-    more than x falls like ``x^-alpha``; at 1 and below there is no mean. Drawn in double precision, in which a draw can
-    overflow to infinity for alpha below about 0.1.
+    An alpha of 2 gives the gaussian of variance 2, an alpha of 1 the Cauchy distribution. Below 2 the variance is
+    infinite and the probability of more than x falls like ``x^-alpha``; at 1 and below there is no mean. The draws are
+    in double precision and can overflow to infinity for alpha below about 0.1.
 
     Args:
         alpha: the index of stability, above 0 and at most 2.
@@ -138,7 +136,7 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
         angle = math.pi * (torch.rand(size, generator=source, dtype=torch.float64) - 0.5)
         exponential = _exponential(source, size)
         sine = torch.sin(alpha * angle)
-        # By logarithms, as the powers of a small alpha would overflow one by one.
+        # A product of powers of a small alpha would overflow, the sum of their logarithms does not.
         log_magnitude = sine.abs().log_() - angle.cos().log_() / alpha
         if alpha != 1:
             log_ratio = torch.cos((1 - alpha) * angle).log_() - exponential.log_()

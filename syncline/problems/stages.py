@@ -1,10 +1,8 @@
-"""Models cut into stages: which part of a pipeline a parameter belongs to.
+"""Stages of a pipeline: the cut of a model into stages, and a task whose gradients belong to older parameters.
 
-A delay line: the same task, whose gradient is of parameters some updates old.
-
-In an asynchronous pipeline with weight stashing, the i-th gradient of stage k belongs to the weights that stage had
-tau_k updates before, ``x_k(i - min(i, tau_k))``, and every other stage took part with its own stale weights. That needs
-no schedule and no clock: this wrapper keeps old parameters and hands them to the task. All rows are late alike.
+In an asynchronous pipeline with weight stashing, the i-th gradient of stage k belongs to the weights that the stage had
+tau_k updates before, ``x_k(i - min(i, tau_k))``. `DelayedTask` imitates this without a schedule: it keeps old
+parameters and computes gradients at them. The delays are the same for all rows.
 """
 
 from __future__ import annotations
@@ -17,16 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from syncline.costmodel.layouts.pipelines import block_stages, even_parts
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 from syncline.problems.base import Task
 from syncline.problems.gpt import GPT
 
 
 def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
-    """Return each GPT parameter's stage: blocks in even parts, embeddings in the first, norm and head in the last.
+    """Return the stage of each GPT parameter by name: blocks in even parts, embeddings first, norm and head last.
 
     Raises:
         SpecError: more stages than blocks, or a model whose output layer is its embedding, which cannot be cut.
@@ -38,16 +33,21 @@ def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
     of_block = {block: stage for stage, part in enumerate(block_stages(len(numbers), stages)) for block in part}
     if stages > 1 and "head.weight" not in listed:
         raise SpecError("problem.tied", True, "false in a pipeline: its first and its last stage each have a table")
-    return {
-        name: of_block[int(name.split(".")[1])]
-        if name.startswith("blocks.")
-        else (0 if name.startswith(("token.", "position.")) else stages - 1)
-        for name in listed
-    }
+    return {name: _stage(name, of_block, stages) for name in listed}
+
+
+def _stage(name: str, of_block: Mapping[int, int], stages: int) -> int:
+    """Return the stage of a GPT parameter, with the stage of each block."""
+    if name.startswith("blocks."):
+        return of_block[int(name.split(".")[1])]
+    return 0 if name.startswith(("token.", "position.")) else stages - 1
 
 
 class GPTStage(nn.Module):
-    """Consecutive blocks of a GPT; the first also embeds, the last also unembeds. Names are the whole model's."""
+    """A stage of a GPT: consecutive blocks, in the first stage with the embedding, in the last with norm and head.
+
+    Its parameters have the names that they have in the whole model.
+    """
 
     def __init__(self, model: GPT, blocks: range, *, first: bool, last: bool) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class GPTStage(nn.Module):
             self.norm, self.head = model.norm, model.head
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens or activations to activations, or in the last stage to logits."""
+        """Return activations, or in the last stage logits, of tokens in the first stage, else of activations."""
         if self.first:
             embedded: Tensor = self.token(x)
             x = embedded + self.position.weight[: x.shape[-1]]
@@ -72,7 +72,7 @@ class GPTStage(nn.Module):
 
 
 def cut(model: GPT, stages: int) -> list[nn.Module]:
-    """Return the stages of a GPT as modules that, one after another, are the model, and share its parameters.
+    """Return the stages of a GPT as modules, which share the model's parameters.
 
     Raises:
         SpecError: as `parameter_stages`.
@@ -83,23 +83,26 @@ def cut(model: GPT, stages: int) -> list[nn.Module]:
 
 
 def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> Tensor:
-    """Return the delay of each coordinate of a landscape, cut into even parts like blocks, ``(d,)``."""
-    of_part = list(delays)
-    return torch.cat([
-        torch.full((len(part),), of_part[stage]) for stage, part in enumerate(even_parts(coordinates, stages))
-    ])  # fmt: skip
+    """Return the delay of each coordinate of a landscape, ``(d,)``, if its coordinates are cut into even stages.
+
+    Args:
+        coordinates: d, number of coordinates.
+        stages: number of stages.
+        delays: delay of each stage, in updates.
+    """
+    parts = zip(even_parts(coordinates, stages), delays, strict=True)
+    return torch.cat([torch.full((len(part),), delay) for part, delay in parts])
 
 
 LateSteps = int | Tensor
-"""Updates by which a parameter's gradient is late: one number, or one per coordinate, of a shape that broadcasts to the
-parameter's ``(R, *s)``."""
+"""Delay of a parameter's gradient in updates: one number, or one per coordinate, broadcast to the shape ``(R, *s)``."""
 
 Backward = Literal["stashed", "current"]
-"""Which weights the backward pass uses: those of the forward pass, or those there are by then."""
+"""Weights that a backward pass uses: those of its forward pass, or the current ones."""
 
 
 class DelayedTask:
-    """A task whose ``.grad`` at step t is of the parameters at step ``t - min(t, tau)``.
+    """A task whose ``.grad`` at step t is the gradient at the parameters of step ``t - min(t, tau)``.
 
     Args:
         task: the task without delay.
@@ -111,7 +114,7 @@ class DelayedTask:
         stale: the parameters that the last gradient belongs to, by name.
 
     Raises:
-        SpecError: a delay of no such parameter, or one that is negative.
+        SpecError: a delay of a parameter that the task does not have, or a negative delay.
     """
 
     def __init__(
@@ -129,8 +132,8 @@ class DelayedTask:
         self.delays = {name: delays.get(name, 0) for name in task.params}
         deepest = {name: int(torch.as_tensor(delay).max()) for name, delay in self.delays.items()}
         self._history = {name: deque[Tensor](maxlen=depth + 1) for name, depth in deepest.items()}
-        # Where each delay is, found once: nothing is read back to the host in a step.
-        self._places = {
+        # A mask over the coordinates for each delay, made once, so that no step reads back to the host.
+        self._masks = {
             name: [(int(tau), (delay == tau).to(task.params[name].device)) for tau in delay.unique()]
             for name, delay in self.delays.items()
             if isinstance(delay, Tensor)
@@ -142,12 +145,12 @@ class DelayedTask:
         return getattr(self._task, name)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` at the stale parameters; ``.grad`` is the gradient there."""
+        """Return the losses ``(R,)`` at the delayed parameters, and set ``.grad`` to the gradients there."""
         params = self._task.params
-        present = {name: p.data for name, p in params.items()}
+        current = {name: p.data for name, p in params.items()}
         for name, p in params.items():
-            seen = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
-            self._history[name].append(seen)
+            used = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
+            self._history[name].append(used)
         self.stale = {name: self._stale_parameter(name) for name in params}
         try:
             for name, p in params.items():
@@ -155,14 +158,14 @@ class DelayedTask:
             return self._task.step_gradients(step)
         finally:
             for name, p in params.items():
-                p.data = present[name]
+                p.data = current[name]
 
     def _stale_parameter(self, name: str) -> Tensor:
-        """Return the parameter with each coordinate delayed by its own delay; before that, its first value."""
+        """Return a parameter as it was before its delay, or its first value if fewer updates have been made."""
         history, delay = self._history[name], self.delays[name]
         if isinstance(delay, int):
             return history[max(len(history) - 1 - delay, 0)]
         out = history[-1]
-        for tau, where in self._places[name]:
-            out = torch.where(where, history[max(len(history) - 1 - tau, 0)], out)
+        for tau, mask in self._masks[name]:
+            out = torch.where(mask, history[max(len(history) - 1 - tau, 0)], out)
         return out

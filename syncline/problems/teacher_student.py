@@ -1,4 +1,4 @@
-"""Teacher and student: a small network learns another one from gradients with heavy-tailed noise."""
+"""Teacher and student: a small network learns the function of another one, with heavy-tailed gradient noise."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from syncline.problems.network import How, gradients_by, parameter_count, shape_
 from syncline.problems.random_draws import StepStream, gaussian, stable, torch_generator
 
 VALIDATION_INPUTS = 2048
+"""Number of inputs of an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherStudent:
-    """An MLP with one hidden layer of ReLUs learns a random one of its shape, under alpha-stable gradient noise.
+    """An MLP with one hidden layer of ReLUs learns a random MLP of the same shape, under alpha-stable gradient noise.
 
-    Inputs are drawn from N(0, I), fresh for each worker and step, and worker i takes the stochastic gradient::
+    Each worker draws new inputs from N(0, I) in each step, and takes the stochastic gradient::
 
-        g_i = grad mean((student(x) - teacher(x))^2) + noise,    noise = noise_scale * S_alpha
+        g = grad mean((student(x) - teacher(x))^2) + noise_scale * S
 
-    with one draw per parameter, worker and step from the symmetric law ``E exp(i t S) = exp(-|t|^alpha)``. The teacher
-    and the inputs of an evaluation are the same for all seeds. Each output of the teacher has mean 0 and variance 1 on
-    those inputs, so that a constant loses 1 and the teacher 0.
+    with a draw of S for each parameter, worker and step from the symmetric law ``E exp(i t S) = exp(-|t|^alpha)``. The
+    teacher and the inputs of an evaluation are the same for all seeds. On these inputs each output of the teacher has
+    mean 0 and variance 1, so that a constant has a loss of 1, and the teacher a loss of 0.
 
     Args:
         inputs: number of inputs of both networks.
@@ -45,7 +46,7 @@ class TeacherStudent:
     Raises:
         SpecError: a size is below 1, ``alpha`` is outside (0, 2], or ``noise_scale`` is negative.
 
-    Source: the kind of problem of Lion Cub's figure 11, whose sizes are not in the paper.
+    Source: Lion Cub, figure 11, has such a problem; the paper does not print its sizes.
     """
 
     name: ClassVar[str] = "teacher-student"
@@ -64,19 +65,20 @@ class TeacherStudent:
             raise SpecError("problem.noise_scale", self.noise_scale, "a finite number, 0 or larger")
 
     def module(self) -> nn.Module:
-        """Return the network of student or teacher without memory, on the meta device."""
+        """Return the network of student and teacher on the meta device, without memory."""
         return shape_only(
             lambda: nn.Sequential(nn.Linear(self.inputs, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.outputs))
         )
 
     def validation_inputs(self) -> Tensor:
-        """Return ``(2048, inputs)`` in double precision."""
+        """Return the inputs of an evaluation, ``(2048, inputs)`` in double precision."""
         return gaussian(1.0)(torch_generator(0, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
 
     def teacher(self) -> dict[str, Tensor]:
         """Return the teacher's weights by name, in double precision.
 
-        Weights and biases of a layer are drawn from N(0, 1 / fan in); then each output is shifted and scaled.
+        Weights and biases of a layer are drawn from N(0, 1 / fan in). Then the outputs are shifted and scaled to mean 0
+        and variance 1.
         """
         source, module = torch_generator(0, "teacher-student", "teacher"), self.module()
         fan_in = {"0": self.inputs, "2": self.hidden}
@@ -86,7 +88,7 @@ class TeacherStudent:
         }
         answers = functional_call(module, weights, (self.validation_inputs(),))
         mean, std = answers.mean(0), answers.std(0, correction=0)
-        std = torch.where(std > 0, std, torch.ones_like(std))  # of a teacher whose few ReLUs never fire
+        std = torch.where(std > 0, std, torch.ones_like(std))  # 0 if no ReLU is ever active
         scaled = {"2.weight": weights["2.weight"] / std[:, None], "2.bias": (weights["2.bias"] - mean) / std}
         return weights | scaled
 
@@ -98,12 +100,12 @@ class TeacherStudent:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> TeacherStudentTask:
-        """Return the task of ``rows``; see ``gradients_by`` for ``how``."""
+        """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
         return TeacherStudentTask(self, rows, dtype, device, how)
 
 
 class TeacherData:
-    """Fresh inputs ``(R, batch, inputs)`` and the teacher's answers ``(R, batch, outputs)``."""
+    """The data of a `TeacherStudentTask`: new inputs in each step, and the teacher's outputs for them."""
 
     def __init__(self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str) -> None:
         self._module = problem.module()
@@ -113,16 +115,17 @@ class TeacherData:
         self.validation = self._answered(problem.validation_inputs().to(device, dtype))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """Return the inputs of this step and their answers."""
+        """Return inputs ``(R, batch, inputs)`` of a step and the teacher's outputs ``(R, batch, outputs)``."""
         return self._answered(self._inputs[step])
 
     def _answered(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs with the teacher's outputs for them."""
         answers: Tensor = functional_call(self._module, self._teacher, (inputs,))
         return inputs, answers
 
 
 class TeacherStudentTask:
-    """The students of all rows, with the mean squared error as the loss."""
+    """The task of a student in each row, with the mean squared error as the loss."""
 
     matrices: tuple[str, ...] = ("0.weight",)  # the second layer is the output head
 
@@ -146,7 +149,7 @@ class TeacherStudentTask:
             self._noise = StepStream(rows, "noise", (sum(self._sizes),), draw, dtype=dtype, device=device)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` on each row's batch of this step; ``.grad`` is the noisy gradient of each."""
+        """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the noisy gradients."""
         losses = self._gradients(self.params, *self._data.batch(step))
         if self._noise is not None:
             for param, noise in zip(self.params.values(), self._noise[step].split(self._sizes, dim=1), strict=True):
@@ -156,7 +159,7 @@ class TeacherStudentTask:
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return ``loss`` of the mean parameters ``(S, *s)`` on the held-out inputs."""
+        """Return the ``loss`` of the mean parameters ``(S, *s)`` on the inputs of an evaluation."""
         replicas = [{name: mean[replica] for name, mean in means.items()} for replica in range(len(self.rows.seeds))]
         return {"loss": torch.stack([self._loss(weights, *self._data.validation) for weights in replicas])}
 
@@ -165,7 +168,7 @@ class TeacherStudentTask:
         return {}
 
     def describe(self) -> dict[str, object]:
-        """Return the parameters of one worker and the inputs of an evaluation."""
+        """Return the number of parameters of one worker and the number of inputs of an evaluation."""
         return {"parameters": parameter_count(self.module), "validation_inputs": VALIDATION_INPUTS}
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:

@@ -1,7 +1,4 @@
-"""A small GPT that learns to predict the next byte of a text.
-
-Text to learn from: the source of Python's standard library or of PyTorch, or a file of the user's.
-"""
+"""A small GPT that learns to predict the next byte of a text: Python's standard library, PyTorch, or a user's file."""
 
 from __future__ import annotations
 
@@ -27,10 +24,13 @@ from syncline.problems.network import How, NetworkTask, shape_only
 from syncline.problems.random_draws import StepStream, integers, torch_generator
 
 HELD_OUT_ONE_IN = 10
-# Installed packages and caches are not the standard library, and its tests would be 60 % of the bytes.
+"""One in so many files, or the last of so many parts of a user's file, is for validation."""
+
 SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"})
-# Written when Python is built or installed: they differ between machines with the same version.
+"""Folders that are left out: packages, caches, and tests, which are 60% of the standard library's bytes."""
+
 SKIPPED_PREFIXES = ("_sysconfigdata", "config-", "sitecustomize")
+"""Beginnings of names of files that are written when Python is built, so that they differ between machines."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,8 @@ class Corpus:
 def standard_library() -> Corpus:
     """Return about 12 MB of Python: the standard library of the running interpreter, without its tests.
 
-    Files come in the order of their paths; see ``held_out`` for which of them are for validation.
-
     Raises:
-        SpecError: this interpreter comes without the source of its library.
+        SpecError: the interpreter was installed without the source of its library.
     """
     root = Path(sysconfig.get_path("stdlib"))
     return _of_files(f"standard library of Python {platform.python_version()}", root, SKIPPED_FOLDERS)
@@ -68,7 +66,7 @@ def torch_source() -> Corpus:
     """Return about 41 MB of Python: the source of the installed PyTorch, without its tests.
 
     Raises:
-        SpecError: it was installed without its source.
+        SpecError: PyTorch was installed without its source.
     """
     module_spec = importlib.util.find_spec("torch")
     root = Path(module_spec.origin or ".").parent if module_spec else Path()
@@ -76,10 +74,11 @@ def torch_source() -> Corpus:
 
 
 TEXTS: Mapping[str, Callable[[], Corpus]] = {"standard-library": standard_library, "torch": torch_source}
-"""Texts that are wherever Syncline is."""
+"""Functions that load the built-in texts, by name."""
 
 
 def _of_files(name: str, root: Path, skipped: Set[str]) -> Corpus:
+    """Return the Python files under a folder as a corpus, in the order of their paths, without skipped folders."""
     train, validation = bytearray(), bytearray()
     for path in library_files(root, skipped):
         (validation if is_held_out(path) else train).extend((root / path).read_bytes())
@@ -89,7 +88,7 @@ def _of_files(name: str, root: Path, skipped: Set[str]) -> Corpus:
 
 
 def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
-    """Return the sorted paths, relative to ``root`` and with forward slashes, of the Python files in the corpus.
+    """Return the sorted paths of a corpus's Python files, relative to ``root`` and with forward slashes.
 
     Args:
         root: folder of the library.
@@ -97,26 +96,23 @@ def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
     """
     paths = []
     for folder, subfolders, names in os.walk(root):
-        subfolders[:] = [name for name in subfolders if name not in skipped and _portable(name)]
-        files = (Path(folder, name) for name in names if name.endswith(".py") and _portable(name))
-        paths += [file.relative_to(root).as_posix() for file in files]
+        subfolders[:] = [name for name in subfolders if name not in skipped and not name.startswith(SKIPPED_PREFIXES)]
+        for name in names:
+            if name.endswith(".py") and not name.startswith(SKIPPED_PREFIXES):
+                paths.append(Path(folder, name).relative_to(root).as_posix())
     return sorted(paths)
 
 
-def _portable(name: str) -> bool:
-    return not name.startswith(SKIPPED_PREFIXES)
-
-
 def is_held_out(path: str) -> bool:
-    """Return whether the file is for validation: one in ten, by the SHA-256 of its relative path.
+    """Return whether a file is for validation: one in ten, by the SHA-256 of its relative path.
 
-    A file is on the same side on every machine and in every version of Python.
+    The answer for a path is the same on every machine and in every version of Python.
     """
     return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") % HELD_OUT_ONE_IN == 0
 
 
 def text_file(path: str | Path) -> Corpus:
-    """Return the bytes of a file, whatever they encode: the last tenth is for validation.
+    """Return the bytes of a file, text or not, as a corpus; the last tenth is for validation.
 
     Raises:
         SpecError: the file cannot be read, or is empty.
@@ -133,26 +129,27 @@ def text_file(path: str | Path) -> Corpus:
 
 
 def _corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:
+    """Return bytes as a corpus, with their checksum."""
     digest = hashlib.sha256(train)
     digest.update(validation)
     return Corpus(name, _tensor(train), _tensor(validation), digest.hexdigest())
 
 
 def _tensor(text: bytearray) -> Tensor:
-    # torch.frombuffer takes no empty buffer, which the validation part of a very short file is.
+    """Return bytes as a tensor; torch.frombuffer refuses the empty validation part of a very short file."""
     return torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
 
 
-BYTES = 256  # the vocabulary: every file is a text
-
+BYTES = 256
+"""Size of the vocabulary: a token is a byte."""
 
 MOST_LAYERS = 1000
-"""As many as the deepest published transformer has (H. Wang et al. (2022), DeepNet, arXiv:2203.00555)."""
+"""Largest number of layers: that of the deepest published transformer (H. Wang et al. (2022), DeepNet, 2203.00555)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextGPT:
-    """Next-byte prediction; the loss is in nats per byte, about ln 256 = 5.5 before training.
+    """Next-byte prediction by a GPT; the loss is in nats per byte, about ln 256 = 5.5 before training.
 
     Args:
         width: width of the residual path.
@@ -160,11 +157,11 @@ class TextGPT:
         heads: number of heads of each attention.
         context: largest number of bytes that a prediction depends on.
         batch_size: number of windows of ``context`` bytes per worker and step, drawn from random places of the text.
-        validation_windows: number of windows of an evaluation, evenly spaced over the held-out text, always the same.
+        validation_windows: number of windows of each evaluation, evenly spaced over the held-out text.
         held_out: part of the held-out text that evaluations use: ``whole``, ``first-half`` or ``second-half``. A
-            replication tunes methods on one half and judges them on the other.
-        text: the text: the source code of Python's ``standard-library``, or that of ``torch``; they share no file.
-        path: path of a text file that replaces ``text``; by default none.
+            replication tunes methods on one half and compares them on the other.
+        text: the source code of Python's ``standard-library``, or that of ``torch``; they share no file.
+        path: path of a text file that replaces ``text``.
         tied: whether the output layer is the token embedding. It must be false in a pipeline, whose first stage has the
             embedding and whose last stage has the output layer.
         experts: number of expert MLPs of each block, behind a router; with 1, a block has one MLP and no router.
@@ -214,10 +211,11 @@ class TextGPT:
         return Routing(self.experts, self.experts_per_token, self.balance)
 
     def _network(self) -> GPT:
+        """Return the network with uninitialised or torch's default weights."""
         return GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied, self.routing)
 
     def module(self) -> GPT:
-        """Return the network without memory, on the meta device."""
+        """Return the network on the meta device, without memory."""
         module = shape_only(self._network)
         assert isinstance(module, GPT)
         return module
@@ -237,7 +235,7 @@ class TextGPT:
         device: torch.device | str = "cpu",
         how: How = "auto",
     ) -> NetworkTask:
-        """Return the task of ``rows``, which reads the text; see ``gradients_by`` for ``how``."""
+        """Read the text, and return the task of ``rows`` with gradients as ``how`` says, see `gradients_by`."""
         module = self.module()
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = half_of(corpus.validation, self.held_out)
@@ -273,18 +271,32 @@ class TextGPT:
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether a parameter is between hidden layers; a router is not, because its rows are experts."""
+    """Return whether a parameter is a matrix between hidden layers; a router is not, because its rows are experts."""
     return name.startswith("blocks.") and ".router." not in name
 
 
 def half_of(text: Tensor, part: str) -> Tensor:
-    """Return the bytes of ``text`` that belong to a part: all, or those before its middle, or the others."""
+    """Return ``text`` or one of its halves; ``part`` is ``whole``, ``first-half`` or ``second-half``."""
     middle = len(text) // 2
     return {"whole": text, "first-half": text[:middle], "second-half": text[middle:]}[part]
 
 
 class Windows:
-    """Windows of a text: inputs are its bytes, targets the bytes that follow each."""
+    """The data of a `NetworkTask`: windows of a text as inputs, and the byte after each input byte as targets.
+
+    Args:
+        train: bytes to train on, ``(n,)``.
+        validation: bytes of evaluations, ``(m,)``.
+        rows: the rows to train.
+        context: number of bytes of a window.
+        batch_size: number of windows of a worker's batch.
+        validation_windows: number of windows of an evaluation.
+        num_from_part: number of windows of a batch that come from the worker's own part of the text.
+        sites: number of sites, whose workers share a part; None if each worker has its own part.
+
+    Raises:
+        SpecError: the text is too short for a window in each part.
+    """
 
     def __init__(
         self,
@@ -305,27 +317,26 @@ class Windows:
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))
         self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
-        self._own, windows = num_from_part, len(self._windows)
+        self._num_from_part, windows = num_from_part, len(self._windows)
         parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
-        begins = [(windows * part // count, windows * (part + 1) // count) for part, count in parts]
-        if num_from_part and any(begin == end for begin, end in begins):
-            raise SpecError(
-                "problem.skew",
-                num_from_part / batch_size,
-                f"0, as a text of {windows} windows has not one for each part",
-            )
-        self._first = torch.tensor([[begin] for begin, _ in begins], device=device)
-        self._length = torch.tensor([[end - begin] for begin, end in begins], device=device)
+        bounds = [(windows * part // count, windows * (part + 1) // count) for part, count in parts]
+        if num_from_part and any(begin == end for begin, end in bounds):
+            expected = f"0, as a text of {windows} windows has not one for each part"
+            raise SpecError("problem.skew", num_from_part / batch_size, expected)
+        self._first = torch.tensor([[begin] for begin, _ in bounds], device=device)
+        self._length = torch.tensor([[end - begin] for begin, end in bounds], device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, context)``."""
         starts = self._starts[step]
-        if self._own:  # the same draws, but of so many of them from the worker's own part
-            mine = self._first + starts[:, : self._own] * self._length // len(self._windows)
-            starts = torch.cat((mine, starts[:, self._own :]), dim=1)
+        if self._num_from_part:  # scale these draws from the whole text to the worker's part
+            in_part, anywhere = starts[:, : self._num_from_part], starts[:, self._num_from_part :]
+            in_part = self._first + in_part * self._length // len(self._windows)
+            starts = torch.cat((in_part, anywhere), dim=1)
         return _shifted(self._windows[starts])
 
 
 def _shifted(windows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of windows ``(..., context + 1)``: all but the last byte, and all but the first."""
     tokens = windows.long()
     return tokens[..., :-1], tokens[..., 1:]

@@ -1,7 +1,4 @@
-"""A torch module as shapes: its parameters and the work of a token, counted on the meta device, in no memory.
-
-The first look at a module: what it does with one batch, before anything is trained.
-"""
+"""The parameters and the FLOPs of a torch module: by its shapes on the meta device, or measured on one batch."""
 
 from __future__ import annotations
 
@@ -20,30 +17,35 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.costmodel.compute.model_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
-from syncline.problems.torch_modules import BatchLoss, TensorHolders, answer, error_clause, loss_of, matrix_names
+from syncline.problems.torch_modules import (
+    BatchLoss,
+    SwappableModule,
+    call_module,
+    error_clause,
+    loss_of,
+    matrix_names,
+)
 from syncline.randomness import GlobalState
 
 REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
-"""Layers that multiply with a weight more than once for a token, so that their weights do not tell their work."""
+"""Layers that multiply with a weight more than once for a token, so that their weights do not tell their FLOPs."""
 
 
 def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
-    """Return the shape of a module that was made with the meta device as torch's default (`shape_only`), or elsewhere.
+    """Return the trainable parameters of a module and its FLOPs per token.
 
-    What is learned (frozen parameters are not) becomes `TensorShape`s, matrices as `matrix_names` says. Of a module
-    alone the work of a token is ``6 N``, with N the weights that it is multiplied with: those of two dimensions and
-    more, but for tables of embeddings that are no linear layer's weight too. Attention's scores are not in it, nor a
-    head that multiplies with a table by hand. With an example input torch's ``FlopCounterMode`` counts forward and
-    backward instead, operation by operation, per token of the input: each number of an integer tensor is one; of other
-    tensors each row is, a sample.
+    Of a module alone the FLOPs per token are ``6 N``, with N of `multiplied_parameters`; they leave out attention's
+    scores, and an output head that multiplies with the embedding table itself. With example inputs torch's
+    ``FlopCounterMode`` counts the forward and backward pass on the meta device instead. A token is then a number of an
+    integer tensor, or a row (a sample) of any other tensor.
 
     Args:
-        model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of what the module is called with.
+        model: a module, or ``(module, inputs)``, where inputs is a tensor or a tuple of the module's arguments.
         name: name of the model in tables and errors.
         path: the field's name, for the error line.
 
     Raises:
-        SpecError: the value is not a module, has no trainable parameters, or its work cannot be counted.
+        SpecError: the value is not a module, has no trainable parameters, or its FLOPs cannot be counted.
 
     >>> net = module_shape((nn.Linear(8, 4, bias=False), torch.zeros(2, 8)), "net")
     >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient
@@ -69,9 +71,9 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
 
 
 def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> int:
-    """Return the number of parameters in weights that each token is multiplied with, exactly once.
+    """Return N of the approximation of 6 N FLOPs per token: the number of weights that multiply each token once.
 
-    This is N of the approximation of 6 N FLOPs per token.
+    These are the weights of two dimensions and more, except tables of embeddings that are not a linear layer's weight.
 
     Args:
         module: the model.
@@ -86,34 +88,29 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
             expected = f"an example input beside the module, (module, inputs): the weights of a {type(part).__name__}"
             raise SpecError(path, name, f"{expected} do not tell its work")
     heads = {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
-    looked_up = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
-    idle = looked_up - heads
-    return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in idle)
-
-
-def _without_memory(module: nn.Module) -> dict[str, Tensor]:
-    """Return copies of the module's parameters and buffers on the meta device, without their values."""
-    learned = {name: p.detach().to("meta").requires_grad_(p.requires_grad) for name, p in module.named_parameters()}
-    return learned | {name: buffer.to("meta") for name, buffer in module.named_buffers()}
+    tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
+    only_looked_up = tables - heads
+    return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in only_looked_up)
 
 
 def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:
-    """Return FLOPs of forward and backward, tokens and samples of the inputs."""
+    """Return (FLOPs of the forward and backward pass, tokens, samples) of a module for inputs on the meta device."""
     first = next((leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim), None)
     if first is None or not first.numel():
         raise SpecError(path, name, "inputs that begin with a tensor of at least one sample")
     tokens = first.shape[0] if first.is_floating_point() else first.numel()
+    on_meta = {label: p.detach().to("meta").requires_grad_(p.requires_grad) for label, p in module.named_parameters()}
+    on_meta |= {label: buffer.to("meta") for label, buffer in module.named_buffers()}
     try:
         with FlopCounterMode(display=False) as counter:
-            returned = functional_call(module, _without_memory(module), inputs)
-            for output in ("logits", "loss"):  # of models that return an object of several
-                returned = returned if getattr(returned, output, None) is None else getattr(returned, output)
-            ends = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor) and leaf.requires_grad]
+            output = functional_call(module, on_meta, inputs)
+            for attribute in ("logits", "loss"):  # of models that return an object
+                output = output if getattr(output, attribute, None) is None else getattr(output, attribute)
+            ends = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
             if ends:
                 torch.autograd.backward(ends, [torch.empty_like(leaf) for leaf in ends])
-    except Exception as error:  # whatever a user's module raises is told as what is wrong with this field
-        message = " ".join(str(error).split())
-        expected = f"a module that computes on torch's meta device; it says: {type(error).__name__}: {message}"
+    except Exception as error:  # any error of a user's module
+        expected = f"a module that computes on torch's meta device; {error_clause(error)}"
         raise SpecError(path, name, expected) from error
     if not ends:
         raise SpecError(path, name, "a module that returns tensors which depend on its parameters")
@@ -126,7 +123,7 @@ class ModuleProperties:
 
     Attributes:
         flops: FLOPs of the forward and backward pass of a batch; None if they were not counted.
-        draws: whether the module draws from a global generator.
+        draws: whether the module draws from a global random generator.
     """
 
     flops: float | None
@@ -134,7 +131,7 @@ class ModuleProperties:
 
 
 @contextmanager
-def _separate_kernels() -> Iterator[None]:
+def _without_onednn() -> Iterator[None]:
     """Disable oneDNN, because torch does not count the FLOPs of its fused recurrent layers."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
@@ -144,29 +141,31 @@ def _separate_kernels() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, device: torch.device) -> ModuleProperties:
-    """Take a batch through the module and back. For inside of `preserved`, with tensors put that may change.
+def measure_module(
+    swappable: SwappableModule, batch: Any, loss: BatchLoss | None, device: torch.device
+) -> ModuleProperties:
+    """Run a forward and a backward pass on a batch and return what they do; the gradients are dropped.
 
-    The multiplications and additions of products of matrices, convolutions and attention are counted, as torch counts
-    them; what is elementwise is not. Fused kernels are taken apart, so that recurrent layers and attention count too.
+    Torch counts the FLOPs of matrix products, convolutions and attention, not those of elementwise operations. Fused
+    kernels are off, so that recurrent layers and attention count. Call this function inside `preserved`, with tensors
+    in the module that the passes may change.
 
     Raises:
         SpecError: the module raises an error, or there is no scalar loss.
     """
-    name = type(places.module).__name__
+    name = type(swappable.module).__name__
     before = GlobalState.capture(device)
     with (
         torch.enable_grad(),
         sdpa_kernel(SDPBackend.MATH),
-        _separate_kernels(),
+        _without_onednn(),
         FlopCounterMode(display=False) as counter,
     ):
         try:
-            result = answer(places.module, batch, loss)
+            result = call_module(swappable.module, batch, loss)
         except Exception as error:
-            raise SpecError(
-                "problem.make_model", name, f"a module that takes a batch; {error_clause(error)}"
-            ) from error
+            expected = f"a module that takes a batch; {error_clause(error)}"
+            raise SpecError("problem.make_model", name, expected) from error
         draws = not before.equals(GlobalState.capture(device))
         try:
             value = loss_of(result, loss)
@@ -179,5 +178,5 @@ def measure_module(places: TensorHolders, batch: Any, loss: BatchLoss | None, de
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
         draws = draws or not before.equals(GlobalState.capture(device))
-    places.gradients()
+    swappable.take_gradients()
     return ModuleProperties(float(counter.get_total_flops()) or None, draws)

@@ -1,16 +1,11 @@
-"""One module for all rows: whose parameters and buffers it works with is a matter of what is put in place.
+"""A torch module that a user brings: its tensors, and its calls on batches of any structure.
 
-A batch: tensors in tuples, lists and mappings; how it is moved, stacked, and handed to a module.
+A batch is a tensor, or tuples, lists and mappings of tensors; its *leaves* are the objects inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -18,14 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 from syncline.randomness import preserved, seed_all
 
 BatchLoss = Callable[[Any, Any], Tensor]
-"""``loss(output, target)``: the mean over a batch, a tensor without dimensions."""
+"""A function ``loss(output, target)`` that returns the mean over a batch, a tensor without dimensions."""
 
 
 def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
@@ -40,7 +32,7 @@ def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def to_device(batch: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return a batch on a device, its floating-point numbers in ``dtype``."""
+    """Return a batch on a device, with floating-point numbers in ``dtype``."""
 
     def move(leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
@@ -58,26 +50,31 @@ def leaves(batch: Any) -> list[Any]:
 
 
 def stacked(batches: Sequence[Any]) -> Any | None:
-    """Return the rows' batches as one, with leaves ``(R, ...)``; None if a leaf is no tensor, or shapes differ."""
-    columns = list(zip(*map(leaves, batches), strict=False))
-    same = len({len(leaves(batch)) for batch in batches}) == 1
-    if not same or not all(
-        isinstance(leaf, Tensor) and leaf.shape == column[0].shape for column in columns for leaf in column
-    ):
+    """Return the batches of R rows as one batch with leaves ``(R, ...)``.
+
+    None if a leaf is not a tensor, or if the leaves of two rows have different shapes.
+    """
+    leaves_of_rows = [leaves(batch) for batch in batches]
+    if len({len(row) for row in leaves_of_rows}) != 1:
         return None
-    joined = iter([torch.stack(column) for column in columns])
-    return map_leaves(lambda _: next(joined), batches[0])
+    joined = []
+    for column in zip(*leaves_of_rows, strict=True):
+        if not all(isinstance(leaf, Tensor) and leaf.shape == column[0].shape for leaf in column):
+            return None
+        joined.append(torch.stack(column))
+    remaining = iter(joined)
+    return map_leaves(lambda _: next(remaining), batches[0])
 
 
-class Answer(NamedTuple):
+class ModuleOutput(NamedTuple):
     """A module's output for a batch, and the batch's target."""
 
     output: Any
     target: Any
 
 
-def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Answer:
-    """Call a module on a batch.
+def call_module(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> ModuleOutput:
+    """Call a module on a batch and return its output with the batch's target.
 
     With a ``loss``, the last part of a tuple or list is the target, and the other parts are the module's arguments; a
     batch of another form, or of one part, is both input and target. Without a ``loss``, the module gets the whole
@@ -90,12 +87,12 @@ def answer(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> An
         *arguments, target = batch
         inputs = arguments[0] if len(arguments) == 1 else arguments
     if isinstance(inputs, Mapping):
-        return Answer(module(**inputs), target)
-    return Answer(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
+        return ModuleOutput(module(**inputs), target)
+    return ModuleOutput(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
 
 
-def loss_of(result: Answer, loss: BatchLoss | None) -> Tensor:
-    """Return the loss of an answer: the value of ``loss``, or without it the loss that the module returned.
+def loss_of(result: ModuleOutput, loss: BatchLoss | None) -> Tensor:
+    """Return the value of ``loss`` for a module's output, or without ``loss`` the loss that the module returned.
 
     Raises:
         SpecError: the loss is not a scalar tensor, or the module returned none.
@@ -115,25 +112,21 @@ def loss_of(result: Answer, loss: BatchLoss | None) -> Tensor:
 
 
 def _kind(value: Any) -> str:
+    """Return the type of a value, or the shape of a tensor, for an error line."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def objective(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) -> Tensor:
-    """Return the loss of a module on a batch."""
-    return loss_of(answer(module, batch, loss), loss)
-
-
 def placed_loss(loss: BatchLoss | None, device: torch.device, dtype: torch.dtype) -> BatchLoss | None:
-    """Return a loss that is a module itself, with its tensors (weights of classes) where the batches are."""
+    """Return a loss; if it is a module, its tensors (such as weights of classes) are moved to a device and dtype."""
     return loss.to(device, dtype) if isinstance(loss, nn.Module) else loss
 
 
 MakeModel = Callable[[], nn.Module] | nn.Module
-"""What makes a module with fresh weights, or a module, whose weights every seed then starts from."""
+"""A function that makes a module with fresh weights, or a module from whose weights every seed starts."""
 
 
 def build_module(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
-    """Return the module with the weights that a replica starts from; global generators are left as they were.
+    """Return a module with the start weights of the replica ``seed``; global generators are left as they were.
 
     Raises:
         SpecError: the function returns no module, or raises an error.
@@ -154,12 +147,12 @@ def build_module(make_model: MakeModel, seed: int, device: torch.device) -> nn.M
 
 
 def type_name(thing: Any) -> str:
-    """Return the name of a function, a class or an object's class, for a message."""
+    """Return the name of a function, a class or an object's class, for an error line."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def error_clause(error: Exception) -> str:
-    """Return an exception in one line."""
+    """Return the type and message of an exception in one line, at most 300 characters of the message."""
     return f"it says: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
@@ -174,21 +167,21 @@ def check_module(module: nn.Module) -> None:
         raise SpecError("problem.make_model", name, "a module whose shapes are known: call a lazy one on a batch first")
     if not any(p.requires_grad and p.numel() for p in module.parameters()):
         raise SpecError("problem.make_model", name, "a module with parameters that can be trained")
-    for where, part in module.named_modules():
+    for part_name, part in module.named_modules():
         if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse:
-            raise SpecError("problem.make_model", f"{where or name}.sparse", "dense gradients: sparse=False")
+            raise SpecError("problem.make_model", f"{part_name or name}.sparse", "dense gradients: sparse=False")
 
 
 def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the names of the parameters that rules for matrices take.
+    """Return the names of the parameters that update rules for matrices apply to.
 
-    Trainable ones of two dimensions or more (weights of convolutions too), but for tables of embeddings and the last of
-    the others by order of registration, which is taken for the output head. A parameter that is tied to a table is one;
-    where a linear layer's is, that layer is the head.
+    By default these are the trainable parameters of two dimensions or more (weights of convolutions too) except tables
+    of embeddings and the output head. The head is the last of the others in the order of registration, unless a linear
+    layer shares its weight with a table and is therefore the head.
 
     Args:
         module: the module.
-        chosen: names that the user chose instead; None for the rule above.
+        chosen: names that the user chose instead; None for the default.
 
     Raises:
         SpecError: a chosen name is not a parameter of the module, or the parameter has fewer than two dimensions.
@@ -201,12 +194,12 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
                 raise SpecError("problem.matrices", name, one_of(wide, name))
         return tuple(chosen)
     head_is_table = any(isinstance(part, nn.Linear) and id(part.weight) in tables for part in module.modules())
-    inside = tuple(name for name, p in wide.items() if id(p) not in tables)
-    return inside if head_is_table else inside[:-1]
+    names = tuple(name for name, p in wide.items() if id(p) not in tables)
+    return names if head_is_table else names[:-1]
 
 
-class TensorHolders:
-    """The holders of a module's tensors.
+class SwappableModule:
+    """A module whose parameters and buffers can be replaced by those of a row.
 
     Attributes:
         module: the module.
@@ -222,33 +215,33 @@ class TensorHolders:
         self.frozen = {name: p for name, p in parameters.items() if not p.requires_grad}
         self.buffers = dict(module.named_buffers())
         name_of = {id(buffer): name for name, buffer in self.buffers.items()}
-        self._holders = [
+        self._buffer_places = [
             (part, key, name_of[id(buffer)])
             for part in module.modules()
             for key, buffer in part._buffers.items()
             if buffer is not None
         ]
 
-    def put(self, tensors: Mapping[str, Tensor]) -> None:
+    def set_parameters(self, tensors: Mapping[str, Tensor]) -> None:
         """Let the module use these parameters, trainable or not; in-place operations of the module change them."""
         for name, parameter in (self.trained | self.frozen).items():
             if name in tensors:
                 parameter.data = tensors[name]
 
-    def put_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+    def set_buffers(self, buffers: Mapping[str, Tensor]) -> None:
         """Let the module use these buffers."""
-        for part, key, name in self._holders:
+        for part, key, name in self._buffer_places:
             part._buffers[key] = buffers[name]
 
-    def keep_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Copy buffers that the module replaced, rather than wrote to, back into the given tensors."""
-        for part, key, name in self._holders:
-            now = part._buffers[key]
-            if now is not None and now is not buffers[name]:
-                buffers[name].copy_(now.detach())
+    def write_back_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        """Copy into ``buffers`` the values of buffers that the module replaced by new tensors."""
+        for part, key, name in self._buffer_places:
+            current = part._buffers[key]
+            if current is not None and current is not buffers[name]:
+                buffers[name].copy_(current.detach())
 
-    def gradients(self) -> dict[str, Tensor | None]:
-        """Take the gradients of the trainable parameters."""
+    def take_gradients(self) -> dict[str, Tensor | None]:
+        """Return the gradients of the trainable parameters by name, and remove them from the module."""
         gradients = {name: p.grad for name, p in self.trained.items()}
         for parameter in self.trained.values():
             parameter.grad = None
@@ -256,7 +249,7 @@ class TensorHolders:
 
 
 def per_replica(values: Sequence[Tensor], device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    """Return the start values of the seeds, ``S`` tensors; one tensor where all are the same."""
-    placed = [value.detach().to(device, dtype) if value.is_floating_point() else value.to(device) for value in values]
-    same = all(torch.equal(placed[0], value) for value in placed[1:])
-    return placed[:1] if same else placed
+    """Return the tensors of S replicas on a device, or only one tensor if all have the same values."""
+    moved: list[Tensor] = [to_device(value.detach(), device, dtype) for value in values]
+    all_equal = all(torch.equal(moved[0], value) for value in moved[1:])
+    return moved[:1] if all_equal else moved

@@ -1,4 +1,4 @@
-"""Anyone's module and data as a problem."""
+"""A torch module and data of the user as a problem."""
 
 from __future__ import annotations
 
@@ -14,21 +14,31 @@ from torch import Tensor, nn
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, How, shape_only
-from syncline.problems.torch_data import Reading, Shards, reading_of, replica_and_worker, sharded, stack_rows
+from syncline.problems.torch_data import DataReader, Shards, data_reader, seed_and_worker, sharded, stack_rows
 from syncline.problems.torch_flops import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
     BatchLoss,
     MakeModel,
-    TensorHolders,
+    SwappableModule,
     build_module,
     check_module,
     error_clause,
     matrix_names,
     per_replica,
     placed_loss,
+    to_device,
     type_name,
 )
-from syncline.problems.torch_passes import Evaluate, Means, Stacked, Validation, by_loop, by_vmap, metrics_of, put_row
+from syncline.problems.torch_passes import (
+    Evaluate,
+    Means,
+    RowTensors,
+    Validation,
+    gradients_by_loop,
+    gradients_by_vmap,
+    load_row,
+    metrics_of,
+)
 from syncline.randomness import preserved, seed_all
 from syncline.units import is_whole
 
@@ -37,16 +47,15 @@ BUFFERS = ("auto", "own")
 
 
 SMALL_FLOPS = 2**24
-"""Of a row's step, up to which a batched pass pays on a CPU; measured with convolutions on 8 and on 28 pixels."""
+"""FLOPs of a row's step up to which a batched pass is faster on a CPU; measured on images of 8 and 28 pixels."""
 
-TRIAL_ROWS = 2
-TRIAL_TOLERANCE = 1e-3
-"""How many rows are tried in one batched pass, and how far their losses may be from the loop's, relatively."""
+TRIAL_ROWS, TRIAL_TOLERANCE = 2, 1e-3
+"""Number of rows of the trial of a batched pass, and relative tolerance of their losses against those of the loop."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TorchProblem:
-    """A torch module, trained on data by minimising a loss.
+    """The training of a torch module on data by minimising a loss.
 
     Args:
         make_model: a function that makes the module with fresh weights from torch's global generator, which is set to
@@ -76,8 +85,8 @@ class TorchProblem:
     Raises:
         SpecError: a value out of range, or data that cannot be read.
 
-    State of a module outside parameters and buffers is shared by the workers of a process. A parameter that took no
-    part in a step has a gradient of zero.
+    The workers of a process share any state of the module outside parameters and buffers. A parameter that took no part
+    in a step has a gradient of zero.
     """
 
     make_model: MakeModel
@@ -112,19 +121,19 @@ class TorchProblem:
         if not self.name:
             word = type_name(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
-        reading = self.reading()
-        self.validated_on(reading)
-        object.__setattr__(self, "_notes", list(reading.notes))
-        object.__setattr__(self, "batch_size", reading.batch_size)
+        reader = self.training_reader()
+        self.validation_reader(reader)
+        object.__setattr__(self, "_notes", list(reader.notes))
+        object.__setattr__(self, "batch_size", reader.batch_size)
 
     def __repr__(self) -> str:
         return f"TorchProblem({self.name!r})"
 
     def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> TorchTask:
-        """Return the task of ``rows``; takes one batch through the module.
+        """Return the task of ``rows``, after a forward and a backward pass of the module on one batch.
 
         Raises:
-            SpecError: what the module or the data cannot do, in one line.
+            SpecError: the module cannot be trained, or the data cannot be read.
         """
         return TorchTask(self, rows, dtype, torch.device(device))
 
@@ -132,51 +141,52 @@ class TorchProblem:
         """Return the settings of a DataLoader that replaced arguments, a line each."""
         return list(getattr(self, "_notes", ()))
 
-    def reading(self) -> Reading:
-        """Return the way to read the training data."""
-        return reading_of(self.train_set, "problem.train_set", self.batch_size, self.shuffle, self.drop_last)
+    def training_reader(self) -> DataReader:
+        """Return the reader of the training data."""
+        return data_reader(self.train_set, "problem.train_set", self.batch_size, self.shuffle, self.drop_last)
 
-    def validated_on(self, reading: Reading) -> tuple[Reading, bool]:
-        """Return the way to read the evaluation data, and whether it is part of the training data."""
+    def validation_reader(self, training: DataReader) -> tuple[DataReader, bool]:
+        """Return the reader of the evaluation data, and whether it reads the training data."""
         if self.validation is None:
-            return reading, True
-        return reading_of(self.validation, "problem.validation", reading.batch_size, False, False), False
+            return training, True
+        return data_reader(self.validation, "problem.validation", training.batch_size, False, False), False
 
     def module(self) -> nn.Module | None:
-        """Return the module without memory, on the meta device, made once; None if it cannot be made there."""
+        """Return the module on the meta device, without memory, made once; None if it cannot be made there."""
         if self not in _MODULES:
-            _MODULES[self] = self._without_memory()
+            _MODULES[self] = self._meta_module()
         return _MODULES[self]
 
-    def _without_memory(self) -> nn.Module | None:
-        cpu = torch.device("cpu")
+    def _meta_module(self) -> nn.Module | None:
+        """Return a new module on the meta device, or the user's module; None if it cannot be made there."""
         if isinstance(self.make_model, nn.Module):
             return self.make_model
+        cpu = torch.device("cpu")
         try:
             with preserved(cpu):
                 seed_all(cpu, 0, "weights")
                 return shape_only(self.make_model)
-        except Exception:  # whatever a module does with numbers that are not there
+        except Exception:  # any error of a user's function that needs the values of tensors
             return None
 
-    def looks(self) -> dict[Any, ModuleProperties]:
-        """Return the module's measured properties, by number format and kind of device."""
-        return _LOOKS.setdefault(self, {})
+    def measured_properties(self) -> dict[Any, ModuleProperties]:
+        """Return the cache of the module's measured properties, by (data type, type of device)."""
+        return _PROPERTIES.setdefault(self, {})
 
 
 _MODULES: WeakKeyDictionary[TorchProblem, nn.Module | None] = WeakKeyDictionary()
-_LOOKS: WeakKeyDictionary[TorchProblem, dict[Any, ModuleProperties]] = WeakKeyDictionary()
+_PROPERTIES: WeakKeyDictionary[TorchProblem, dict[Any, ModuleProperties]] = WeakKeyDictionary()
 
 
 class TorchTask:
-    """All rows of one module.
+    """The task of a module: parameters, gradients and losses of all rows.
 
     Attributes:
         params: trainable parameters, ``(R, *s)``.
         buffers: the module's buffers, ``(R, *s)``, after each worker's batches.
         shares_buffers: whether workers exchange buffers in steps in which they exchange parameters or gradients.
         matrices: names of the parameters that rules for matrices update, see `TorchProblem`.
-        flops_per_step: FLOPs of one worker in one step, see `syncline.problems.torch_flops`.
+        flops_per_step: FLOPs of one worker in one step, see `measure_module`; None if they cannot be counted.
         how: how gradients are computed, ``loop`` or ``vmap``.
         why: reason for this choice.
     """
@@ -184,58 +194,61 @@ class TorchTask:
     def __init__(self, problem: TorchProblem, rows: Rows, dtype: torch.dtype, device: torch.device) -> None:
         self.rows, self._problem, self._device = rows, problem, device
         modules = [build_module(problem.make_model, seed, device) for seed in rows.seeds]
-        for module in modules[:1]:
-            check_module(module)
+        check_module(modules[0])
         self.matrices = matrix_names(modules[0], problem.matrices)
-        states = [TensorHolders(module) for module in modules]
-        self.params = rows.parameters(
-            lambda seed: {name: p.detach() for name, p in states[rows.seeds.index(seed)].trained.items()}, dtype, device
-        )
-        frozen = {name: per_replica([s.frozen[name].data for s in states], device, dtype) for name in states[0].frozen}
-        self.buffers = {
-            name: torch.stack([_placed(state.buffers[name], device, dtype) for state in states]).repeat_interleave(
-                len(rows.workers), 0
-            )
-            for name in states[0].buffers
+        replicas = [SwappableModule(module) for module in modules]
+        trained = {
+            seed: {name: p.detach() for name, p in replica.trained.items()}
+            for seed, replica in zip(rows.seeds, replicas, strict=True)
         }
+        self.params = rows.parameters(trained.__getitem__, dtype, device)
+        frozen, self.buffers = {}, {}
+        for name in replicas[0].frozen:
+            frozen[name] = per_replica([replica.frozen[name].data for replica in replicas], device, dtype)
+        for name in replicas[0].buffers:
+            values = [to_device(replica.buffers[name].detach(), device, dtype) for replica in replicas]
+            self.buffers[name] = torch.stack(values).repeat_interleave(len(rows.workers), 0)
         self.shares_buffers = problem.buffers == "auto"
-        self._tensors = Stacked(self.params, frozen, self.buffers)
-        self._places = TensorHolders(modules[0].to(device, dtype))
+        self._tensors = RowTensors(self.params, frozen, self.buffers)
+        self._swappable = SwappableModule(modules[0].to(device, dtype))
         self._loss = placed_loss(problem.loss, device, dtype)
-        self._training = [(part, part.training) for part in modules[0].modules()]
+        self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
         with preserved(device):
-            reading = problem.reading()
-            self._data = sharded(reading, rows, problem.accumulate, device=device, dtype=dtype)
-            self._validation = Validation(*problem.validated_on(reading), device, dtype)
-            seen = self._looked()
-            self.flops_per_step = None if seen.flops is None else seen.flops * problem.accumulate
-            self.how, self.why = self._chosen(seen)
+            reader = problem.training_reader()
+            self._data = sharded(reader, rows, problem.accumulate, device=device, dtype=dtype)
+            self._validation = Validation(*problem.validation_reader(reader), device, dtype)
+            properties = self._measured()
+            self.flops_per_step = None if properties.flops is None else properties.flops * problem.accumulate
+            self.how, self.why = self._choose_how(properties)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` on each row's batches of this step; ``.grad`` is the gradient of each."""
+        """Return the losses ``(R,)`` on each row's batches of this step, and set ``.grad`` to the gradients."""
         with preserved(self._device):
-            batches = self._data.of_all(step) if self.how == "vmap" else None
+            batches = self._data.of_all_rows(step) if self.how == "vmap" else None
             if batches is not None:
-                return by_vmap(self._places, self._tensors, batches, self.rows, self._loss)
-            return by_loop(self._places, self._tensors, self._data, self.rows, step, self._loss, self._device)
+                return gradients_by_vmap(self._swappable, self._tensors, batches, self.rows, self._loss)
+            return gradients_by_loop(
+                self._swappable, self._tensors, self._data, self.rows, step, self._loss, self._device
+            )
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return ``loss`` and the user's metrics of mean parameters and buffers ``(S, *s)`` on the validation data."""
         replicas = range(len(self.rows.seeds))
         sums = [Means() for _ in replicas]
-        like = next(iter(self.params.values()))
+        device = next(iter(self.params.values())).device
         with preserved(self._device), self._evaluating():
             for batch, items in self._validation.batches():
                 for replica in replicas:
-                    buffers_of = {name: value[replica] for name, value in means.items()}
-                    self._places.put(buffers_of | self._tensors.of_replica(replica))
-                    self._places.put_buffers({
-                        name: buffers_of.get(name, buffer.unflatten(0, (len(replicas), -1))[replica, 0]).clone()
-                        for name, buffer in self.buffers.items()
-                    })  # fmt: skip
-                    metrics = metrics_of(self._places.module, batch, self._loss, self._problem.evaluate, like)
+                    replica_means = {name: value[replica] for name, value in means.items()}
+                    self._swappable.set_parameters(replica_means | self._tensors.frozen_of(replica))
+                    buffers = {}
+                    for name, buffer in self.buffers.items():
+                        first_worker = buffer[replica * len(self.rows.workers)]
+                        buffers[name] = replica_means.get(name, first_worker).clone()
+                    self._swappable.set_buffers(buffers)
+                    metrics = metrics_of(self._swappable.module, batch, self._loss, self._problem.evaluate, device)
                     sums[replica].add(metrics, items)
         values = [mean.values() for mean in sums]
         return {name: torch.stack([mean[name] for mean in values]) for name in values[0]}
@@ -245,7 +258,7 @@ class TorchTask:
         return {}
 
     def describe(self) -> dict[str, object]:
-        """Return counts of one worker, how gradients are computed and why, and what is to be known."""
+        """Return the sizes of one worker's model, how gradients are computed and why, and notes on the data."""
         trained = sum(p[0].numel() for p in self.params.values())
         frozen = sum(values[0].numel() for values in self._tensors.frozen.values())
         buffer_elements = sum(buffer[0].numel() for buffer in self.buffers.values())
@@ -255,27 +268,27 @@ class TorchTask:
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         """Set the module to evaluation for a block, then restore the mode of each part."""
-        self._places.module.eval()
+        self._swappable.module.eval()
         try:
             yield
         finally:
-            for part, training in self._training:
+            for part, training in self._training_modes:
                 part.training = training
 
-    def _looked(self) -> ModuleProperties:
-        """Measure the module on the first batch of the first row, once for all tasks of a problem."""
-        place = (self.params[next(iter(self.params))].dtype, self._device.type)
-        looks = self._problem.looks()
-        if place not in looks:
+    def _measured(self) -> ModuleProperties:
+        """Return the module's properties, measured on the first batch of the first row, once for all tasks."""
+        cache = self._problem.measured_properties()
+        key = (self.params[next(iter(self.params))].dtype, self._device.type)
+        if key not in cache:
             batch = self._data.of_row(0, 0)[0]
-            put_row(self._places, self._tensors, self.rows, 0)
-            self._places.put_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
-            seed, worker = replica_and_worker(self.rows, 0)
+            load_row(self._swappable, self._tensors, self.rows, 0)
+            self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
+            seed, worker = seed_and_worker(self.rows, 0)
             seed_all(self._device, seed, "module", worker, 0)
-            looks[place] = measure_module(self._places, batch, self._loss, self._device)
-        return looks[place]
+            cache[key] = measure_module(self._swappable, batch, self._loss, self._device)
+        return cache[key]
 
-    def _chosen(self, properties: ModuleProperties) -> tuple[str, str]:
+    def _choose_how(self, properties: ModuleProperties) -> tuple[str, str]:
         """Return ``loop`` or ``vmap``, and the reason.
 
         Raises:
@@ -285,44 +298,40 @@ class TorchTask:
         if option == "loop":
             return "loop", "asked for"
         if option == "auto":
-            row = sum(param[0].numel() for param in self.params.values())
-            small = row < SMALL_PARAMETERS and (self.flops_per_step or 0) < SMALL_FLOPS
+            parameters = sum(param[0].numel() for param in self.params.values())
+            are_rows_small = parameters < SMALL_PARAMETERS and (self.flops_per_step or 0) < SMALL_FLOPS
             if self._device.type != "cuda" and len(self.rows) < MANY_ROWS:
                 return "loop", f"fewer than {MANY_ROWS} rows"
-            if self._device.type != "cuda" and not small:
+            if self._device.type != "cuda" and not are_rows_small:
                 return "loop", "rows large enough to be quicker one by one"
-        obstacle = "the module draws random numbers" if properties.draws else self._tried()
+        obstacle = "the module draws random numbers" if properties.draws else self._batching_obstacle()
         if obstacle is None:
             return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
         if option == "vmap":
             raise SpecError("problem.how", option, f"loop or auto, as {obstacle}")
         return "loop", obstacle
 
-    def _tried(self) -> str | None:
-        """Return the reason why the rows cannot be computed in one batched pass; None if they can."""
+    def _batching_obstacle(self) -> str | None:
+        """Return the reason why the rows cannot be computed in one batched pass, by a trial; None if they can."""
         if len(self.rows) == 1:
             return None
         workers = min(len(self.rows.workers), TRIAL_ROWS)
         rows = Rows(self.rows.seeds[: TRIAL_ROWS // workers], self.rows.workers[:workers], self.rows.world_size)
-        few = Stacked(
+        trial = RowTensors(
             {name: torch.nn.Parameter(p.detach()[:TRIAL_ROWS]) for name, p in self.params.items()},
             {name: values[: len(rows.seeds)] for name, values in self._tensors.frozen.items()},
             {name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
         )
-        joined = stack_rows([self._data.of_row(row, 0) for row in range(TRIAL_ROWS)])
-        if joined is None:
+        batches = stack_rows([self._data.of_row(row, 0) for row in range(TRIAL_ROWS)])
+        if batches is None:
             return "batches hold what is no tensor, or differ in shape"
-        alone = by_loop(self._places, few, self._data, rows, 0, self._loss, self._device)
-        for name, buffer in few.buffers.items():
+        loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, 0, self._loss, self._device)
+        for name, buffer in trial.buffers.items():
             buffer.copy_(self.buffers[name][:TRIAL_ROWS])
         try:
-            together = by_vmap(self._places, few, joined, rows, self._loss)
-        except Exception as error:  # torch's, of many kinds
+            vmap_losses = gradients_by_vmap(self._swappable, trial, batches, rows, self._loss)
+        except Exception as error:  # torch raises errors of many types
             return f"torch cannot batch the module; {error_clause(error)}"
-        if not torch.allclose(alone, together, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):
+        if not torch.allclose(loop_losses, vmap_losses, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):
             return "batched, the module gives another loss"
         return None
-
-
-def _placed(x: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    return x.detach().to(device, dtype) if x.is_floating_point() else x.detach().to(device)

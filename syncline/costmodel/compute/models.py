@@ -1,9 +1,7 @@
-"""Model presets: the models of the papers, and others with public shapes.
+"""Model presets: the models of the papers, and others with public shapes, each with its source.
 
-Presets of models with public shapes, each with its source.
-
-A model with public weights has the fields of its config.json; test_configs.py has the published numbers of parameters,
-each with its source. The training sequence has the length that the report gives for most of pretraining.
+A model with public weights has the fields of its config.json; test_configs.py has the published numbers of parameters.
+The training sequence has the length that the report gives for most of pretraining.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from syncline.costmodel.compute.model_shape import ModelShape
 
 
 def _gpt2(name: str, width: int, layers: int, heads: int) -> ModelShape:
+    """Return the shape of a GPT-2."""
     sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024, "vocab_size": 50257}
     return shape_of_config(
         sizes, name, source="A. Radford et al., GPT-2 (2019), Table 2; config.json of openai-community/gpt2"
@@ -28,20 +27,26 @@ _GPT_3 = "T. Brown et al., GPT-3 (2020), Table 2.1 and section 2.1; GPT-2's voca
 
 
 def _gpt3(name: str, width: int, layers: int, heads: int) -> ModelShape:
+    """Return the shape of a GPT-3, a GPT-2 with longer sequences."""
     return replace(_gpt2(name, width, layers, heads), sequence=2048, positions=2048, source=_GPT_3)
 
 
+Size = int | bool
+
+
 def _sizes(
-    width: int, layers: int, heads: int, hidden: int, kv_heads: int | None = None, **more: int | bool
-) -> dict[str, int | bool]:
-    sizes: dict[str, int | bool] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    width: int, layers: int, heads: int, hidden: int, kv_heads: int | None = None, **more: Size
+) -> dict[str, Size]:
+    """Return the config fields of a LLaMA-like model's sizes, with further fields."""
+    sizes: dict[str, Size] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
     kv = {} if kv_heads is None else {"num_key_value_heads": kv_heads}
     return sizes | {"intermediate_size": hidden} | kv | more
 
 
 def _public(
-    name: str, source: str, vocabulary: int, sequence: int, model_type: str, sizes: dict[str, int | bool]
+    name: str, source: str, vocabulary: int, sequence: int, model_type: str, sizes: dict[str, Size]
 ) -> ModelShape:
+    """Return the shape of a model with public weights by its config fields."""
     fields = {"model_type": model_type, "vocab_size": vocabulary, "sequence": sequence, **sizes}
     return shape_of_config(fields, name, source=source)
 
@@ -70,15 +75,15 @@ _DEEPSEEK_3 = (
 _7B = _sizes(4096, 32, 32, 11008)
 _8B = _sizes(4096, 32, 32, 14336, 8)
 _70B = _sizes(8192, 80, 64, 28672, 8)
-_TIED: dict[str, int | bool] = {"tie_word_embeddings": True}
+_TIED: dict[str, Size] = {"tie_word_embeddings": True}
 
 
-def _qwen_experts(hidden: int) -> dict[str, int | bool]:
+def _qwen_experts(hidden: int) -> dict[str, Size]:
     """Return the config fields of Qwen's experts, each with ``hidden`` hidden units."""
     return {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": hidden}
 
 
-def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dense: int) -> dict[str, int | bool]:
+def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dense: int) -> dict[str, Size]:
     """Return the config fields of DeepSeek's latent attention and experts.
 
     Args:
@@ -88,7 +93,7 @@ def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dens
         hidden: hidden units of an expert.
         dense: number of first layers without experts.
     """
-    fields: dict[str, int | bool] = {
+    fields: dict[str, Size] = {
         "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
         "n_routed_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": hidden,
         "first_k_dense_replace": dense,
@@ -101,6 +106,7 @@ _MPT = "config of MPT in mosaicml/llm-foundry (scripts/train/yamls), learned pos
 
 
 def _mpt(size: str, width: int, layers: int, heads: int) -> ModelShape:
+    """Return the shape of an MPT."""
     return ModelShape(
         f"mpt-{size}", layers, width, heads, 50368, 2048, tied=True, position_embedding=True, norms_per_layer=2,
         fused_qkv=True, biases=("qkv", "out", "mlp", "norm"), source=_MPT,
@@ -112,6 +118,7 @@ _NEMO = "NVIDIA NeMo, recipes of its performance summary (2024)"
 
 
 def _nemo(name: str, width: int, layers: int, heads: int, **more: Any) -> ModelShape:
+    """Return the shape of a model of NVIDIA NeMo's recipes."""
     return ModelShape(name, layers, width, heads, norms_per_layer=2, fused_qkv=True, source=_NEMO, **more)
 
 
@@ -205,10 +212,12 @@ _MT_DAO = "MT-DAO, Table 2 and Appendix B; tied head inferred"
 
 
 def _curvadion(name: str, width: int, layers: int, heads: int) -> ModelShape:
+    """Return the shape of a model of CurvaDion."""
     return ModelShape(name, layers, width, heads, vocabulary=50304, sequence=1024, source=_CURVADION)
 
 
 def _mt_dao(name: str, layers: int, width: int, heads: int) -> ModelShape:
+    """Return the shape of a model of MT-DAO."""
     return ModelShape(
         name, layers, width, heads, vocabulary=50000, sequence=2048, tied=True, norms_per_layer=4, source=_MT_DAO
     )
@@ -220,6 +229,7 @@ _DEMO_OLMO = "DeMo, section 3.1 (OLMo-300M, OLMo-1B); gate, vocabulary and tied 
 
 
 def _olmo(name: str, width: int) -> ModelShape:
+    """Return the shape of an OLMo as DeMo trains it."""
     return ModelShape(
         name, 16, width, 16, vocabulary=50304, sequence=2048, tied=True, gated=True, fused_qkv=True, source=_DEMO_OLMO
     )
@@ -239,19 +249,10 @@ MODELS: dict[str, ModelShape] = {
         _mt_dao("mt-dao-720m", 12, 2048, 16),
         _mt_dao("mt-dao-1.3b", 24, 2048, 16),
         ModelShape(
-            "text-gpt",
-            layers=3,
-            width=96,
-            heads=4,
-            vocabulary=256,
-            sequence=64,
-            tied=True,
-            position_embedding=True,
-            norms_per_layer=2,
-            fused_qkv=True,
-            source="the defaults of the problem text-gpt in syncline.problems",
+            "text-gpt", 3, 96, 4, vocabulary=256, sequence=64, tied=True, position_embedding=True, norms_per_layer=2,
+            fused_qkv=True, source="the defaults of the problem text-gpt in syncline.problems",
         ),
         *PUBLIC,
     )
-}
+}  # fmt: skip
 """Model presets by name."""

@@ -1,7 +1,4 @@
-"""Parameter shapes of a model, on which the traffic of a method depends.
-
-Masks over a model's parameters for a choice of layers or of name patterns.
-"""
+"""The shapes of a model's parameters, their cut into fragments, and masks that select parameters by name."""
 
 from __future__ import annotations
 
@@ -15,10 +12,13 @@ from syncline.errors import SpecError
 
 
 class TensorShape(NamedTuple):
-    """A parameter of a model: its name, its shape, and whether matrix rules such as Muon's and Dion's apply to it.
+    """A parameter of a model.
 
-    Embeddings and output heads have two dimensions, but these rules do not apply to them. The weights of a convolution,
-    ``(out, in, *kernel)``, count as a matrix of ``out`` rows.
+    Attributes:
+        name: name in the model.
+        shape: lengths of its dimensions.
+        is_matrix: whether update rules for matrices such as Muon's and Dion's apply. They apply to the weights of
+            convolutions, ``(out, in, *kernel)`` as a matrix of ``out`` rows, but not to embeddings and output heads.
     """
 
     name: str
@@ -32,16 +32,16 @@ class TensorShape(NamedTuple):
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Return the rows and columns of a matrix, see ``matrix_sides``."""
+        """Return the rows and columns of the tensor viewed as a matrix, see `matrix_sides`."""
         return matrix_sides(self.shape)
 
     def is_worth_factors(self, rank: int) -> bool:
-        """Return whether low-rank factors are smaller than the matrix, see the function ``is_worth_factors``."""
+        """Return whether low-rank factors are smaller than the matrix, see the function `is_worth_factors`."""
         return is_worth_factors(*self.sides, rank)
 
 
 def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
-    """Return rows and columns of a tensor viewed as a matrix: ``(out, rest)``, as public codes view convolutions.
+    """Return rows and columns of a tensor viewed as a matrix: the first dimension, and the product of the others.
 
     >>> matrix_sides((768, 3072)), matrix_sides((16, 3, 5, 5))
     ((768, 3072), (16, 75))
@@ -52,7 +52,7 @@ def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     """Cut a list of tensors into F runs of about equal size, none empty if there are at least F tensors.
 
-    The middle of tensor i decides its run. The function moves a tensor only as far as needed to give every run one.
+    The run of a tensor is that in which its middle lies, unless a run would then remain empty.
 
     Args:
         sizes: number of elements of each tensor, in order.
@@ -66,14 +66,14 @@ def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     """
     total, before = max(sum(sizes), 1), 0
     runs: list[list[int]] = [[] for _ in range(parts)]
-    last = -1
+    last_run = -1
     for i, size in enumerate(sizes):
-        wanted = min((2 * before + size) * parts // (2 * total), parts - 1)
+        run_of_middle = min((2 * before + size) * parts // (2 * total), parts - 1)
         # Do not go back before the last run, skip no run, and leave a tensor for each remaining run.
-        part = max(min(wanted, last + 1), last, parts - (len(sizes) - i), 0)
-        part = min(part, last + 1)
-        runs[part].append(i)
-        last, before = part, before + size
+        run = max(run_of_middle, last_run, parts - (len(sizes) - i), 0)
+        run = min(run, last_run + 1)
+        runs[run].append(i)
+        last_run, before = run, before + size
     return runs
 
 
@@ -82,8 +82,8 @@ class Fragment(NamedTuple):
 
     Attributes:
         tensors: indices of its tensors.
-        spans: the parts of the gradient that it covers, as fractions of the elements in the order in which a backward
-            pass makes them, from the last tensor to the first; ascending.
+        spans: parts of the gradient that it covers, as (begin, end) fractions of the elements in the order of the
+            backward pass, from the last tensor to the first; ascending.
     """
 
     tensors: list[int]
@@ -91,7 +91,7 @@ class Fragment(NamedTuple):
 
 
 def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> list[Fragment]:
-    """Cut a list of tensors into F fragments of about equal size, each of ``strides`` runs that lie F runs apart.
+    """Cut a list of tensors into F fragments of about equal size, each of ``strides`` runs that are F runs apart.
 
     Args:
         sizes: number of elements of each tensor, in the order of the forward pass.
@@ -105,14 +105,17 @@ def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> l
 
     Source: Streaming DiLoCo (Douillard et al., 2025), section 3.1: fragments of several layers, strided over the depth.
     """
-    total = max(sum(sizes), 1)
-    after = [0, *accumulate(reversed(sizes))]  # elements of the last i tensors
+    count, total = len(sizes), max(sum(sizes), 1)
+    elements_of_last = [0, *accumulate(reversed(sizes))]  # elements of the last i tensors
     runs = balanced_parts(sizes, fragments * strides)
     out = []
-    for first in range(fragments):
-        parts = [run for run in runs[first::fragments] if run]
-        spans = [(after[len(sizes) - 1 - run[-1]] / total, after[len(sizes) - run[0]] / total) for run in parts]
-        out.append(Fragment([index for run in parts for index in run], tuple(reversed(spans))))
+    for fragment in range(fragments):
+        parts = [run for run in runs[fragment::fragments] if run]
+        spans = []
+        for run in reversed(parts):
+            begin, end = elements_of_last[count - 1 - run[-1]], elements_of_last[count - run[0]]
+            spans.append((begin / total, end / total))
+        out.append(Fragment([index for run in parts for index in run], tuple(spans)))
     return out
 
 

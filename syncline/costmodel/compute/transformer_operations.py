@@ -1,11 +1,11 @@
-"""Operations of a transformer's training step on one worker, from the model's shape.
+"""Kernels of a transformer's training step on one worker, from the model's shape, and their seconds.
 
-A worker computes u tokens of a micro-batch: b sequences of s, shared out over c workers, with matrices split over t. A
-matrix ``(o, i)`` has three products: ``(u, o, i)`` forward, ``(u, i, o)`` for the gradient of its input, ``(o, i, u)``
-for that of the weight. Attention multiplies the u queries with keys of the whole sequence, and a causal mask halves it.
-An expert layer routes each token to E' of E experts, e groups of workers having E / e each.
+A worker computes u tokens of a micro-batch: b sequences of s tokens are split over c workers, matrices over t workers.
+A matrix of o outputs and i inputs has three products: ``(u, o, i)`` forward, ``(u, i, o)`` for the gradient of its
+input, ``(o, i, u)`` for that of the weight. Attention multiplies the u queries with keys of the whole sequence, and a
+causal mask halves the work. An expert layer routes each token to E' of E experts, of which each of e workers has E / e.
 
-Kernels that memory bounds read and write, with w bytes per number, per token:
+Kernels that the memory's bandwidth limits read and write these bytes per token, with w bytes per number:
 
 | kernels                    | eager, forward + backward                 | compiled                    |
 |----------------------------|-------------------------------------------|-----------------------------|
@@ -20,9 +20,9 @@ Kernels that memory bounds read and write, with w bytes per number, per token:
 | a product in fp8: casts of its operands | ``(w + 2) i + (w + 2) o`` and of the weight, per micro-batch | |
 | the loss of V logits       | 49 bytes per logit in all                 | 12                          |
 
-Tokens move twice both ways: they are sorted by expert, and added up again. Behind an all-to-all a worker with several
-experts also sorts the tokens that it received, and sorts them back. Products in 8 bits need a multiple of 16 tokens, so
-that the tokens are padded, and unpadded.
+Tokens move twice in each pass: they are sorted by expert, and added up after the experts. After an all-to-all a worker
+with several experts also sorts the tokens that it received, and sorts them back. Products in 8 bits need a multiple of
+16 tokens, so that the tokens are padded, and unpadded.
 
 The embedding reads and writes u d numbers, and its backward pass 2 V d more. The optimizer passes 28 bytes per fp32
 parameter (it reads the gradient, reads and writes weight and two moments); PyTorch's ``foreach`` takes 2.8 times as
@@ -48,7 +48,7 @@ from syncline.costmodel.compute.operations import Operation, Seconds, memory, op
 from syncline.costmodel.compute.tensors import TensorShape
 
 LOSS_BYTES, FUSED_LOSS_BYTES = 49.0, 12.0
-"""Bytes per logit of the loss's forward and backward pass in PyTorch, and in one fused kernel."""
+"""Bytes per logit that the loss reads and writes forward and backward, in PyTorch and in one fused kernel."""
 
 UPDATE_BYTES, FOREACH = 28.0, 2.8
 """Bytes per parameter of Adam's update, and the seconds of PyTorch's ``foreach`` update over those of a fused one."""
@@ -60,19 +60,20 @@ SCORE_BYTES = 13.0
 """Bytes per score of attention that is not fused, forward."""
 
 EIGHT_BITS = ("fp8", "mxfp8", "nvfp4")
+"""Number formats of products whose operands are cast from 16 bits; other kernels stay in bf16."""
 
 
 @dataclass(frozen=True)
 class Software:
-    """The kernels that a training's software runs.
+    """The choices of a training's software that decide which kernels run.
 
     Args:
-        attention: kind of attention; None: that of the hardware which is named first.
+        attention: kind of attention; None means the first kind in the hardware's rates.
         compiled: whether a compiler (or a library of fused kernels) joins elementwise kernels.
-        fused_loss: whether the loss is one kernel; None: as ``compiled``.
-        fused_optimizer: whether the update is one kernel; None: as ``compiled``.
+        fused_loss: whether the loss is one kernel; None means as ``compiled``.
+        fused_optimizer: whether the update is one kernel; None means as ``compiled``.
         causal: whether attention masks half of the scores.
-        once_per_node: whether a library sends a token once to each node, sorted and padded on the way.
+        once_per_node: whether a library for experts sends a token once to each node, and sorts and pads it on the way.
     """
 
     attention: AttentionKind | None = None
@@ -90,16 +91,15 @@ class Software:
 
     @property
     def loss_bytes(self) -> float:
-        """Return the bytes per logit of the loss."""
-        return FUSED_LOSS_BYTES if self._is_fused(self.fused_loss) else LOSS_BYTES
+        """Return the bytes per logit that the loss reads and writes."""
+        is_fused = self.compiled if self.fused_loss is None else self.fused_loss
+        return FUSED_LOSS_BYTES if is_fused else LOSS_BYTES
 
     @property
     def update_bytes(self) -> float:
-        """Return the bytes per parameter of an update that would take as long at the memory's rate."""
-        return UPDATE_BYTES * (1.0 if self._is_fused(self.fused_optimizer) else FOREACH)
-
-    def _is_fused(self, choice: bool | None) -> bool:
-        return self.compiled if choice is None else choice
+        """Return the bytes per parameter of an update, scaled by its time over that of a fused update."""
+        is_fused = self.compiled if self.fused_optimizer is None else self.fused_optimizer
+        return UPDATE_BYTES * (1.0 if is_fused else FOREACH)
 
 
 class Share(NamedTuple):
@@ -107,9 +107,9 @@ class Share(NamedTuple):
 
     Attributes:
         sequences: b, sequences of a micro-batch on the workers of one data-parallel rank.
-        tensor: t.
-        context: c.
-        expert: e.
+        tensor: t, workers that share each matrix.
+        context: c, workers that share each sequence.
+        expert: e, workers that share the experts.
         precision: number format of products.
     """
 
@@ -121,14 +121,14 @@ class Share(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """The operations of a forward and a backward pass."""
+    """The kernels of a forward and of a backward pass."""
 
     forward: list[Operation]
     backward: list[Operation]
 
 
 def layer_operations(model: ModelShape, share: Share, software: Software, dense: bool = False) -> Passes:
-    """Return the operations of one layer and micro-batch, without recomputation.
+    """Return the kernels of one layer and micro-batch, without recomputation.
 
     Args:
         model: shape of the model.
@@ -156,7 +156,7 @@ Split = Literal["rows", "columns", "none"]
 
 
 def _split(name: str) -> Split:
-    """Return which side of a matrix tensor parallelism splits: outputs are rows, inputs are columns."""
+    """Return the side of a matrix that tensor parallelism splits: outputs are rows, inputs are columns."""
     if name in ("out", "down"):
         return "columns"
     return "none" if name in ("router", "query_down", "key_value_down") else "rows"
@@ -166,17 +166,14 @@ def _add_product(
     passes: Passes, tensor: TensorShape, split: Split, tokens: float, share: Share, groups: float = 1.0
 ) -> None:
     """Append the three products of a matrix, and the casts of their operands to 8 bits."""
-    outputs, inputs = (float(side) for side in tensor.shape)
-    outputs, inputs = (
-        outputs / (share.tensor if split == "rows" else 1),
-        inputs / (share.tensor if split == "columns" else 1),
-    )
+    outputs = tensor.shape[0] / (share.tensor if split == "rows" else 1)
+    inputs = tensor.shape[1] / (share.tensor if split == "columns" else 1)
     w = bytes_per_number(share.precision)
     stored = 1 if share.precision in EIGHT_BITS else w
     passes.forward.append(product(tokens, outputs, inputs, share.precision, stored, groups))
     passes.backward.append(product(tokens, inputs, outputs, share.precision, stored, groups))
     passes.backward.append(product(outputs, inputs, tokens, share.precision, stored, groups))
-    if share.precision in EIGHT_BITS:  # each operand is cast, and its transposed, too
+    if share.precision in EIGHT_BITS:  # each operand and its transpose are cast
         passes.forward.append(memory((w + 2) * groups * (tokens * inputs + outputs * inputs)))
         passes.backward.append(memory((w + 2) * groups * tokens * outputs))
 
@@ -201,6 +198,7 @@ def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share,
 
 
 def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
+    """Append fused attention, or its two products and the kernels on its scores."""
     heads = model.heads / share.tensor
     head = model.scores_width / model.heads
     queries = tokens / share.sequences
@@ -221,27 +219,25 @@ def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Shar
 def _add_elementwise(
     passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software, dense: bool
 ) -> None:
-    """Append the kernels of a layer that memory bounds; tensor parallelism also splits norms and sums by tokens."""
+    """Append the kernels of a layer that the memory limits; tensor parallelism splits norms and sums by tokens."""
     w, t = bytes_per_number(share.precision), share.tensor
-    width = w * tokens * model.width / t
+    width_bytes = w * tokens * model.width / t
     norms = max(model.norms_per_layer, 2)
     if software.compiled:
-        passes.forward.extend([memory(4 * width)] * norms)
-        passes.backward.extend([memory(4 * width)] * norms)
+        passes.forward.extend([memory(4 * width_bytes)] * norms)
+        passes.backward.extend([memory(4 * width_bytes)] * norms)
     else:
-        passes.forward.extend([memory(2 * width)] * norms + [memory(3 * width)] * 2)
-        passes.backward.extend([memory(5 * width)] * norms + [memory(3 * width)] * 2)
-    heads = w * tokens * (model.query_width + model.key_width) / t
-    rotated = 0.0 if model.position_embedding else heads
-    if rotated:
-        kernels = 1 if software.compiled else 5
+        passes.forward.extend([memory(2 * width_bytes)] * norms + [memory(3 * width_bytes)] * 2)
+        passes.backward.extend([memory(5 * width_bytes)] * norms + [memory(3 * width_bytes)] * 2)
+    heads_bytes = w * tokens * (model.query_width + model.key_width) / t  # of queries and keys
+    if not model.position_embedding:  # rotary positions
         for operations in passes:
-            operations.append(memory(2 * rotated, kernels))
+            operations.append(memory(2 * heads_bytes, 1 if software.compiled else 5))
     if model.head_norms:
-        passes.forward.append(memory(2 * heads))
-        passes.backward.append(memory(5 * heads))
+        passes.forward.append(memory(2 * heads_bytes))
+        passes.backward.append(memory(5 * heads_bytes))
     if not software.compiled:
-        passes.backward.append(memory(2 * (heads + w * tokens * model.key_width / t)))
+        passes.backward.append(memory(2 * (heads_bytes + w * tokens * model.key_width / t)))
     if dense:
         _add_activation(passes, model.gated, w * tokens * model.hidden_width / t, software.compiled)
     elif model.shared_experts:
@@ -250,6 +246,7 @@ def _add_elementwise(
 
 
 def _add_activation(passes: Passes, gated: bool, hidden_bytes: float, compiled: bool) -> None:
+    """Append the kernels of an MLP's activation, with so many bytes of hidden numbers."""
     if not gated:
         passes.forward.append(memory(2 * hidden_bytes))
         passes.backward.append(memory(3 * hidden_bytes))
@@ -262,7 +259,7 @@ def _add_activation(passes: Passes, gated: bool, hidden_bytes: float, compiled: 
 
 
 def end_operations(model: ModelShape, share: Share, software: Software) -> Passes:
-    """Return the operations of the embedding, the last norm, the output layer and the loss of one micro-batch."""
+    """Return the kernels of the embedding, the last norm, the output layer and the loss of one micro-batch."""
     passes = Passes([], [])
     tokens = share.sequences * model.sequence / share.context
     w, vocabulary = bytes_per_number(share.precision), model.vocabulary / share.tensor
@@ -281,14 +278,14 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
 
 
 class MicroBatch(NamedTuple):
-    """The seconds of one micro-batch of a layer, and of all that is not a layer.
+    """The seconds of one micro-batch in a layer, and outside of the layers.
 
     Attributes:
         forward: forward pass of one layer.
         backward: backward pass of one layer.
-        dense_forward: forward pass of one of the first layers without experts.
-        dense_backward: its backward pass.
-        ends: embedding, last norm, output layer and loss, both ways.
+        dense_forward: forward pass of one of the first layers, which have no experts.
+        dense_backward: backward pass of one of the first layers.
+        ends: forward and backward pass of embedding, last norm, output layer and loss.
     """
 
     forward: Seconds
@@ -300,7 +297,7 @@ class MicroBatch(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def micro_batch(model: ModelShape, share: Share, software: Software, hardware: Hardware) -> MicroBatch:
-    """Return the seconds of the parts of a micro-batch."""
+    """Return the seconds of one micro-batch in a layer, and outside of the layers, on a GPU with known kernels."""
     attention = software.attention_on(hardware)
 
     def timed(operations: list[Operation]) -> Seconds:
@@ -317,11 +314,11 @@ class Work(NamedTuple):
     """The work of one worker in a step.
 
     Attributes:
-        share: its share of a micro-batch.
-        micro_batches: M.
+        share: the worker's share of a micro-batch.
+        micro_batches: M, number of micro-batches.
         stages: K, pipeline stages, over which layers and ends are spread evenly.
-        parameters: parameters of the worker's stage and part.
-        updated: parameters that it updates.
+        parameters: number of parameters on the worker.
+        updated: number of parameters that the worker updates.
         recomputed: whether the backward pass runs each layer's forward pass again.
         sharded: whether weights are gathered before their use.
     """
@@ -364,7 +361,7 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     return device | {"launches": max(0.0, launch_s - sum(device.values()))}
 
 
-def _total(layers: tuple[int, int], layer: Seconds, dense: Seconds) -> Seconds:
-    counts = zip(layers, (layer, dense), strict=True)
-    pairs = [(count * part.device_s, count * part.launch_s) for count, part in counts]
-    return Seconds(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))
+def _total(counts: tuple[int, int], layer: Seconds, dense: Seconds) -> Seconds:
+    """Return the seconds of all layers; ``counts`` are the numbers of layers with experts and of dense ones."""
+    device_s = counts[0] * layer.device_s + counts[1] * dense.device_s
+    return Seconds(device_s, counts[0] * layer.launch_s + counts[1] * dense.launch_s)

@@ -1,20 +1,7 @@
 """FLOPs and seconds of updates that multiply or decompose matrices; an mfu already covers elementwise updates.
 
-FLOPs of orthogonalising a matrix, as Muon and Scion do in every step.
-
-The cost of rotating a matrix's optimizer: memory, work, and the renewal interval of each pipeline stage.
-
-Numbers and FLOPs for a matrix with m rows and n columns, with d the length of a rotated side, beyond Adam's states:
-
-| source | geometry   | bases         | averages      | products of a step          | of a renewal |
-|--------|------------|---------------|---------------|-----------------------------|--------------|
-| `1st`  | bilateral  | `m^2 + n^2`   |               | `6 m n (m + n)`             | `2 m n d + 4 d^3` per side |
-| `1st`  | unilateral | `min(m, n)^2` |               | `6 m n d`                   | `2 m n d + 4 d^3` |
-| `2nd`  | bilateral  | `m^2 + n^2`   | `m^2 + n^2`   | `6 m n (m + n) + 2 m n (m + n)` | `4 d^3` per side |
-| `2nd`  | unilateral | `min(m, n)^2` | `min(m, n)^2` | `6 m n d + 2 m n d`         | `4 d^3` |
-
-A renewal also decomposes a d x d matrix: a QR decomposition with its orthogonal factor takes `8/3 d^3` FLOPs,
-eigenvectors take `9 d^3`.
+Muon and Scion orthogonalise matrices, Dion and PowerSGD iterate low-rank factors, and basis rotation runs an optimizer
+in rotated coordinates of a matrix.
 """
 
 from __future__ import annotations
@@ -24,19 +11,17 @@ from dataclasses import dataclass
 
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.tensors import TensorShape
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 
 NEWTON_SCHULZ_STEPS = 5
-"""Newton-Schulz iterations of both methods. Source: K. Jordan et al., "Muon" (2024)."""
+"""Newton-Schulz iterations of Muon and Scion. Source: K. Jordan et al., "Muon" (2024)."""
 
 
 def newton_schulz_flops(rows: int, columns: int, steps: int = NEWTON_SCHULZ_STEPS) -> float:
-    """Return the FLOPs of the products of ``X <- a X + (b A + c A^2) X``, ``A = X X^T`` on the smaller side.
+    """Return the FLOPs of orthogonalising an m x n matrix by Newton-Schulz iterations.
 
-        steps (4 d^2 D + 2 d^3),   d = min(m, n),   D = max(m, n)
+    An iteration is ``X <- a X + (b A + c A^2) X`` with ``A = X X^T`` on the smaller side, of three products. All
+    iterations take ``steps (4 d^2 D + 2 d^3)`` with d = min(m, n) and D = max(m, n).
 
     Args:
         rows: m.
@@ -51,18 +36,20 @@ def newton_schulz_flops(rows: int, columns: int, steps: int = NEWTON_SCHULZ_STEP
 
 
 DECOMPOSITION_RATE = 0.25
-"""Speed of a QR or eigenvalue decomposition over that of a matrix product: .14 to .7 on one CPU core, for d from 64 to
-768. On a GPU it is far less and falls with d, so measure it there."""
+"""FLOP/s of a QR or eigenvalue decomposition over those of a matrix product.
+
+Measured on one CPU core: 0.14 to 0.7 for d x d matrices with d from 64 to 768. On a GPU the ratio is far less and falls
+with d, so measure it there."""
 
 QR_FLOPS, EIGENVECTOR_FLOPS = 8 / 3, 9.0
-"""FLOPs of each decomposition per d^3.
+"""FLOPs of a QR decomposition with its orthogonal factor, and of eigenvectors, of a d x d matrix over d^3.
 
 Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
 
 
 @dataclass(frozen=True)
 class UpdateWork:
-    """FLOPs of the products and decompositions of an update, of one or more matrices.
+    """FLOPs of the products and decompositions of an update of one or more matrices.
 
     Args:
         step: FLOPs of the products of every step, such as rotations.
@@ -83,14 +70,12 @@ class UpdateWork:
     def seconds(
         self, hardware: Hardware, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE
     ) -> float:
-        """Return the seconds per step, with renewals spread over the steps between them.
-
-            [step + (renewal + decomposition / rate) / frequency] / (peak mfu)
+        """Return the seconds per step, with the work of a renewal spread over the steps between two renewals.
 
         Args:
             hardware: hardware that runs products at its peak times its mfu.
-            frequency: steps between renewals; None without renewals.
-            decomposition_rate: speed of decompositions over that of products.
+            frequency: number of steps between renewals; None without renewals.
+            decomposition_rate: FLOP/s of decompositions over those of products.
 
         Raises:
             SpecError: a rate that is not above 0.
@@ -111,16 +96,14 @@ def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
 
 
 def low_rank_work(rows: int, columns: int, rank: int, products: int, interval: float = 1) -> UpdateWork:
-    """Return the work per step of a power iteration, ``P = orth(M Q)``, ``R = M^T P``, and of further products.
-
-        products 2 m n r + QR of m x r,   8/3 m r^2
+    """Return the work per step of a power iteration, ``P = orth(M Q)`` and ``R = M^T P``, and of further products.
 
     Args:
-        rows: m, rows of M and of P.
-        columns: n.
-        rank: r.
-        products: number of products of M or its factors, 2 m n r FLOPs each, with the two of the iteration.
-        interval: steps between two iterations.
+        rows: m, rows of the matrix M.
+        columns: n, columns of M.
+        rank: r, rank of the factors P (m x r) and Q (n x r); the QR decomposition of P takes 8/3 m r^2 FLOPs.
+        products: number of products of M with a factor, 2 m n r FLOPs each, with the two of the iteration.
+        interval: number of steps between two iterations.
 
     >>> low_rank_work(4, 2, 1, 3).step  # three products of 16 FLOPs
     48.0
@@ -129,11 +112,14 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int, interval: f
 
 
 SOURCES = ("1st", "2nd", "gradient")
+"""Matrices that give the bases of basis rotation: averages of gradients, or of their products, or a gradient."""
+
 GEOMETRIES = ("unilateral", "bilateral")
+"""Sides of a matrix that basis rotation rotates: only the shorter, or both."""
 
 
 def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
-    """Return the lengths of the sides that have a basis: both, or only the shorter.
+    """Return the lengths of the sides of a matrix that basis rotation rotates.
 
     Raises:
         SpecError: an unknown geometry.
@@ -147,7 +133,9 @@ def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
 
 
 def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> int:
-    """Return the number of elements beyond Adam's states: the bases, and with ``2nd`` averages of products.
+    """Return the number of elements that basis rotation keeps beyond Adam's states for an m x n matrix.
+
+    A basis of a side of length d has d^2 elements; with the source ``2nd`` there is also an average of products.
 
     Raises:
         SpecError: an unknown source or geometry.
@@ -172,10 +160,13 @@ def rotation_work(
     estimate: str = "power",
     momentum: str = "original",
 ) -> UpdateWork:
-    """Return the work of updating one matrix, by the table of this module.
+    """Return the work of updating one m x n matrix by basis rotation, for each rotated side of length d.
 
-    A step rotates the gradient and the momentum, and rotates the update direction back. With a rotated momentum a step
-    needs one rotation less, and each renewal rotates the momentum out of the old bases and into the new ones.
+    A step takes three rotations of 2 m n d FLOPs (the gradient, the momentum, and the update back), and one product
+    more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per product with a basis, twice for a power iteration, and
+    a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. With a
+    rotated momentum a step needs one rotation less, and each renewal rotates the momentum from the old to the new
+    bases.
 
     Args:
         rows: m.
@@ -202,26 +193,25 @@ def rotation_work(
     for d in rotated_sides(rows, columns, geometry):
         product, cube = 2.0 * rows * columns * d, float(d) ** 3
         step = (3 if momentum == "original" else 2) * product + (product if source == "2nd" else 0.0)
-        momentum_turn = 2 * product if momentum == "rotated" else 0.0
+        momentum_rotations = 2 * product if momentum == "rotated" else 0.0
         gram = 0.0 if source == "2nd" else product
-        iteration = 2 if estimate == "power" else 1  # C B for the quotients, and again for the iteration
+        basis_products = 2 if estimate == "power" else 1  # for the Rayleigh quotients, and for the power iteration
         decomposition = QR_FLOPS if estimate == "power" else EIGENVECTOR_FLOPS
-        total += UpdateWork(step, gram + momentum_turn + iteration * 2 * cube, decomposition * cube)
+        total += UpdateWork(step, gram + momentum_rotations + basis_products * 2 * cube, decomposition * cube)
     return total
 
 
 def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool = False) -> list[int | None]:
-    """Return the steps between renewals at each stage of a pipeline, fewer at stages with larger gradient delays.
+    """Return the steps between renewals of bases at each pipeline stage, fewer at stages with larger gradient delays.
 
-        f = floor(base (mid + 1) / w),   mid = floor(P / 2) - 1,   w = tau + 1 if tau > mid, else tau
-
-    For an even number of stages with delays P - 1 to 0 the total number of renewals is that of ``base`` at every stage,
-    apart from rounding down: the sum of 1/f is P / base. A stage without delay then never renews its first basis
+    A stage with a delay of tau updates has ``floor(base (mid + 1) / w)`` steps, with ``mid = floor(P / 2) - 1`` for P
+    stages and ``w = tau + 1 if tau > mid, else tau``. For an even P with delays P - 1 to 0 there are as many renewals
+    in all as with ``base`` at every stage, apart from rounding. A stage without delay never renews its first basis
     (None). If all delays are equal, every stage has ``base``.
 
     Args:
-        delays: tau, gradient delay in updates of each of P stages.
-        base: f0, mean steps between renewals.
+        delays: tau of each of P stages, in updates.
+        base: mean steps between renewals.
         reversed_order: whether the stage with the largest delay has the longest interval instead of the shortest.
 
     Raises:

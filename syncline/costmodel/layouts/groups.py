@@ -1,33 +1,32 @@
-"""Messages between neighbours of regular groups, and the level of a network that a group crosses.
+"""Traffic of all groups of a layout at once: seconds of messages, bytes that leave the units of a level, or sites.
 
-`syncline.costmodel.collectives.prices.collective_prices` prices the collectives of groups.
+A *group* is a set of workers that call a collective among themselves, given by the ranks of the first group; all groups
+of the same pattern communicate at once. `syncline.costmodel.collectives.prices.collective_prices` has the seconds of
+their collectives.
 
-Bytes that leave the units of each level in a collective of all groups of a layout, and levels of their messages.
+A network has *levels* (nodes, racks, sites), and a *unit* is one node, rack or site. A group of G members with n
+payload bytes each has k units of a level inside one unit of the next level. These bytes of the group leave the units
+inside one unit of the next level:
 
-A group of G members with n payload bytes each has k units of a level inside one unit of the next. The bytes below are
-those of one group and one unit of the next level (`egress_bytes` counts those of sites):
-
-| collective       | bytes that leave units inside one of the next level |
-|------------------|-----------------------------------------------------|
-| `all_reduce`     | `2 (k - 1) n`                                       |
-| `reduce_scatter` | `(k - 1) n`                                         |
-| `broadcast`      | `(k - 1) n`                                         |
-| `all_gather`     | `(k - 1) n G`                                       |
-| `gather`         | `(k - 1) n G / k`                                   |
-| `all_to_all`     | `m (G - m / k) n / G` with m members in the latter  |
-| `send`           | `n` at the outermost level that the message crosses |
-
-Bytes that leave sites in collectives, for which providers charge by the byte.
+| collective                 | bytes                                                 |
+|----------------------------|-------------------------------------------------------|
+| `all_reduce`               | `2 (k - 1) n`                                         |
+| `reduce_scatter`           | `(k - 1) n`                                           |
+| `broadcast`, `reduce`      | `(k - 1) n`                                           |
+| `all_gather`               | `(k - 1) n G`                                         |
+| `gather`                   | `(k - 1) n G / k`                                     |
+| `all_to_all`               | `m (G - m / k) n / G`, m members in the unit of the next level |
+| `send`                     | `n` at the outermost level that the message crosses   |
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.hierarchical import group_peers, level_sizes
 from syncline.costmodel.network.link import Link, topology
@@ -40,48 +39,58 @@ from syncline.errors import SpecError
 
 
 def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network) -> FloatOrArray:
-    """Return the seconds of a message between neighbours of a group, at the outermost level that the group crosses.
+    """Return the seconds of a message from a member of a group to the next member, while all groups send.
 
-    All groups send at once: ``latency + overhead + n / rate``. On a network without levels of equal units it is the
-    slowest of all messages to a member's successor, each at the smallest of its channels' equal parts. See
-    `group_peers` for the arguments.
+    On a network whose levels have equal units it is the time at the outermost level that the group crosses; on another
+    network it is the time of the slowest of all these messages.
+
+    Args:
+        ranks: ranks of the first group.
+        workers: P, number of workers, all in groups of the same pattern.
+        nbytes: n, bytes of the message.
+        network: the network.
     """
     if len(ranks) == 1:
         return 0.0
     if not isinstance(network, Link) and level_sizes(network, workers) is None:
-        return _slowest_message_s(ranks, workers, nbytes, network)
+        extent = len(ranks) * ranks.step
+        firsts = (extent * np.arange(workers // extent)[:, None] + np.arange(ranks.step)).ravel()
+        members = firsts[:, None] + np.arange(0, extent, ranks.step)
+        return slowest_message_s(network, workers, members[:, :-1].ravel(), members[:, 1:].ravel(), nbytes)
     link = network if isinstance(network, Link) else group_peers(network, ranks, workers)[-1].link
     return link.latency_s + link.overhead_s + nbytes / link.goodput_bytes_per_s
 
 
-def _slowest_message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network) -> FloatOrArray:
-    """Return the seconds of the slowest message from a member to its successor, while all groups send at once."""
-    extent = len(ranks) * ranks.step
-    firsts = (extent * np.arange(workers // extent)[:, None] + np.arange(ranks.step)).ravel()
-    members = firsts[:, None] + np.arange(0, extent, ranks.step)
+def slowest_message_s(
+    network: Network, workers: int, senders: NDArray[np.int_], receivers: NDArray[np.int_], nbytes: FloatOrArray
+) -> FloatOrArray:
+    """Return the seconds of the slowest of several messages that are sent at once.
+
+    A message takes ``latency + overhead + n / rate``. Its rate is the least over the channels of its path, of each of
+    which it gets an equal part.
+
+    Args:
+        network: the network.
+        workers: P, number of workers.
+        senders: rank of the sender of each message.
+        receivers: rank of the receiver of each message.
+        nbytes: n, bytes of each message.
+    """
     joined = topology(network, workers)
-    paths = joined.paths(members[:, :-1].ravel(), members[:, 1:].ravel())
-    load = np.bincount(paths.channels[paths.channels >= 0], minlength=len(joined.bandwidth_bytes_per_s))
-    share = np.append(joined.bandwidth_bytes_per_s / np.maximum(load, 1), np.inf)[paths.channels].min(axis=1)
-    different = np.unique(np.stack([paths.latency_s + paths.overhead_s, share], axis=1), axis=0)
+    paths = joined.paths(senders, receivers)
+    channels = paths.channels  # (messages, longest path), -1 after the last channel of a path
+    messages = np.bincount(channels[channels >= 0], minlength=len(joined.bandwidth_bytes_per_s))
+    part_bytes_per_s = joined.bandwidth_bytes_per_s / np.maximum(messages, 1)
+    rates = np.append(part_bytes_per_s, np.inf)[channels].min(axis=1)
+    different = np.unique(np.stack([paths.latency_s + paths.overhead_s, rates], axis=1), axis=0)
     return functools.reduce(np.maximum, (fixed_s + nbytes / rate for fixed_s, rate in different))
 
 
-def outermost_level(network: Network, ranks: range, workers: int) -> int:
-    """Return the outermost level that a group crosses, counted from 0, or -1 for a group of one member."""
-    if len(ranks) == 1:
-        return -1
-    sizes = None if isinstance(network, Link) else level_sizes(network, workers)
-    if sizes is None:
-        return 0
-    capacities = [math.prod(sizes[: number + 1]) for number in range(len(sizes))]
-    return next(number for number, capacity in enumerate(capacities) if ranks[-1] < capacity)
-
-
 def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Return the workers in a unit of each level, from the innermost, ending with P; None if units of a level differ.
+    """Return the number of workers in a unit of each level, from the innermost level to the whole network.
 
-    On a network with one link per worker, each worker is a unit.
+    On a network with one link per worker, each worker is a unit and the only level has all P workers. None if the units
+    of a level differ in size.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
     >>> capacities(NETWORKS["two-sites"].network, 8), capacities(NETWORKS["wan"].network, 3)
@@ -96,7 +105,7 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
 def level_bytes(
     collective: str, payload_bytes: float, ranks: range, workers: int, unit_workers: Sequence[int]
 ) -> Floats:
-    """Return the bytes that leave units at each level, ``(levels,)``, summed over all groups.
+    """Return the bytes that leave units at each level, ``(levels,)``, summed over all groups, by this module's table.
 
     Args:
         collective: name of the collective.
@@ -117,12 +126,12 @@ def level_bytes(
         for level in message_levels((ranks[0], ranks[-1]), unit_workers) if members > 1 else ():
             nbytes[level] = payload_bytes * groups
         return nbytes
-    below = 1
-    for level, capacity in enumerate(unit_workers):
-        counts = [len(range(0, min(size, ranks.stop), ranks.step)) for size in (below, capacity)]
-        inner, outer = max(1, counts[0]), counts[1]
+    inner_size = 1  # workers in a unit of the level
+    for level, outer_size in enumerate(unit_workers):  # workers in a unit of the next level
+        inner, outer = (len(range(0, min(size, ranks.stop), ranks.step)) for size in (inner_size, outer_size))
+        inner = max(1, inner)  # members in a unit of the level
         units, parents = outer / inner, members / outer
-        below = capacity
+        inner_size = outer_size
         if units <= 1:
             continue
         factors = {
@@ -141,7 +150,7 @@ def level_bytes(
 
 
 def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[int]:
-    """Return, for each member of a group but the last, the outermost level that its message to the next crosses.
+    """Return the outermost level that the message of each member to the next member crosses, for all but the last.
 
     >>> message_levels(range(0, 8, 2), (4, 8))
     [0, 1, 0]
@@ -151,21 +160,14 @@ def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[in
 
 
 def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
-    """Return the bytes that leave all sites in one collective, with sums inside each site wherever possible.
+    """Return the bytes that leave all sites in one collective, if workers of a site first sum among themselves.
 
-    Site i of k sites has ``m_i`` of the P workers, and a worker contributes n bytes::
-
-        all_reduce            2 (k - 1) n
-        reduce_scatter          (k - 1) n
-        broadcast, reduce       (k - 1) n
-        all_gather              (k - 1) n P
-        gather                          n (P - m_1)
-        send                            n   from the first site to the last
-        all_to_all                  sum_i n m_i (P - m_i) / P
+    The bytes are those of this module's table with k sites and G = P workers, except for `gather`, which takes
+    ``n (P - m_1)``, and `all_to_all`, which takes the sum of ``n m_i (P - m_i) / P`` over sites i of ``m_i`` workers.
 
     Args:
         collective: name of the collective.
-        payload_bytes: n, see `Call`.
+        payload_bytes: n, payload bytes of a worker.
         sizes: m_i, workers of each site; a single site sends nothing.
 
     Raises:
@@ -191,12 +193,10 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 
 
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Return the number of workers of each site of a network of so many workers.
+    """Return the number of workers of each site of a network.
 
-    Returns:
-        The sizes of the sites or places, or of the units of the outermost of several levels. On a network with one link
-        per worker each worker is a site; all nodes of a two-level network are one site. None for a graph, whose
-        machines have no sites.
+    Sites are the sites or places of a network, or the units of the outermost of several levels. On a network with one
+    link per worker each worker is a site; all nodes of a two-level network are one site. None for a graph.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)

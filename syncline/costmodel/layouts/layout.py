@@ -1,21 +1,16 @@
-"""The layout of a replica on workers, and the parallel groups of its workers.
+"""The layout of a replica on workers, all possible layouts of a model, and the placement of ranks on a network.
 
 A replica has ``t c d k`` workers. In the order of ranks, the innermost ``t`` workers share each matrix (tensor), then
 ``c`` share each sequence (context), ``d`` see different sequences (data), and ``k`` are stages (pipeline). Replicas are
-consecutive blocks of ranks. So workers that communicate most are neighbours, and replicas are furthest from each other.
-Neighbours among the ``c d`` workers share experts, whichever sequence they see.
+consecutive blocks of ranks. The workers that communicate most are therefore neighbours. Neighbours among the ``c d``
+workers share experts, whichever sequence they see.
+
+A *placement* puts ranks on the positions of a network. By the rule ``given`` rank i has position i. By
+``stages-inside`` the workers of a replica are neighbours, so that replicas average across places. By
+``replicas-inside`` the replicas of a stage are neighbours, so that stages send across places.
 
 Source: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters" (2021), section 3; the
 order is Megatron-LM's (``tp-cp-ep-dp-pp``). D. Liu et al., "MoE Parallel Folding" (2025): experts over ``c d``.
-
-Enumeration of the layouts of a model on a number of workers.
-
-Placements by rule: the stages of a replica next to each other, or the replicas of a stage.
-
-A *rule* is ``given`` (ranks lie where the network says), ``stages-inside`` (the workers of a replica are neighbours, so
-that replicas average across places) or ``replicas-inside`` (the replicas of a stage are neighbours, so that stages send
-across places). Positions are the workers of a network, from 0. On a matrix they are taken place by place, so that
-neighbours share a place; places follow each other along a path with fast lines, which greedy insertion finds.
 """
 
 from __future__ import annotations
@@ -70,9 +65,9 @@ class Layout:
                 raise SpecError(f"layout.{field.name}", count, "a whole number, at least 1")
         for name in ("expert", "copies"):
             if self.sharers % getattr(self, name):
-                total = f"context times data, {self.sharers}"
-                total = f"layout.data, which is {self.data}" if self.context == 1 else total
-                raise SpecError(f"layout.{name}", getattr(self, name), f"a divisor of {total}")
+                data = f"layout.data, which is {self.data}"
+                expected = data if self.context == 1 else f"context times data, {self.sharers}"
+                raise SpecError(f"layout.{name}", getattr(self, name), f"a divisor of {expected}")
         if self.chunks > 1 and self.pipeline == 1:
             raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
 
@@ -128,17 +123,19 @@ class Layout:
         return workers // self.workers
 
     def check(self, model: Model) -> ModelShape:
-        """Return the model if this layout can cut it.
+        """Return the model if this layout can distribute it.
 
         Raises:
-            SpecError: a size of the model that the layout does not divide, or a module, which no layout can cut.
+            SpecError: the layout does not divide a size of the model, or the model is not a transformer of known shape.
         """
         if not isinstance(model, ModelShape):
             name = next(field.name for field in fields(self) if getattr(self, field.name) > 1)
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
-        sizes = {"heads": model.heads, "heads of keys": model.kv_heads or model.heads}
-        for label, size in (sizes | {"hidden width": model.expert_width}).items():
+        sizes = {
+            "heads": model.heads, "heads of keys": model.kv_heads or model.heads, "hidden width": model.expert_width,
+        }  # fmt: skip
+        for label, size in sizes.items():
             if size % self.tensor:
                 raise SpecError("layout.tensor", self.tensor, f"a divisor of the {label} of {model.name}, {size:,}")
         if model.sequence % self.context:
@@ -180,48 +177,44 @@ def possible_layouts(
         chunks: values of v to try in layouts with a pipeline.
 
     >>> from syncline.costmodel.compute.models import MODELS
-    >>> [one.describe() for one in possible_layouts(MODELS["gpt2"], 4, max_tensor=2, max_pipeline=1)]
+    >>> [layout.describe() for layout in possible_layouts(MODELS["gpt2"], 4, max_tensor=2, max_pipeline=1)]
     ['one worker', 'data 2', 'data 4', 'tensor 2', 'tensor 2, data 2']
     """
     for t in _divisors(workers, max_tensor):
         for c in _divisors(workers // t, max_context):
             for k in _divisors(workers // (t * c), min(max_pipeline, model.layers)):
                 for d in _divisors(workers // (t * c * k), workers):
-                    experts = _divisors(c * d, model.experts) if model.experts > 1 else [1]
-                    for e in experts:
+                    for e in _divisors(c * d, model.experts):
                         for v in chunks if k > 1 else (1,):
                             layout = Layout(t, c, d, k, e, v)
-                            if _can_be(layout, model):
-                                yield layout
+                            try:
+                                layout.check(model)
+                            except SpecError:
+                                continue
+                            yield layout
 
 
 def _divisors(number: int, limit: int) -> list[int]:
+    """Return the divisors of a number up to a limit."""
     return [divisor for divisor in range(1, min(number, limit) + 1) if number % divisor == 0]
-
-
-def _can_be(layout: Layout, model: ModelShape) -> bool:
-    try:
-        layout.check(model)
-    except SpecError:
-        return False
-    return True
 
 
 GIVEN, STAGES_INSIDE, REPLICAS_INSIDE = "given", "stages-inside", "replicas-inside"
 
 MESSAGE_BYTES = 8 * 2**20
-"""Size of a message by which a path of places is fast where no other size is known: that of an activation."""
+"""Size of a message by which lines between places are compared: that of an activation."""
 
 
 def position_count(network: Network, ranks: int) -> int:
-    """Return the number of positions on a network: all workers of a matrix's places, or one for each rank."""
+    """Return the number of positions on a network: all workers of a matrix's places, or else one for each rank."""
     return network.workers if isinstance(network, Matrix) else ranks
 
 
 def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
-    """Return the positions place by place, ``(N,)``, along a path of places between which n bytes are fast.
+    """Return the positions of a network, ``(N,)``, ordered so that positions with fast lines are neighbours.
 
-    If there are more positions than ranks, those with the slowest lines come last.
+    On a matrix the order follows `place_path`. If there are more positions than ranks, those with the slowest lines
+    come last.
 
     Args:
         network: the network.
@@ -234,8 +227,8 @@ def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     seconds = _line_seconds(network, nbytes)
     counts = np.bincount(place, minlength=len(seconds))
     for _ in range(network.workers - ranks):  # leave out a worker of the place with the slowest lines to the others
-        among = counts - np.eye(len(counts), dtype=np.int64)
-        counts[np.argmax(np.where(counts > 0, (among * seconds).sum(axis=1), -1.0))] -= 1
+        others = counts - np.eye(len(counts), dtype=np.int64)  # the other workers of each place, seen from each place
+        counts[np.argmax(np.where(counts > 0, (others * seconds).sum(axis=1), -1.0))] -= 1
     order = np.argsort(np.argsort(place_path(network, nbytes))[place], kind="stable")
     used = np.zeros(network.workers, dtype=bool)
     for number, count in enumerate(counts.tolist()):
@@ -245,34 +238,33 @@ def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
 
 def _line_seconds(network: Matrix, nbytes: float) -> NDArray[np.float64]:
     """Return the seconds of n bytes from each place to each and back, ``(S, S)``; 0 where there is no line."""
-    one_way_s = np.array(
-        [
-            [0.0 if line is None else float(line.latency_s + nbytes / line.goodput_bytes_per_s) for line in row]
-            for row in network.lines
-        ]
-    )
+    one_way_s = np.zeros((len(network.lines), len(network.lines)))
+    for i, row in enumerate(network.lines):
+        for j, line in enumerate(row):
+            if line is not None:
+                one_way_s[i, j] = float(line.latency_s + nbytes / line.goodput_bytes_per_s)
     return one_way_s + one_way_s.T
 
 
 def place_path(network: Matrix, nbytes: float) -> list[int]:
-    """Return all places in an order with fast lines between neighbours.
+    """Return all places of a matrix in an order with fast lines between neighbours, by greedy insertion.
 
-    Each next place goes where it lengthens the path least: a line is as long as n bytes take on it in both directions.
+    Each place is inserted where it lengthens the path least, with the seconds of n bytes both ways as the length.
     """
     seconds = _line_seconds(network, nbytes)
     path = [0]
     for place in range(1, len(seconds)):
         lengths = []
         for gap in range(len(path) + 1):
-            before, after = path[gap - 1 : gap], path[gap : gap + 1]
-            added = sum(seconds[place, near] for near in (*before, *after))
-            lengths.append(added - (seconds[before[0], after[0]] if before and after else 0.0))
+            before, after = path[gap - 1 : gap], path[gap : gap + 1]  # each empty at an end of the path
+            added_s = sum(seconds[place, neighbour] for neighbour in (*before, *after))
+            lengths.append(added_s - (seconds[before[0], after[0]] if before and after else 0.0))
         path.insert(int(np.argmin(lengths)), place)
     return path if path[0] <= path[-1] else path[::-1]
 
 
 def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
-    """Return the position of each rank by a rule, ``(D K w,)``.
+    """Return the position of each rank by a placement rule, ``(D K w,)``.
 
     Rank (r K + k) w + i is worker i of stage k of replica r.
 
@@ -293,12 +285,12 @@ def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width:
 
 
 def placed_network(network: Network, rule: str, layout: Layout, workers: int) -> Network:
-    """Return a matrix with the ranks of P workers of a layout where a rule puts them; any other network as it is.
+    """Return a matrix with its workers reordered by a placement rule, or any other network as it is.
 
     Args:
         network: the network.
         rule: ``given``, ``stages-inside`` or ``replicas-inside``.
-        layout: layout of a replica; ``stages-inside`` keeps its workers together.
+        layout: layout of a replica.
         workers: P, a multiple of the replica's workers.
     """
     if rule == GIVEN or not isinstance(network, Matrix) or workers > network.workers:
@@ -311,7 +303,7 @@ def placed_network(network: Network, rule: str, layout: Layout, workers: int) ->
 
 
 def placements_of(network: Network, layout: Layout, workers: int) -> tuple[str, ...]:
-    """Return the rules that place the ranks of a layout differently on a network, ``given`` first."""
+    """Return the placement rules that give different networks for a layout, ``given`` first."""
     rules: dict[Network, str] = {}
     for rule in (GIVEN, STAGES_INSIDE, REPLICAS_INSIDE):
         rules.setdefault(placed_network(network, rule, layout, workers), rule)

@@ -2,62 +2,21 @@
 
 A model has N parameters; a method keeps S further numbers and E numbers of error feedback:
 
-| bytes           | fp32 | mixed   |
-|-----------------|------|---------|
-| weights         | 4 N  | 2 N     |
-| gradients       | 4 N  | 4 N     |
+| bytes           | fp32 | mixed     |
+|-----------------|------|-----------|
+| weights         | 4 N  | 2 N       |
+| gradients       | 4 N  | 4 N       |
 | optimizer state | 4 S  | 4 N + 4 S |
-| error feedback  | 4 E  | 4 E     |
+| error feedback  | 4 E  | 4 E       |
 
 Mixed precision computes with 16-bit copies of parameters that the optimizer keeps in fp32, and accumulates gradients in
-fp32: with Adam (S = 2 N) it takes 18 bytes per parameter, fp32 takes 16. If gradients accumulate in bf16 (Megatron-LM
-without ``grad_reduce_in_fp32``), they take 2 N. The model counts every number as if it lay in
-memory all the time. A part of the hardware's memory is not usable (`USABLE`). The model does not count the
-rounding and fragmentation of allocators. A worker whose total fits here by a few percent may run out of memory.
+fp32: with Adam (S = 2 N) it takes 18 bytes per parameter, fp32 takes 16. Gradients that accumulate in bf16 (Megatron-LM
+without ``grad_reduce_in_fp32``) take 2 N. All numbers count as if they were in memory all the time. The rounding and
+fragmentation of allocators is not counted, so that a worker whose total fits by a few percent may run out of memory.
 
 Sources: S. Rajbhandari et al., "ZeRO" (2020), section 3.1, of mixed precision; NVIDIA, Megatron Core user guide,
 "Distributed Optimizer", table of bytes per parameter (16-bit parameters with fp32 gradients: 18, or 6 + 12 / d with
 optimizer states sharded over d workers).
-
-Activations that a transformer keeps for its backward pass, by layer, by policy, and by stage of a pipeline.
-
-The model has width h, a heads, L layers, hidden width f (with experts: of the k experts of a token together), g = 2
-with a gate and else 1, and vocabulary V. A batch has b sequences of s tokens, and a number takes w bytes. In bytes:
-
-| part | bytes |
-|---|---|
-| ``light``, a layer without attention scores | ``s b (8 w h + 2 w g f + 2 h)`` |
-| ``scores`` of a layer | ``(2 w + 1) a s^2 b`` |
-| ``inputs`` of a layer | ``w s b h`` |
-| ``gradients`` of one layer in its backward pass | ``w s b (h + g f)`` |
-| ``ends``: the embedding's dropout mask, the inputs of the last norm and of the head | ``s b h (1 + 2 w)`` |
-| ``logits`` of the loss | ``4 s b V`` |
-
-If queries, keys or values are not h wide, their own widths replace h in their terms of the 8. `Storage` describes
-software that keeps less: fused kernels (`torch.compile`, Transformer Engine) have no dropout masks, and keep of a gate
-its input and the product alone, ``w g f + w f`` instead of ``2 w g f``. With products in 8 bits, Transformer Engine
-keeps the inputs of the matrices in 8 bits: of norms and of the hidden layer in place of the 16-bit numbers, and of
-attention's output beside them. A policy keeps:
-
-    stored      L (light + scores) + ends + max(logits, gradients)
-    selective   L light            + ends + max(logits, gradients)           scores are recomputed, or never stored
-    recomputed  L inputs           + ends + max(logits, light + gradients)   the inputs of all layers, one layer at once
-
-The head's logits are free again before the first layer's backward pass, so that only the larger of both counts. Fused
-attention (FlashAttention) stores no scores, recomputed or not. With w = 2 and f = 4 h a stored layer is ``s b h (34 + 5
-a s / h)``. Light layers count two norms, and two dropout masks of a byte each; fused kernels keep less.
-
-The logits are 16-bit numbers with their gradient, or fp32 numbers that their gradient replaces, as in Megatron-LM's and
-FlashAttention's fused losses. PyTorch's own loss under autocast keeps ``12 s b V`` (`EAGER_LOGIT_BYTES`): the logits in
-16 bits and in fp32, their logarithms, and gradients.
-
-Transformer Engine: NVIDIA/TransformerEngine, ``module/layernorm_linear.py`` and ``module/layernorm_mlp.py``, tensors
-saved for the backward pass.
-
-Sources: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
-equations 1, 4 and 5 and Table 2, generalised to any w and f by separating its 16-bit numbers from its masks; T. Dao et
-al., "FlashAttention" (2022), section 3.1; T. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016),
-section 4.
 """
 
 from __future__ import annotations
@@ -65,10 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import (
-    Literal,
-    NamedTuple,
-)
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,14 +43,12 @@ Precision = Literal["fp32", "mixed"]
 FP32_BYTES = 4
 
 MODEL_BYTES: dict[str, int] = {"fp32": 4, "mixed": 2}
-"""Bytes of a parameter, and of a gradient on its way, in the format in which the model computes."""
-
+"""Bytes of a parameter, and of a gradient that is sent, in the format in which the model computes."""
 
 USABLE = 0.95
-"""Part of the hardware's memory that a training can use. It is our assumption: no publication gives this part.
+"""Part of the hardware's memory that a training can use, an assumption without a source.
 
-What remains is for the driver, a process's context and kernels, the buffers of collectives, and fragmentation.
-"""
+The rest is for the driver, a process's context and kernels, the buffers of collectives, and fragmentation."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +63,7 @@ class Memory:
         wire_bytes: send and receive buffers of the largest call.
         activations_bytes: an estimate of the activations for the backward pass; 0 if they are not counted.
 
-    A number may be an array, for several numbers of workers at once.
+    A field may be an array, for several numbers of workers at once.
 
     >>> adam = model_memory(1_000, state_elements=2_000)
     >>> adam.total_bytes
@@ -156,7 +110,7 @@ def model_memory(
     activations_bytes: FloatOrArray = 0.0,
     gradient_bytes: int = FP32_BYTES,
 ) -> Memory:
-    """Return the memory of one worker for a model and a method.
+    """Return the memory of one worker for a model and a method, by this module's table.
 
     Args:
         parameters: N, number of parameters.
@@ -164,7 +118,7 @@ def model_memory(
         error_elements: E, numbers of error feedback.
         precision: ``fp32``, or ``mixed`` for 16-bit weights with fp32 copies, gradients and states.
         wire_bytes: see `largest_call_bytes`.
-        activations_bytes: see `syncline.costmodel.layouts.memory`.
+        activations_bytes: see `activation_bytes`.
         gradient_bytes: bytes of a gradient that accumulates.
 
     Raises:
@@ -189,12 +143,12 @@ def model_memory(
 def sharded_memory(
     memory: Memory, sharding: str, workers: IntOrArray, unit_bytes: float, precision: Precision = "fp32"
 ) -> Memory:
-    """Return the memory of a worker under sharding over P workers.
+    """Return the memory of a worker that shards its states with P workers.
 
     A worker keeps 1/P of the optimizer state, with ``gradients`` also of the gradients, with ``full`` also of the
-    weights. ``gradients`` adds one unsharded unit of gradients as a buffer. ``full`` adds that unit and two unsharded
-    units of parameters (the one in use and the next). In mixed precision ``full`` gathers units from the shards of the
-    fp32 copies, so that no 16-bit shards stay in memory (PyTorch's FSDP).
+    weights. ``gradients`` adds a buffer for one unsharded unit of gradients. ``full`` adds that buffer and two
+    unsharded units of parameters (the current and the next). In mixed precision ``full`` gathers units from the shards
+    of the fp32 copies, so that no 16-bit shards stay in memory (PyTorch's FSDP).
 
     Args:
         memory: memory of a worker without sharding.
@@ -210,28 +164,21 @@ def sharded_memory(
     """
     if sharding == "none":
         return memory
-    state_bytes = memory.optimizer_state_bytes / workers
+    sharded = replace(memory, optimizer_state_bytes=memory.optimizer_state_bytes / workers)
     if sharding == "optimizer":
-        return replace(memory, optimizer_state_bytes=state_bytes)
-    gradients_bytes = memory.gradients_bytes / workers
+        return sharded
+    sharded = replace(sharded, gradients_bytes=memory.gradients_bytes / workers, wire_bytes=1.0 * unit_bytes)
     if sharding == "gradients":
-        return replace(
-            memory, gradients_bytes=gradients_bytes, optimizer_state_bytes=state_bytes, wire_bytes=1.0 * unit_bytes
-        )
-    return replace(
-        memory,
-        weights_bytes=0.0 if precision == "mixed" else memory.weights_bytes / workers,
-        gradients_bytes=gradients_bytes,
-        optimizer_state_bytes=state_bytes,
-        wire_bytes=3.0 * unit_bytes,
-    )
+        return sharded
+    weights_bytes = 0.0 if precision == "mixed" else memory.weights_bytes / workers
+    return replace(sharded, weights_bytes=weights_bytes, wire_bytes=3.0 * unit_bytes)
 
 
 def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
     """Return the bytes of send and receive buffers of one call, on the worker that needs most.
 
-    With n bytes of payload and P workers, an all-reduce sums in place and needs n, as a broadcast does. An all-to-all
-    needs 2 n, an all-gather and, on the server, a gather ``n + P n``, and a reduce-scatter ``n + n / P``.
+    With n bytes of payload and P workers, a sum in place and a broadcast need n, an all-to-all 2 n, an all-gather (and
+    a gather on its server) ``n + P n``, and a reduce-scatter ``n + n / P``.
 
     >>> call_bytes(Call(0, "all_gather", 10.0), workers=4)
     50.0
@@ -243,28 +190,27 @@ def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
 
 
 def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, concurrent: bool = False) -> FloatOrArray:
-    """Return the bytes of wire buffers: those of the largest call, because each call frees its buffers at its end.
+    """Return the bytes of the send and receive buffers of the largest call; a call frees its buffers at its end.
 
     Args:
         patterns: call patterns of the steps, by `calls_by_step`.
         workers: P; a single worker needs no buffers.
-        concurrent: whether all calls of a step are in flight at once, as in a stream, so that their buffers add up.
+        concurrent: whether all calls of a step are in flight at once, so that their buffers add up.
     """
-    sizes_by_step = ([call_bytes(call, workers) for call in pattern.calls] for pattern in patterns)
     largest: FloatOrArray = 0.0
-    for sizes in sizes_by_step:
+    for pattern in patterns:
+        sizes = [call_bytes(call, workers) for call in pattern.calls]
         for size in [sum(sizes)] if concurrent else sizes:
             largest = np.maximum(largest, size)
     return np.where(np.greater(workers, 1), largest, 0.0)[()]
 
 
 def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
-    """Return the seconds of a memory-bound update, which reads everything once and writes weights and states once.
+    """Return the least seconds of an update: it reads all numbers once, and writes weights and states once.
 
-        (gradients + 2 (weights + optimizer state + error feedback)) / bandwidth
-
-    This is a lower bound, which only fused optimizers approach. Step times do not add it, because measured seconds
-    include the update, and an mfu counts all time of a step.
+    The seconds are ``(gradients + 2 (weights + optimizer state + error feedback)) / bandwidth`` of the memory. Only
+    fused optimizers approach them. Step times do not add them, because measured seconds include the update, and an mfu
+    counts all time of a step.
 
     Raises:
         SpecError: the bandwidth of the hardware's memory is unknown.
@@ -280,6 +226,7 @@ def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
 
 
 Activations = Literal["stored", "selective", "recomputed"]
+"""Policy for activations: store all; all but attention scores; or only the input of each layer, and recompute it."""
 
 POLICIES: tuple[Activations, ...] = ("stored", "selective", "recomputed")
 
@@ -298,8 +245,8 @@ class Storage(NamedTuple):
 
     Attributes:
         bytes_per_number: w, 2 for bf16 and fp16, 4 for fp32.
-        operand_bytes: bytes of a number of a matrix's input; None: w. Products in 8 bits: 1.
-        fused: whether kernels are fused.
+        operand_bytes: bytes of a number of a matrix's input, 1 with products in 8 bits; None means w.
+        fused: whether kernels are fused (`torch.compile`, Transformer Engine), so that no dropout masks are stored.
         logit_bytes: bytes of a logit at the peak of the loss.
     """
 
@@ -314,14 +261,14 @@ PLAIN = Storage()
 
 
 class LayerBytes(NamedTuple):
-    """Bytes of activations of a transformer, by part; see the head of the module.
+    """Bytes of activations of a transformer by part, see `layer_bytes`.
 
     Attributes:
         layers: bytes that all layers keep.
         working: bytes that one layer adds during its backward pass.
-        ends: bytes beside the layers that are kept from the forward to the backward pass.
+        ends: bytes of the embedding, the last norm and the head that are kept until the backward pass.
         logits: bytes of the loss.
-        mask: bytes of ``ends`` that the first stage of a pipeline keeps.
+        mask: the part of ``ends`` that the first stage of a pipeline keeps, the dropout mask of the embedding.
     """
 
     layers: float
@@ -342,16 +289,47 @@ def layer_bytes(
     policy: Activations = "stored",
     storage: Storage = PLAIN,
 ) -> LayerBytes:
-    """Return the bytes of activations of a transformer, by part.
+    """Return the bytes of activations that a transformer keeps for its backward pass, by part.
+
+    The model has width h, a heads, L layers, hidden width f (with experts: of all experts of a token together), g = 2
+    with a gate and else 1, and vocabulary V. A batch has b sequences of s tokens, and a number takes w bytes:
+
+    | part | bytes |
+    |---|---|
+    | ``light``, a layer without attention scores | ``s b (8 w h + 2 w g f + 2 h)`` |
+    | ``scores`` of a layer | ``(2 w + 1) a s^2 b`` |
+    | ``inputs`` of a layer | ``w s b h`` |
+    | ``gradients`` of one layer in its backward pass | ``w s b (h + g f)`` |
+    | ``ends``: the embedding's dropout mask, the inputs of the last norm and of the head | ``s b h (1 + 2 w)`` |
+    | ``logits`` of the loss | ``4 s b V`` |
+
+    The 8 in ``light`` counts two norms, queries, keys, values and others; if queries, keys or values are not h wide,
+    their own widths replace h. ``2 h`` are two dropout masks of a byte. A policy keeps at its peak:
+
+        stored      L (light + scores) + ends + max(logits, gradients)
+        selective   L light            + ends + max(logits, gradients)
+        recomputed  L inputs           + ends + max(logits, light + gradients)
+
+    The logits are freed before the first layer's backward pass, so that only the larger of both counts. Fused attention
+    (FlashAttention) stores no scores under any policy. Fused kernels store no dropout masks, and of a gated MLP the
+    input and the product alone, ``w g f + w f`` instead of ``2 w g f``. With products in 8 bits, Transformer Engine
+    keeps the inputs of matrices in 8 bits instead of w bytes, and attention's output in both. A fused loss takes 4
+    bytes per logit: 16-bit numbers with their gradient, or fp32 numbers that their gradient replaces. PyTorch's own
+    loss under autocast takes `EAGER_LOGIT_BYTES`: the logits in 16 bits and in fp32, their logarithms, and gradients.
 
     Args:
         shape: shape of the model.
         sequences: b, sequences whose activations are kept at once: those of one micro-batch.
         policy: ``stored``, ``selective`` or ``recomputed``.
-        storage: how the software stores them.
+        storage: the way in which the software stores activations.
 
     Raises:
         SpecError: an unknown ``policy``.
+
+    Sources: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
+    equations 1, 4 and 5 and Table 2, generalised to any w and f; T. Dao et al., "FlashAttention" (2022), section 3.1;
+    T. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4; NVIDIA/TransformerEngine,
+    ``module/layernorm_linear.py`` and ``module/layernorm_mlp.py``, tensors saved for the backward pass.
     """
     if policy not in POLICIES:
         raise SpecError("memory.activations", policy, one_of(POLICIES, policy))
@@ -362,22 +340,23 @@ def layer_bytes(
     active_width = shape.expert_width * (shape.experts_per_token + shape.shared_experts)
     hidden = gate * (active_width if shape.experts > 1 else shape.hidden_width)
     per_hidden = w + operand / gate if storage.fused else w + operand  # the input of the activation, and its result
-    queries = shape.query_width * operand if operand < w else 0  # attention's backward pass needs its output in w bytes
-    light = 2 * inputs + tokens * (2 * operand * shape.width + w * attention + queries + per_hidden * hidden) + 2 * mask
-    # The first layers have a dense MLP instead of experts; this is the difference in bytes.
+    attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
+    per_token = 2 * operand * shape.width + w * attention + attention_output + per_hidden * hidden
+    light = 2 * inputs + tokens * per_token + 2 * mask
+    # The first layers may have a dense MLP instead of experts; this is the difference in bytes.
     dense_extra = shape.dense_layers * tokens * per_hidden * (gate * shape.hidden_width - hidden)
     scores = (2 * w + 1) * shape.heads * shape.sequence * tokens if policy == "stored" else 0.0
     gradients = inputs + tokens * w * hidden
-    ends = mask + 2 * inputs, storage.logit_bytes * tokens * shape.vocabulary, mask
-    if policy == "recomputed":
-        return LayerBytes(shape.layers * inputs, light + gradients, *ends)
-    return LayerBytes(shape.layers * (light + scores) + dense_extra, gradients, *ends)
+    logits = storage.logit_bytes * tokens * shape.vocabulary
+    is_recomputed = policy == "recomputed"
+    layers = shape.layers * inputs if is_recomputed else shape.layers * (light + scores) + dense_extra
+    return LayerBytes(layers, gradients + light if is_recomputed else gradients, mask + 2 * inputs, logits, mask)
 
 
 def activation_bytes(
     shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = PLAIN
 ) -> float:
-    """Return an estimate of the bytes of activations at the peak of a step; arguments as of `layer_bytes`."""
+    """Return an estimate of the bytes of activations at the peak of a step, with the arguments of `layer_bytes`."""
     return layer_bytes(shape, sequences, policy, storage).total
 
 
@@ -400,15 +379,16 @@ def worker_activation_bytes(
         layout: layout of the replica.
         sequences: b, sequences of a step on the workers of one data-parallel rank.
         micro_batches: M, number of micro-batches of these sequences.
-        policy: see the head of the module.
-        storage: how the software stores activations.
+        policy: see `layer_bytes`.
+        storage: see `layer_bytes`.
     """
     k, v = layout.pipeline, layout.chunks
     parts = layer_bytes(model, sequences / micro_batches, policy, storage)
     split = layout.tensor * layout.context
     if k == 1:
         return parts.total / split
-    stage = parts.layers * -(-model.layers // k) / model.layers
+    stage_layers = parts.layers * -(-model.layers // k) / model.layers  # bytes of the layers of the largest stage
     in_flight = min(micro_batches, k) * (1 + (k - 1) / (k * v) if v > 1 else 1.0)
-    last_stage = stage + parts.ends - parts.mask + max(parts.logits, parts.working)
-    return max(in_flight * (stage + parts.mask) + parts.working, last_stage) / split
+    first_stage = in_flight * (stage_layers + parts.mask) + parts.working
+    last_stage = stage_layers + parts.ends - parts.mask + max(parts.logits, parts.working)
+    return max(first_stage, last_stage) / split

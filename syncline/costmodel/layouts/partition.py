@@ -1,13 +1,11 @@
-"""A model cut into the stages of a pipeline: FLOPs, parameters and activations of each stage.
+"""The part of a model on each pipeline stage, and the tensors of a model on one worker of a replica.
 
-Blocks are split into even runs. The embedding belongs to the first stage; the last norm and the output head belong to
-the last stage, which is slower for this reason. With v chunks per stage there are K v runs, and stage k has the runs k,
-K + k, 2 K + k, and so on.
+Blocks (layers) are split into even runs. The embedding belongs to the first stage; the last norm and the output head
+belong to the last stage. With v chunks per stage there are K v runs, and stage k has the runs k, K + k, 2 K + k, and so
+on.
 
-The shard of a model on one worker of a replica, tensor by tensor.
-
-Each of the t workers that share matrices has 1/t of the rows of the matrices that make queries, keys, values, gates and
-hidden numbers, and of both tables of the vocabulary. It has 1/t of the columns of the matrices that project back to the
+Each of the t workers that share matrices has 1/t of the rows of the matrices for queries, keys, values, gates and
+hidden units, and of both tables of the vocabulary. It has 1/t of the columns of the matrices that project back to the
 width, whose biases it keeps whole. Norms, routers and the down projections of latent attention are whole, too. Each of
 the e workers that share experts has 1/e of the experts.
 
@@ -25,6 +23,15 @@ from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import Storage, layer_bytes
 from syncline.costmodel.layouts.pipelines import block_stages
+
+FIRST_STAGE = ("embedding", "positions")
+"""Tensors outside of blocks that the first stage has; the last stage has the others."""
+
+BY_COLUMNS = ("out", "down")
+"""Matrices that are split by columns."""
+
+WHOLE = ("router", "query_down", "key_value_down", "positions")
+"""Tensors that every worker holds whole, besides norms; a bias is split as the rows of its matrix."""
 
 
 def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
@@ -56,8 +63,8 @@ def stage_flops(model: ModelShape, stages: int, chunks: int = 1) -> list[float]:
     block, dense = model.block_flops(), model.block_flops(dense=True)
     flops = []
     for blocks in blocks_of_stages(model, stages, chunks):
-        first = sum(number < model.dense_layers for number in blocks)
-        flops.append(((len(blocks) - first) * block + first * dense) / 3)
+        num_dense = sum(number < model.dense_layers for number in blocks)
+        flops.append(((len(blocks) - num_dense) * block + num_dense * dense) / 3)
     return _with_ends(flops, last=head / 3)
 
 
@@ -68,7 +75,7 @@ def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[in
         number, dot, _ = tensor.name.partition(".")
         if dot:
             block_parameters[int(number)] += tensor.elements
-        elif number in ("embedding", "positions"):
+        elif number in FIRST_STAGE:
             first += tensor.elements
         else:
             last += tensor.elements
@@ -83,8 +90,8 @@ def stage_activation_bytes(
 ) -> list[float]:
     """Return the bytes of activations that each stage keeps of one micro-batch for its backward pass, ``(K,)``.
 
-    `layer_bytes` counts them under ``selective``, without attention scores, as fused kernels do. The last stage keeps
-    the logits, or what a layer adds in its backward pass if that is more.
+    The bytes are those of the policy ``selective`` of `layer_bytes`, without attention scores. The last stage also
+    keeps the logits, or what a layer adds in its backward pass if that is more.
 
     Args:
         model: shape of the model.
@@ -100,25 +107,19 @@ def stage_activation_bytes(
 
 
 def _with_ends(blocks: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
+    """Return amounts of the blocks of each stage, with further amounts added to the first and the last stage."""
     stages = list(blocks)
     stages[0] += first
     stages[-1] += last
     return stages
 
 
-BY_COLUMNS = ("out", "down")
-"""Matrices that are split by columns."""
-
-WHOLE = ("router", "query_down", "key_value_down", "positions")
-"""Tensors that every worker holds whole, besides norms; a bias is split as the rows of its matrix."""
-
-
 class WorkerTensors(NamedTuple):
-    """The tensors of one worker, with a mask that selects the experts' tensors.
+    """The tensors of one worker, some of which belong to experts.
 
     Attributes:
         tensors: n tensors in order.
-        experts: mask over the tensors, ``(n,)``, that selects the experts' tensors; fewer workers hold a copy of them.
+        experts: mask over the tensors, ``(n,)``, that selects those of experts.
     """
 
     tensors: tuple[TensorShape, ...]
@@ -129,17 +130,13 @@ class WorkerTensors(NamedTuple):
         """Return the number of elements of all tensors."""
         return sum(tensor.elements for tensor in self.tensors)
 
-    @property
-    def expert_elements(self) -> int:
-        """Return the number of elements of the experts' tensors."""
-        return sum(tensor.elements for tensor, is_expert in zip(self.tensors, self.experts, strict=True) if is_expert)
-
 
 def _cut(tensor: TensorShape, t: int) -> TensorShape:
+    """Return a worker's shard of a tensor that t workers share, or the whole tensor if it is not split."""
     name = tensor.name.rpartition(".")[2]
-    bias = name.endswith("_bias")
+    is_bias = name.endswith("_bias")
     matrix = name.removesuffix("_bias")
-    if t == 1 or matrix in WHOLE or "norm" in matrix or (bias and matrix in BY_COLUMNS):
+    if t == 1 or matrix in WHOLE or "norm" in matrix or (is_bias and matrix in BY_COLUMNS):
         return tensor
     rows, *columns = tensor.shape
     if matrix in BY_COLUMNS:
@@ -157,36 +154,41 @@ def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
     if layout.workers > 1:
         model = layout.check(model)
     if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:
-        tensors, with_experts = tuple(model.tensors), isinstance(model, ModelShape) and model.experts > 1
-        experts = (with_experts and tensor.name.partition(".")[2].startswith("expert_") for tensor in tensors)
+        tensors = tuple(model.tensors)
+        has_experts = isinstance(model, ModelShape) and model.experts > 1
+        experts = (has_experts and tensor.name.partition(".")[2].startswith("expert_") for tensor in tensors)
         return WorkerTensors(tensors, tuple(experts))
-    return max(_of_stages(model, layout), key=lambda stage_tensors: stage_tensors.elements)
+    return max(_stage_tensors(model, layout), key=lambda stage_tensors: stage_tensors.elements)
 
 
-def _of_stages(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
-    k, t, e = layout.pipeline, layout.tensor, layout.expert
-    stages: list[tuple[list[TensorShape], list[bool]]] = [([], []) for _ in range(k)]
+def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
+    """Return the tensors of the first worker of each stage, ``(K,)``."""
+    stages = layout.pipeline
+    shards: list[list[TensorShape]] = [[] for _ in range(stages)]
+    masks: list[list[bool]] = [[] for _ in range(stages)]
 
-    def add(stage: int, tensor: TensorShape, expert: bool = False) -> None:
-        stages[stage][0].append(_cut(tensor, t))
-        stages[stage][1].append(expert)
+    def add(stage: int, tensor: TensorShape, is_expert: bool = False) -> None:
+        shards[stage].append(_cut(tensor, layout.tensor))
+        masks[stage].append(is_expert)
 
-    ends = [tensor for tensor in model.tensors if "." not in tensor.name]
-    for tensor in ends:
-        if tensor.name in ("embedding", "positions"):
+    outside_blocks = [tensor for tensor in model.tensors if "." not in tensor.name]
+    for tensor in outside_blocks:
+        if tensor.name in FIRST_STAGE:
             add(0, tensor)
-    stage_of = {b: stage for stage, blocks in enumerate(blocks_of_stages(model, k, layout.chunks)) for b in blocks}
-    experts_per_worker = model.experts // e
+    stage_of = {}
+    for stage, blocks in enumerate(blocks_of_stages(model, stages, layout.chunks)):
+        stage_of |= dict.fromkeys(blocks, stage)
+    experts_per_worker = model.experts // layout.expert
     for block in range(model.layers):
         for tensor in model.layer_at(block):
-            first, dot, _ = tensor.name.partition(".")
-            is_expert = bool(dot) and first.startswith("expert_")
-            if is_expert and int(first.removeprefix("expert_")) >= experts_per_worker:
+            part, dot, _ = tensor.name.partition(".")
+            is_expert = bool(dot) and part.startswith("expert_")
+            if is_expert and int(part.removeprefix("expert_")) >= experts_per_worker:
                 continue
             add(stage_of[block], tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
-    for tensor in ends:
-        if tensor.name not in ("embedding", "positions"):
-            add(k - 1, tensor)
-    if model.tied and k > 1:
-        add(k - 1, TensorShape("head", (model.vocabulary, model.width)))
-    return [WorkerTensors(tuple(tensors), tuple(experts)) for tensors, experts in stages]
+    for tensor in outside_blocks:
+        if tensor.name not in FIRST_STAGE:
+            add(stages - 1, tensor)
+    if model.tied and stages > 1:
+        add(stages - 1, TensorShape("head", (model.vocabulary, model.width)))
+    return [WorkerTensors(tuple(tensors), tuple(mask)) for tensors, mask in zip(shards, masks, strict=True)]

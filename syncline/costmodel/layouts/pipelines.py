@@ -1,56 +1,8 @@
-"""Pipelines in closed form: seconds of a schedule, its bubble, gradient delays, and the blocks of each stage.
+"""Pipelines in closed form: seconds of schedules on links without and with delays, and the blocks of each stage.
 
-A pipeline has K equal stages, M micro-batches, forward F and backward B, and links take no time. A split backward pass
-has B for the gradient of the inputs and W for that of the weights:
-
-| schedule      | makespan                           | peak in flight at stage k |
-|---------------|------------------------------------|---------------------------|
-| `gpipe`       | (M + K - 1) (F + B)                | M                         |
-| `1f1b`        | (M + K - 1) (F + B)                | min(M, K - k)             |
-| `interleaved` | (M + (K - 1) / v) (F + B)          |                           |
-| `zb-h1`       | M (F + B + W) + (K - 1)(F + B - W) | min(M, K)                 |
-| `async-1f1b`  | (M + K - 1) (F + B)                | min(M, K - k)             |
-
-Stages count from 0. In the interleaved schedule F and B cover all v chunks of a stage. For the sources see
+A pipeline has K stages and M micro-batches. `pipeline_s` has equal stages and no messages, `gpipe_s` equal stages and
+equal lines, `gpipe_ends_s` any stages and lines, and `one_f_one_b_s` any stages. The sources of the schedules are in
 `syncline.sim.pipelines.schedules`.
-
-The ways in which the replicas of a pipeline's stage average their gradient: collectives, one after another.
-
-| averaging          | collectives                                     | as in                                 |
-|--------------------|-------------------------------------------------|---------------------------------------|
-| `library`          | an all-reduce, as the network's library runs it | DDP, Megatron-LM                      |
-| `reduce+broadcast` | a reduce to the first replica, then a broadcast | a central server, DT-FM's central_ps  |
-| `direct`           | an all-reduce by direct exchange                | sharded servers, DT-FM's sharded_ps   |
-| another all-reduce | an all-reduce by this algorithm                 | `ring`, `tree`, `server-naive`, ...   |
-
-A central server that is one of the replicas receives n bytes and sends n; of sharded servers each replica owns a part.
-
-Source: github.com/DS3Lab/DT-FM (2022), data_parallel/dist_dp_central_ps.py (``reduce``, then ``broadcast`` of the
-flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a sum, and
-grouped sends of the sum).
-
-Seconds of a flush of GPipe on lines: in closed form on equal lines, and stage by stage on different ones.
-
-All M forward passes run before the M backward passes; stage k takes F_k and B_k seconds for each. A line carries one
-message at a time, m seconds each, and a message arrives alpha seconds after it has left; each direction has its own
-lines. On equal lines between K equal stages a direction takes, with X = F or B,
-
-    K X + (K - 1)(m + alpha) + (M - 1) max(X, m) + [X < m] min(d, M - 1) ((K - 2) m + X),
-
-where d messages travel with the message before them on a busy line (`nccl_costs.messages_ahead`; 0 without NCCL). The
-backward direction begins when the forward direction ends, so a flush is the sum of both. On different lines
-`gpipe_ends_s` follows the messages hop by hop; both functions equal the event simulation of one pipeline. A message
-that is ready just as the message before has left (X = m) is not queued, so d adds nothing; if times are not exact,
-rounding can decide such ties differently in the events. The flushes before an update follow one another: the first
-stage, which ends last, begins the next.
-
-Source: Y. Huang et al., "GPipe" (2019), section 2.3, for m = 0; the lines are our derivation.
-
-1F1B over unequal stages, for many pipelines at once, by a recurrence over its tasks.
-
-    start(task) = max(end of the stage's previous task, end of the task that makes its input + send)
-
-`syncline.sim.run_pipeline` simulates the same if a message takes a fixed time and blocks no other message.
 """
 
 from __future__ import annotations
@@ -62,11 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syncline.costmodel.collectives.table import TABLE, TIMED_AS_A_WHOLE
-from syncline.costmodel.numerics.arrays import (
-    FloatOrArray,
-    IntOrArray,
-    require,
-)
+from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 CLOSED_FORMS = ("gpipe", "1f1b", "interleaved", "zb-h1", "async-1f1b")
@@ -83,7 +31,16 @@ def pipeline_s(
     weight_s: FloatOrArray = 0.0,
     chunks: IntOrArray = 1,
 ) -> FloatOrArray:
-    """Return the seconds from the first forward to the last backward pass of all micro-batches, by this module's table.
+    """Return the seconds from the first forward to the last backward pass of all micro-batches, without messages.
+
+    | schedule               | seconds                              |
+    |------------------------|--------------------------------------|
+    | `gpipe`                | ``(M + K - 1) (F + B)``              |
+    | `1f1b`, `async-1f1b`   | ``(M + K - 1) (F + B)``              |
+    | `interleaved`          | ``(M + (K - 1) / v) (F + B)``        |
+    | `zb-h1`                | ``M (F + B + W) + (K - 1) (F + B - W)`` |
+
+    In the interleaved schedule F and B cover all v chunks of a stage.
 
     Args:
         schedule: one of ``CLOSED_FORMS``.
@@ -116,8 +73,7 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
     K is the number of stages, M that of micro-batches, and v the number of chunks of a stage.
 
-    Source: Y. Huang et al., "GPipe" (2019), section 2.3; with v chunks as in
-    `syncline.sim.pipelines.schedules.interleaved`.
+    Source: Y. Huang et al., "GPipe" (2019), section 2.3.
 
     >>> f"{bubble(4, 8):.4f}, {bubble(4, 8, chunks=2):.4f}"
     '0.2727, 0.1579'
@@ -160,17 +116,32 @@ def block_stages(blocks: int, stages: int) -> list[range]:
 LIBRARY, CENTRAL = "library", "reduce+broadcast"
 
 AVERAGINGS = (LIBRARY, CENTRAL, *(name for name in TABLE["all_reduce"] if name not in TIMED_AS_A_WHOLE))
-"""The names of all averagings."""
+"""Names of the ways in which the replicas of a pipeline's stage average their gradient, see `averaging_calls`."""
 
 
 def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], ...]:
-    """Return the collectives of an averaging in order, each with its algorithm; None: the network's.
+    """Return the collectives by which the replicas of a stage average their gradient.
+
+    | averaging          | collectives                                     | software                              |
+    |--------------------|-------------------------------------------------|---------------------------------------|
+    | `library`          | an all-reduce of the network's library          | DDP, Megatron-LM                      |
+    | `reduce+broadcast` | a reduce to the first replica, then a broadcast | a central server, DT-FM's central_ps  |
+    | `direct`           | an all-reduce by direct exchange                | sharded servers, DT-FM's sharded_ps   |
+    | another algorithm  | an all-reduce by this algorithm                 | `ring`, `tree`, `server-naive`, ...   |
+
+    Returns:
+        Pairs of a collective and its algorithm, in order; None means the default algorithm of the network.
 
     Raises:
         SpecError: an unknown name.
 
     >>> averaging_calls("reduce+broadcast")
     (('reduce', None), ('broadcast', None))
+
+    Source: github.com/DS3Lab/DT-FM (2022), data_parallel/dist_dp_central_ps.py (``reduce``, then ``broadcast`` of the
+        flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a
+        sum, and
+    grouped sends of the sum).
     """
     if averaging == LIBRARY:
         return (("all_reduce", None),)
@@ -182,7 +153,7 @@ def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], .
 
 
 TIE = 1e-9
-"""Part of a message's time within which a message counts as ready only when the one before it has left: not queued."""
+"""Part of a message's time by which a message must be ready before its predecessor has left, to count as queued."""
 
 
 def gpipe_s(
@@ -194,7 +165,17 @@ def gpipe_s(
     latency_s: FloatOrArray = 0.0,
     ahead: IntOrArray = 0,
 ) -> FloatOrArray:
-    """Return the seconds of a flush of equal stages on equal lines, by this module's formula; all numbers broadcast.
+    """Return the seconds of a flush of GPipe, which runs all M forward passes before the M backward passes.
+
+    The K stages are equal, and so are the lines between them. A line carries one message at a time for m seconds each,
+    and a message arrives alpha seconds after it has left; each direction has its own lines. With X = F or B a direction
+    takes
+
+        K X + (K - 1)(m + alpha) + (M - 1) max(X, m) + [X < m] min(d, M - 1) ((K - 2) m + X),
+
+    where [X < m] is 1 on a busy line, else 0. On a busy line d messages travel with the message before them
+    (`messages_ahead` of NCCL's costs). The backward direction begins when the forward direction ends. All numbers
+    broadcast.
 
     Args:
         stages: K, number of stages.
@@ -203,7 +184,9 @@ def gpipe_s(
         backward_s: B, seconds of a stage's backward pass of a micro-batch.
         message_s: m, seconds in which a message leaves.
         latency_s: alpha, latency of a line.
-        ahead: d, number of messages that travel with the message before them.
+        ahead: d; 0 without NCCL.
+
+    Source: Y. Huang et al., "GPipe" (2019), section 2.3, for m = 0; the lines are our derivation.
 
     >>> float(gpipe_s(4, 8, 1.0, 2.0))
     33.0
@@ -212,10 +195,10 @@ def gpipe_s(
     [10.2, 11.97]
     """
     hops, total_s = np.subtract(stages, 1), 0.0
+    queued = np.minimum(ahead, np.subtract(microbatches, 1))
     for pass_s in (forward_s, backward_s):
         is_line_busy = np.less(pass_s, message_s) & np.greater(hops, 0)
-        messages_ahead = np.minimum(ahead, np.subtract(microbatches, 1))
-        queue_s = is_line_busy * messages_ahead * ((hops - 1) * message_s + pass_s)
+        queue_s = is_line_busy * queued * ((hops - 1) * message_s + pass_s)
         slowest_s = np.where(np.greater(hops, 0), np.maximum(pass_s, message_s), pass_s)
         fill_s = stages * np.asarray(pass_s) + hops * np.add(message_s, latency_s)
         total_s = total_s + fill_s + np.subtract(microbatches, 1) * slowest_s + queue_s
@@ -231,15 +214,18 @@ def gpipe_ends_s(
     ahead: int = 0,
     flushes: int = 1,
 ) -> NDArray[np.float64]:
-    """Return the end of each of K stages' last backward pass on lines that differ, ``(..., K)`` seconds.
+    """Return the end of the last backward pass of each of K stages in GPipe, ``(..., K)`` seconds, on any lines.
+
+    The lines are as in `gpipe_s`, but each has its own times. Flushes before an update follow one another: the first
+    stage, which ends last, begins the next flush.
 
     Args:
         forward_s: F_k, forward seconds of each stage, ``(..., K)``; further axes are independent pipelines.
         backward_s: B_k, backward seconds of each stage, ``(..., K)``.
-        messages_s: seconds in which a message leaves, ``(..., 2, K - 1)``: from stage k to k + 1, and back.
+        messages_s: m of each line, seconds in which a message leaves, ``(..., 2, K - 1)``: to the next stage, and back.
         latencies_s: alpha, latencies of the same lines in seconds, ``(..., 2, K - 1)``.
         microbatches: M, number of micro-batches.
-        ahead: d, number of messages that travel with the message before them.
+        ahead: d, number of messages that travel with the message before them on a busy line.
         flushes: number of flushes before the update.
 
     Raises:
@@ -293,14 +279,14 @@ def _arrivals(
 
 
 class _Task(NamedTuple):
-    """A forward or backward pass of a micro-batch at a stage."""
+    """The forward or backward pass of one micro-batch at one stage."""
 
     backward: bool
     stage: int
     microbatch: int
 
     def source(self, stages: int) -> _Task | None:
-        """Return the task whose output this task takes, or None for the first forward and the last stage's backward."""
+        """Return the task at the neighbouring stage that makes this task's input, or None at the first such stage."""
         stage = self.stage + (1 if self.backward else -1)
         return self._replace(stage=stage) if 0 <= stage < stages else None
 
@@ -308,7 +294,10 @@ class _Task(NamedTuple):
 def one_f_one_b_s(
     forward_s: ArrayLike, backward_s: ArrayLike, microbatches: int, send_s: FloatOrArray = 0.0
 ) -> NDArray[np.float64]:
-    """Return the end of the last backward pass of each of K stages, in seconds, ``(K, ...)``.
+    """Return the end of the last backward pass of each of K stages in 1F1B, in seconds, ``(K, ...)``.
+
+    A task starts when the stage's previous task has ended and its input has arrived, which its neighbour sends in a
+    fixed time without blocking other messages.
 
     Args:
         forward_s: forward seconds of a micro-batch at each stage, ``(K, ...)``; further axes are independent pipelines.
@@ -345,7 +334,7 @@ def one_f_one_b_s(
 
 @lru_cache(maxsize=256)
 def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
-    """Return all tasks in an order where each follows its stage's previous task and the task that makes its input."""
+    """Return all tasks of 1F1B, each after its stage's previous task and after the task that makes its input."""
     stage_tasks = [_stage_tasks(stage, stages, microbatches) for stage in range(stages)]
     position, done = [0] * stages, set[_Task]()
     order: list[_Task] = []
@@ -363,7 +352,7 @@ def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
 
 
 def _stage_tasks(stage: int, stages: int, microbatches: int) -> list[_Task]:
-    """Return the tasks of a stage in 1F1B's order: forwards to warm up, then a forward and a backward in turn."""
+    """Return the tasks of a stage in 1F1B's order: forward passes to warm up, then forward and backward in turn."""
     warmup = min(microbatches, stages - 1 - stage)
     tasks = [_Task(False, stage, number) for number in range(warmup)]
     for number in range(microbatches):

@@ -1,31 +1,8 @@
 """Seconds of a step inside a replica, without its gradients and the traffic between replicas, in closed form.
 
-A model has L layers, width h, g numbers in the keys of a token and as many in its values, and E' experts per token. t
-workers share matrices, c share a sequence, e share experts, and k stages have v chunks. The workers of one
-data-parallel rank compute M micro-batches of u tokens, with w bytes per number. R is 1 with recomputed layers, else 0:
-
-| dimension and bytes           | collectives per micro-batch and layer of a stage                                 |
-|-------------------------------|----------------------------------------------------------------------------------|
-| tensor, of ``w u h / c``      | 4 (+ 2 R) sums over t: a reduce-scatter and an all-gather each; 2 more at the ends |
-| context, of ``2 w u g / (t c)`` | all-gathers of keys and values: 2 (+ R), and one reduce-scatter of their gradients |
-| expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e: tokens to E' experts each, and back                 |
-
-None of this traffic overlaps with computing, except that software can cut the tensor dimension's collectives, and the
-products beside them, into t pieces: then a collective of x seconds is exposed for ``max(x / t, x - y)``, where y is the
-computing of a micro-batch per collective. Software that computes another micro-batch beside experts' messages exposes
-``max(0, x - y)``. Libraries that send a token once to each of m nodes, whose GPUs forward it, send
-``m (1 - (1 - 1/m)^E')`` copies instead of E' if experts are chosen evenly, and once to each of e workers inside a node.
-Stage i takes s_i seconds for a micro-batch, with its share of the
-computing by FLOPs. It sends ``w u h / (t c)`` bytes to the next stage, which takes p seconds. The slowest loop of 1F1B
-decides the period tau of a micro-batch:
-
-    tau = max over i of max(s_i, (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1))
-    step = (M - 1) tau + sum s_i + 2 (k - 1) p            without chunks
-    step = M max s + (sum s_i - max s) / v + 2 (k v - 1) p + (M - 1) 2 p (v > 1)
-
-The step equals `one_f_one_b_s` if messages take no time and M >= k, and is never shorter. If a message takes up to half
-as long as a stage, the step is up to 5% longer for M >= 3 k, and up to 11% longer for smaller M. If a message takes up
-to twenty times as long as a stage, these bounds are 16% and 46%.
+A replica distributes a model over t workers that share matrices, c that share a sequence, e that share experts, and k
+pipeline stages with v chunks. The workers of one data-parallel rank compute M micro-batches of u tokens.
+`replica_calls` lists the collectives of a micro-batch, and `replica_times` adds up computing, collectives and pipeline.
 
 Sources: D. Narayanan et al. (2021), sections 2.2, 3.2 and 4.1; V. Korthikanti et al. (2022), section 4.2.2 (sums as
 reduce-scatter and all-gather); A. Grattafiori et al., "The Llama 3 Herd of Models" (2024), section 3.3.2 (context by
@@ -53,10 +30,10 @@ class ReplicaCall(NamedTuple):
     Attributes:
         why: dimension of parallelism, ``tensor``, ``context`` or ``expert``.
         collective: one of ``COLLECTIVES``.
-        ranks: ranks of the first group.
-        payload_bytes: n, payload bytes of a worker.
-        per_layer: calls per micro-batch in each layer.
-        at_ends: further calls per micro-batch at the first stage, and at the last stage.
+        ranks: ranks of the first group that makes the call.
+        payload_bytes: payload bytes of a worker.
+        per_layer: number of calls per micro-batch in each layer.
+        at_ends: number of further calls per micro-batch at the first stage, and at the last stage.
         experts: whether only layers with experts make the calls.
         copies: copies of each token in the payload.
     """
@@ -80,7 +57,7 @@ class ReplicaTimes(NamedTuple):
         tensor_s: sums over the workers that share matrices, at the slowest stage.
         context_s: collectives of keys and values, at the slowest stage.
         expert_s: all-to-alls of tokens to experts and back, at the slowest stage.
-        pipeline_s: the rest: bubble, messages between stages, unequal stages.
+        pipeline_s: the rest of the step: bubble, messages between stages, unequal stages.
     """
 
     step_s: FloatOrArray
@@ -96,11 +73,20 @@ def replica_calls(
 ) -> list[ReplicaCall]:
     """Return the collectives of a micro-batch inside a replica, without gradients and messages between stages.
 
+    h is the width of the model, g the number of elements of a token's keys, E' the experts per token. R is 1 with
+    recomputed layers, else 0.
+
+    | dimension and bytes             | collectives per micro-batch and layer                                        |
+    |---------------------------------|------------------------------------------------------------------------------|
+    | tensor, of ``w u h / c``        | 4 (+ 2 R) sums over t, each a reduce-scatter and an all-gather; 2 at the ends |
+    | context, of ``2 w u g / (t c)`` | 2 (+ R) all-gathers of keys and values, 1 reduce-scatter of their gradients  |
+    | expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e, of tokens to their experts and back            |
+
     Args:
         model: shape of the model.
         layout: layout of the replica.
         micro_tokens: u, tokens of a micro-batch.
-        bytes_per_number: w.
+        bytes_per_number: w, bytes of an activation.
         recomputed: R, whether the backward pass recomputes layers.
     """
     t, c, w = layout.tensor, layout.context, bytes_per_number
@@ -123,7 +109,14 @@ def replica_calls(
 
 
 def distinct_share(units: int, copies: int) -> float:
-    """Return the share of copies that is left if each of some units gets a token once, of evenly chosen units.
+    """Return the share of a token's copies that remains if each unit with one of its experts gets the token only once.
+
+    Libraries for experts send a token once to each of m nodes (or workers), which forward it. With E' copies for evenly
+    chosen experts the share is ``m (1 - (1 - 1/m)^E') / E'``.
+
+    Args:
+        units: m, number of nodes or workers that share the experts.
+        copies: E', copies of a token without this saving.
 
     >>> distinct_share(1, 8), round(8 * distinct_share(4, 8), 2)
     (0.125, 3.6)
@@ -135,9 +128,10 @@ def distinct_share(units: int, copies: int) -> float:
 def _stages(model: ModelShape, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Return each stage's fraction of the FLOPs, its layers, and its layers with experts; ``(k,)`` each."""
     flops = np.array(stage_flops(model, layout.pipeline, layout.chunks))
-    blocks = blocks_of_stages(model, layout.pipeline, layout.chunks)
-    experts = [sum(block >= model.dense_layers for block in run) if model.experts > 1 else 0 for run in blocks]
-    return flops / flops.sum(), np.array([len(run) for run in blocks]), np.array(experts)
+    blocks_by_stage = blocks_of_stages(model, layout.pipeline, layout.chunks)
+    first_expert_block = model.dense_layers if model.experts > 1 else model.layers
+    experts = [sum(block >= first_expert_block for block in blocks) for blocks in blocks_by_stage]
+    return flops / flops.sum(), np.array([len(blocks) for blocks in blocks_by_stage]), np.array(experts)
 
 
 def replica_times(
@@ -154,15 +148,20 @@ def replica_times(
 ) -> ReplicaTimes:
     """Return the seconds of a step inside a replica and their components.
 
+    A stage has its share of the computing by FLOPs, and waits for its collectives. Software can overlap two kinds of
+    collectives with computing. It can cut tensor parallelism's collectives, and the products beside them, into t
+    pieces: a collective of x seconds then costs ``max(x / t, x - y)``, where y is the computing of a micro-batch per
+    collective. It can compute another micro-batch beside experts' messages, which then cost ``max(0, x - y)``.
+
     Args:
         model: shape of the model.
         layout: layout of the replica.
         compute_s: computing seconds of a worker in a step if the work is split evenly, with recomputation.
-        micro_batches: M.
+        micro_batches: M, number of micro-batches.
         micro_tokens: u, tokens of a micro-batch.
         collective_s: function from a call to its seconds.
         message_s: function from bytes to the seconds of a message between stages.
-        bytes_per_number: w.
+        bytes_per_number: bytes of an activation.
         recomputed: R, whether the backward pass recomputes layers.
         overlapped: dimensions whose collectives overlap with computing, ``tensor`` or ``expert``.
 
@@ -172,50 +171,70 @@ def replica_times(
     >>> bool(np.isclose(free.step_s, 7 / 8 * 4 * slowest + 4 / 8))
     True
     """
-    k, v, m = layout.pipeline, layout.chunks, micro_batches
-    work_s = compute_s
-    waits: dict[str, list[FloatOrArray]] = {}
-    shares, layers, with_experts = _stages(model, layout)
+    stages = layout.pipeline
+    waits_s: dict[str, list[FloatOrArray]] = {}  # seconds per micro-batch of each stage, by dimension
+    shares, layers, expert_layers = _stages(model, layout)
     for call in replica_calls(model, layout, micro_tokens, bytes_per_number, recomputed):
         call_s = collective_s(call)
-        layer_counts = with_experts if call.experts else layers
+        layer_counts = expert_layers if call.experts else layers
         counts = call.per_layer * layer_counts
         counts[0] += call.at_ends
         counts[-1] += call.at_ends
         if call.why in overlapped:
-            kinds = 2 if call.why == "tensor" else 1  # gathers and reduce-scatters
-            beside_s = k * work_s / m / (kinds * call.per_layer * sum(layer_counts))
-            call_s = np.maximum(call_s / layout.tensor if call.why == "tensor" else 0.0, call_s - beside_s)
-        stage_waits = waits.setdefault(call.why, [0.0] * k)
-        waits[call.why] = [before + int(count) * call_s for before, count in zip(stage_waits, counts, strict=True)]
-    stage_s = [work_s * (k * share / m) + sum(wait[i] for wait in waits.values()) for i, share in enumerate(shares)]
-    if k == 1:
-        step_s: FloatOrArray = m * stage_s[0]
-        slowest = 0
-        slowest_waits = {why: m * wait[0] for why, wait in waits.items()}
-    else:
-        sent_s = message_s(bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context))
-        step_s = _one_f_one_b(stage_s, m, sent_s, v)
+            is_tensor = call.why == "tensor"
+            calls = (2 if is_tensor else 1) * call.per_layer * sum(layer_counts)  # 2: gathers and reduce-scatters
+            beside_s = stages * compute_s / micro_batches / calls
+            call_s = np.maximum(call_s / layout.tensor if is_tensor else 0.0, call_s - beside_s)
+        before_s = waits_s.setdefault(call.why, [0.0] * stages)
+        waits_s[call.why] = [wait_s + int(count) * call_s for wait_s, count in zip(before_s, counts, strict=True)]
+    stage_s = []
+    for stage, share in enumerate(shares):
+        computing_s = compute_s * (stages * share / micro_batches)
+        stage_s.append(computing_s + sum(wait_s[stage] for wait_s in waits_s.values()))
+    slowest = 0
+    step_s: FloatOrArray = micro_batches * stage_s[0]
+    if stages > 1:
+        message_bytes = bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context)
+        step_s = _pipeline_s(stage_s, micro_batches, message_s(message_bytes), layout.chunks)
         slowest = int(np.argmax([np.max(seconds) for seconds in stage_s]))
-        slowest_waits = {why: m * wait[slowest] for why, wait in waits.items()}
-    tensor_s, context_s, expert_s = (slowest_waits.get(why, 0.0) for why in ("tensor", "context", "expert"))
-    rest_s = step_s - work_s - tensor_s - context_s - expert_s if k > 1 else 0.0 * work_s
-    return ReplicaTimes(step_s, work_s, tensor_s, context_s, expert_s, rest_s)
+    tensor_s, context_s, expert_s = (
+        micro_batches * waits_s[why][slowest] if why in waits_s else 0.0 for why in ("tensor", "context", "expert")
+    )
+    rest_s = step_s - compute_s - tensor_s - context_s - expert_s if stages > 1 else 0.0 * compute_s
+    return ReplicaTimes(step_s, compute_s, tensor_s, context_s, expert_s, rest_s)
 
 
-def _one_f_one_b(stage_s: list[FloatOrArray], microbatches: int, sent_s: FloatOrArray, chunks: int) -> FloatOrArray:
-    """Return the seconds of a pipeline's step, by the closed form of this module."""
-    k, m = len(stage_s), microbatches
-    total: FloatOrArray = 0.0
-    period: FloatOrArray = 0.0
-    largest: FloatOrArray = 0.0
-    for behind, seconds in enumerate(reversed(stage_s)):
-        total = total + seconds
-        largest = np.maximum(largest, seconds)
-        if behind < m:  # a stage has at most M micro-batches in flight
-            period = np.maximum(period, np.maximum(seconds, (total + 2 * behind * sent_s) / (behind + 1)))
-        else:
-            period = np.maximum(period, seconds)
+def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: FloatOrArray, chunks: int) -> FloatOrArray:
+    """Return the seconds of a step of 1F1B over k unequal stages.
+
+    Stage i takes s_i seconds for a micro-batch, and a message to the next stage takes p seconds. The slowest loop of
+    1F1B decides the period tau of a micro-batch:
+
+        tau = max over i of max(s_i, (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1))
+        step = (M - 1) tau + sum s_i + 2 (k - 1) p                                     without chunks
+        step = M max s + (sum s_i - max s) / v + 2 (k v - 1) p + (M - 1) 2 p           with v > 1 chunks
+
+    The step equals `one_f_one_b_s` if messages take no time and M >= k, and is never shorter. If a message takes up to
+    half as long as a stage, the step is up to 5% longer for M >= 3 k, and up to 11% longer for smaller M. If a message
+    takes up to twenty times as long as a stage, these bounds are 16% and 46%.
+
+    Args:
+        stage_s: s_i of each stage.
+        microbatches: M.
+        message_s: p.
+        chunks: v, chunks of a stage.
+    """
+    stages = len(stage_s)
+    total_s: FloatOrArray = 0.0
+    period_s: FloatOrArray = 0.0
+    largest_s: FloatOrArray = 0.0
+    for behind, seconds in enumerate(reversed(stage_s)):  # number of stages behind this one
+        total_s = total_s + seconds
+        largest_s = np.maximum(largest_s, seconds)
+        period_s = np.maximum(period_s, seconds)
+        if behind < microbatches:  # a stage has at most M micro-batches in flight
+            period_s = np.maximum(period_s, (total_s + 2 * behind * message_s) / (behind + 1))
     if chunks == 1:
-        return (m - 1) * period + total + 2 * (k - 1) * sent_s
-    return m * largest + (total - largest) / chunks + 2 * (k * chunks - 1) * sent_s + 2 * (m - 1) * sent_s
+        return (microbatches - 1) * period_s + total_s + 2 * (stages - 1) * message_s
+    messages = 2 * (stages * chunks - 1) * message_s + 2 * (microbatches - 1) * message_s
+    return microbatches * largest_s + (total_s - largest_s) / chunks + messages

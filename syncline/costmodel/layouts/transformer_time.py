@@ -1,18 +1,18 @@
 """Seconds of a transformer's training step on GPUs with data, pipeline and tensor parallelism, from fitted constants.
 
-For a layer with b sequences of s tokens, width h, a heads, split over t devices, w bytes per number (2):
+For a layer with b sequences of s tokens, width h, a heads, split over t devices, w = 2 bytes per number:
 
     device  g = (24 b s h^2 + 4 b s^2 h) / (t R) + ((13 b a s^2 + 20 b s h) / t + 22 b s h) / B
     layer   n / 3 (serial + max(launch, 3 g)) + 2 (n - 1) [t > 1] (call + 2 (t - 1) / t w b s h / B_t)
             or 2 (n - 1) T(w b s h, t) with measured all-reduces T, above the calibrated bytes
 
-R is the rate of matrix products and B the bandwidth of the memory, through which 16-bit numbers pass. Each attention
-score passes 13 bytes (written by the product; read and written by softmax; read and written, with a mask, by dropout).
-Each activation passes 20 bytes that tensor parallelism splits (GELU of four times the width 16, the context's
-transposition 4) and 22 that it does not split (two norms 8, two additions with dropout 14). g is a forward pass; a
-backward pass takes 2 g. ``launch`` is the time in which the host launches a layer's kernels both ways; work on the
-device can hide it. ``serial`` are gaps that nothing hides. n is 3, or 4 with recomputed activations; a pass each way
-has two sums over t devices. Beyond the layers:
+R is the rate of matrix products and B the bandwidth of the memory for 16-bit numbers. Each attention score moves 13
+bytes (written by the product; read and written by softmax; read and written, with a mask, by dropout). Each activation
+moves 20 bytes that tensor parallelism splits (GELU of four times the width 16, the context's transposition 4) and 22
+that it does not split (two norms 8, two additions with dropout 14). g is a forward pass; a backward pass takes 2 g.
+``launch`` is the time in which the host launches a layer's kernels both ways; work on the device can hide it.
+``serial`` are gaps that nothing hides. n is 3, or 4 with recomputed activations; each pass has two sums over t devices,
+with [t > 1] = 1 if t > 1, else 0. Beyond the layers:
 
     head    head + 6 b s h V / (t R_head)                                         at the last stage
     1F1B    stages of l = L / K layers, w b s h / B_link per message: `syncline.costmodel.layouts.pipelines`
@@ -55,7 +55,9 @@ STATE_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
-    """N trainings of a GPT with their parallel layouts; each field is a number or an ``(N,)`` array.
+    """N trainings of a GPT with their parallel layouts.
+
+    Each field is a number or an array that broadcasts to ``(N,)``.
 
     Args:
         layers: L, at least one for each stage.
@@ -201,10 +203,10 @@ STEP_FIELDS = (
 def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """Return the seconds of one layer and micro-batch, forward and backward, ``(..., N)``."""
     c, tokens = constants, 1.0 * layouts.micro_batch * layouts.sequence
-    products = 24 * tokens * layouts.width**2 + 4 * tokens * layouts.sequence * layouts.width
+    flops = 24 * tokens * layouts.width**2 + 4 * tokens * layouts.sequence * layouts.width
     split_bytes = SCORE_BYTES * tokens * layouts.heads * layouts.sequence + SPLIT_BYTES * tokens * layouts.width
-    passes_bytes = split_bytes / layouts.tensor + WHOLE_BYTES * tokens * layouts.width
-    device_s = products / (layouts.tensor * c.matmul_flops) + passes_bytes / c.memory_bytes_per_s
+    moved_bytes = split_bytes / layouts.tensor + WHOLE_BYTES * tokens * layouts.width
+    device_s = flops / (layouts.tensor * c.matmul_flops) + moved_bytes / c.memory_bytes_per_s
     passes = np.where(layouts.recomputed, 4, 3)
     sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _sum_s(layouts, c), 0.0)
     return np.asarray(passes / 3 * (c.serial_s + np.maximum(c.launch_s, 3 * device_s)) + sums_s)
@@ -227,24 +229,27 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         layouts: N trainings with their layouts.
         constants: constants of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
     """
-    c, rate = constants, np.where(layouts.tensor > 1, constants.matmul_flops, constants.head_flops)
-    head_s = c.head_s + 6.0 * layouts.micro_batch * layouts.sequence * layouts.width * layouts.vocabulary / (
-        layouts.tensor * rate
-    )
-    send_s = 1.0 * WORD_BYTES * layouts.micro_batch * layouts.sequence * layouts.width / c.link_bytes_per_s
+    c, is_split = constants, layouts.tensor > 1
+    head_flops = np.where(is_split, constants.matmul_flops, constants.head_flops)  # FLOP/s of the output layer
+    activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
     one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(
-        layer_s(layouts, c), head_s, send_s, _after_s(layouts, c, 0)
+        layer_s(layouts, c),
+        c.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops),
+        WORD_BYTES * activations / c.link_bytes_per_s,
+        _after_s(layouts, c, 0),
     )
     seconds = np.empty(after_s.shape)
-    for (stages, microbatches), index in _alike(layouts).items():
+    shapes, inverse = np.unique(np.stack([layouts.stages, layouts.microbatches]), axis=1, return_inverse=True)
+    for number, (stages, microbatches) in enumerate(shapes.T.tolist()):
+        index = np.flatnonzero(np.ravel(inverse) == number)  # trainings with so many stages and micro-batches
         group = layouts.select(index)
         blocks_s = np.stack([one_layer_s[..., index] * group.layers_of(stage) for stage in range(stages)])
         backward = np.where(group.recomputed, 3 / 4, 2 / 3)
         forward_s, backward_s = blocks_s * (1 - backward), blocks_s * backward
         forward_s[-1] += head_s[..., index] / 3
         backward_s[-1] += head_s[..., index] * 2 / 3
-        done_s = one_f_one_b_s(forward_s, backward_s, microbatches, send_s[..., index])
-        ends_s = [done_s[stage] + _after_s(group, c, stage) for stage in range(stages)]
+        passes_end_s = one_f_one_b_s(forward_s, backward_s, microbatches, send_s[..., index])
+        ends_s = [passes_end_s[stage] + _after_s(group, c, stage) for stage in range(stages)]
         seconds[..., index] = np.max(ends_s, axis=0)
     return seconds
 
@@ -257,19 +262,9 @@ def _after_s(layouts: Layouts, c: StepConstants, stage: int) -> NDArray[np.float
     rate = c.link_bytes_per_s
     if c.node is not None:
         rings = np.minimum(layouts.tensor, c.node.devices)
-        rate = np.where(
-            layouts.tensor * layouts.data > c.node.devices, np.minimum(rate, c.node.bytes_per_s / rings), rate
-        )
+        crosses_nodes = layouts.tensor * layouts.data > c.node.devices
+        rate = np.where(crosses_nodes, np.minimum(rate, c.node.bytes_per_s / rings), rate)
     return np.asarray(c.step_s + update_s + wire_bytes / rate)
-
-
-def _alike(layouts: Layouts) -> dict[tuple[int, int], NDArray[np.intp]]:
-    """Return the indices of the trainings with each pair of (stages, micro-batches)."""
-    shapes, inverse = np.unique(np.stack([layouts.stages, layouts.microbatches]), axis=1, return_inverse=True)
-    return {
-        (int(stages), int(count)): np.flatnonzero(np.ravel(inverse) == number)
-        for number, (stages, count) in enumerate(shapes.T)
-    }
 
 
 STEP_TIMES: dict[str, StepConstants] = {

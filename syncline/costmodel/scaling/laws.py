@@ -1,9 +1,4 @@
-"""Functional forms of losses: a power law, and a floor plus a term for parameters and a term for tokens.
-
-Losses that papers print, each with its setting, to fit laws and to test them.
-
-A fit of losses: its law, its range of data, and its errors inside and outside that range.
-"""
+"""Laws of losses, the losses that papers print, and fits: a law with its range of data and its errors."""
 
 from __future__ import annotations
 
@@ -20,30 +15,30 @@ from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 
 Setting: TypeAlias = Mapping[str, float]
-"""Numbers by field: ``parameters``, ``tokens``, ``replicas``, ``period``."""
+"""The sizes of a training by name: ``parameters``, ``tokens``, ``replicas``, ``period``."""
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A product of powers: ``scale * product of value^exponent``.
+    """A product of powers of the sizes of a training: ``scale * product of size^exponent``.
 
     Args:
-        scale: A, in the unit of the fitted quantity.
-        exponents: exponents by field.
+        scale: factor, in the unit of the fitted quantity.
+        exponents: exponents by name of the size, see `Setting`.
     """
 
     scale: float
     exponents: Mapping[str, float] = field(default_factory=dict)
 
     def value(self, setting: Setting) -> float:
-        """Return the value of the law in a setting."""
+        """Return the value of the law for the sizes of a training."""
         powers = [setting[name] ** exponent for name, exponent in self.exponents.items()]
         return self.scale * float(np.prod(powers))
 
 
 @dataclass(frozen=True)
 class AdditiveLaw:
-    """A floor and two terms: ``floor + a N^-alpha + b D^-beta``, of N parameters and D tokens.
+    """A law of N parameters and D tokens: ``floor + a N^-alpha + b D^-beta``.
 
     Args:
         floor: E, the limit of the loss for infinite N and D.
@@ -62,7 +57,7 @@ class AdditiveLaw:
     beta: float
 
     def value(self, setting: Setting) -> float:
-        """Return the value of the law in a setting."""
+        """Return the value of the law for the sizes of a training."""
         return self.floor + self.a * setting["parameters"] ** -self.alpha + self.b * setting["tokens"] ** -self.beta
 
 
@@ -70,12 +65,12 @@ def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names
     """Return the power law with the least squared error of logarithms.
 
     Args:
-        settings: setting of each value.
+        settings: sizes of the training of each value.
         values: values to fit; positive.
-        names: fields with an exponent.
+        names: names of the sizes that get an exponent.
 
     Raises:
-        SpecError: fewer values than unknowns, or fields that do not vary independently.
+        SpecError: fewer values than unknowns, or sizes that do not vary independently.
 
     >>> law = fitted_power_law([{"parameters": 1e8}, {"parameters": 1e9}], [3.0, 2.4], ["parameters"])
     >>> round(law.value({"parameters": 1e9}), 3)
@@ -90,6 +85,7 @@ def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names
 
 
 FILE = Path(__file__).with_name("losses.csv")
+"""File of the losses that papers print."""
 
 
 class MeasuredLoss(NamedTuple):
@@ -120,7 +116,7 @@ class MeasuredLoss(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """Return parameters, tokens, replicas and period by field."""
+        """Return the sizes of the training by name."""
         return {name: getattr(self, name) for name in ("parameters", "tokens", "replicas", "period")}
 
 
@@ -137,24 +133,24 @@ def measured_losses() -> tuple[MeasuredLoss, ...]:
 
 
 def printed_losses(family: str, method: str, used: str = "fit") -> list[MeasuredLoss]:
-    """Return the losses of one family and method that are used for fits, or for tests."""
+    """Return the losses of one family and method that are used for ``fit`` or for ``test``."""
     return [row for row in measured_losses() if (row.family, row.method, row.used) == (family, method, used)]
 
 
 def power_law_of(losses: Sequence[MeasuredLoss], names: Sequence[str]) -> PowerLaw:
-    """Return the power law that fits losses best, with exponents of the named fields."""
+    """Return the power law that fits losses best, with an exponent of each named size."""
     return fitted_power_law([row.setting for row in losses], [row.loss for row in losses], names)
 
 
 def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_out: str) -> list[float]:
-    """Return the errors ``predicted / measured - 1`` of power laws under cross-validation by a field.
+    """Return the errors ``predicted / measured - 1`` of power laws in a cross-validation.
 
-    For each value of the field, the function fits a law without the losses at that value and predicts those losses.
+    For each value of one size, the function fits a law without the losses at that value and predicts those losses.
 
     Args:
         losses: losses of a fit.
-        names: fields with an exponent.
-        left_out: field whose values are left out in turn.
+        names: names of the sizes that get an exponent.
+        left_out: name of the size whose values are left out in turn.
     """
     errors = []
     for value in sorted({row.setting[left_out] for row in losses}):
@@ -164,7 +160,7 @@ def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_o
 
 
 class SeenRange(NamedTuple):
-    """The range of a field in the data of a fit."""
+    """The range of one quantity in the data of a fit."""
 
     low: float
     high: float
@@ -183,15 +179,19 @@ class SeenRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Drift:
-    """The drift of a loss outside a fit's range of a field, per e-fold of the field.
+    """The error of a fit's loss outside its range of one quantity, per e-fold of the quantity.
 
     Args:
-        exponent: power of the factor outside the range by which the loss is corrected; 0 if the law alone predicts it.
+        exponent: exponent of the correction ``(value / edge of the range)^exponent`` of the loss; 0 without one.
         uncertainty: uncertainty of the loss per e-fold.
     """
 
     exponent: float
     uncertainty: Uncertainty
+
+
+FULL_TOKENS = 20.0
+"""Tokens per parameter of the power laws."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +203,10 @@ class LossFit:
         methods: names of the methods in this package.
         family: name of a set of comparable losses: those of one paper, data set and tokeniser.
         law: law of the loss.
-        seen: range of the fit's data by field: ``parameters``, ``tokens``, ``tokens_per_parameter``, ``replicas``,
+        seen: range of the fit's data by quantity: ``parameters``, ``tokens``, ``tokens_per_parameter``, ``replicas``,
             ``period``, ``batch_over_best``.
         within: uncertainty of predictions inside all these ranges.
-        drifts: drift of the loss outside the range, by field. Outside the range of a field without a drift, a
+        drifts: error of the loss outside the range, by quantity. Outside the range of a quantity without a drift, a
             prediction has no bounds.
         best_batch: law of the batch in tokens with the lowest loss; None if the paper did not tune batches.
         data: data set and definition of the loss.
@@ -228,10 +228,10 @@ class LossFit:
 
     @property
     def tokens_per_parameter(self) -> float | None:
-        """Return the tokens per parameter of a fit at a fixed ratio, or None for a law of parameters and tokens."""
-        return None if isinstance(self.law, AdditiveLaw) else 20.0
+        """Return the fixed ratio of tokens to parameters of a fit's data, or None for a law of both."""
+        return None if isinstance(self.law, AdditiveLaw) else FULL_TOKENS
 
 
 def log_bounds(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:
-    """Return the logarithms of the lower and the upper factor after ``folds`` e-folds, by an uncertainty per e-fold."""
+    """Return the logarithms of the lower and the upper factor of an uncertainty per e-fold after ``folds`` e-folds."""
     return float(np.log(uncertainty.low)) * folds, float(np.log(uncertainty.high)) * folds

@@ -1,4 +1,4 @@
-"""The measured end of a curve of loss ratios, which limits the gain of a method over data parallelism.
+"""Measured ratios of losses, which limit the predicted gain of a method over data parallelism.
 
 A power law of a method's loss over a power law of data parallelism's falls forever as models grow. The measured ratios
 do not: DiLoCo with two replicas has 0.9987 at 2.4B, and 0.9982 and 0.9981 at 4B and 10B, where the laws say 0.9958 and
@@ -6,10 +6,9 @@ do not: DiLoCo with two replicas has 0.9987 at 2.4B, and 0.9982 and 0.9981 at 4B
 is below it. Settings that are more favourable than all measured ones (fewer replicas, a shorter period) gain no more
 than the most favourable measured setting.
 
-The errors of ratios beyond a fit grow with the square root of the distance in e-folds. `grown_errors` measures them: it
-fits the losses up to each size in turn and predicts all larger sizes. `growth_exponent` is the power of the distance
-under which these 101 errors are most likely as normal ones of one scale: 0.46, and a linear or a constant error is
-hundreds of times less likely than the square root.
+The errors of ratios at models larger than those of a fit grow with the square root of the distance in e-folds of
+parameters. `growth_exponent` estimates the power of the distance from 101 such errors as 0.46; a linear or a constant
+error is hundreds of times less likely than the square root.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ LEAST_SIZES = 3
 """Smallest number of sizes to which `ratio_growth` fits a law."""
 
 CURVES = (("charles-2025", "diloco"), ("douillard-2025", "streaming-diloco"))
-"""Family and method of the curves of ratios, with several numbers of replicas at each size."""
+"""Family and method of the measured ratios, with several numbers of replicas at each size."""
 
 VARIED = ("parameters", "replicas", "period")
-"""Fields that laws of methods may have exponents of."""
+"""Sizes of a training of which laws of methods may have exponents."""
 
 
 class MeasuredRatio(NamedTuple):
-    """A measured loss, divided by that of data parallelism on as many tokens."""
+    """A measured loss, and its ratio to that of data parallelism for the same model on the same tokens."""
 
     row: MeasuredLoss
     ratio: float
 
 
 def measured_ratios(family: str, method: str, largest: float = np.inf) -> list[MeasuredRatio]:
-    """Return the measured ratios of a family and method at sizes up to ``largest``, those of fits and of tests."""
+    """Return the measured ratios of a family and method of models of up to ``largest`` parameters."""
     rows = [row for row in measured_losses() if row.family == family and row.parameters <= largest]
     base = {(row.parameters, row.tokens): row.loss for row in rows if row.method == "ddp-adam"}
     return [
@@ -58,12 +57,12 @@ def measured_ratios(family: str, method: str, largest: float = np.inf) -> list[M
 
 @dataclass(frozen=True)
 class MeasuredEnd:
-    """The end of the curve of a method's ratios by number of replicas and period.
+    """The measured ratios of a method at the largest models, by number of replicas and period.
 
     Args:
         replicas: measured numbers of replicas, rising, ``(R,)``.
         periods: measured periods in steps, rising, ``(P,)``.
-        logs: logarithms of the ratios, ``(R, P)``; missing settings are filled from the period beside them.
+        logs: logarithms of the ratios, ``(R, P)``; a setting without measurement is interpolated over periods.
         basis: paper and tables of the ratios.
     """
 
@@ -73,26 +72,27 @@ class MeasuredEnd:
     basis: str
 
     def ratio(self, setting: Setting, exponents: Mapping[str, float]) -> float:
-        """Return the smallest ratio that measurements support.
+        """Return the smallest ratio that the measurements support.
 
-        Between measured settings the logarithm is interpolated linearly in those of replicas and period. Above them the
-        ratio grows by the law's exponents; below them it stays.
+        Between measured settings the ratio is interpolated, all in logarithms. Above the largest measured number of
+        replicas or period the ratio grows by the law's exponents; below the smallest it stays constant.
 
         Args:
-            setting: number of replicas and period.
+            setting: number of ``replicas`` and ``period``.
             exponents: exponents of the ratio in ``replicas`` and ``period``.
         """
-        clipped_log, growth = {}, 0.0
-        for name, grid in (("replicas", self.replicas), ("period", self.periods)):
-            clipped_log[name] = float(np.log(min(max(setting[name], grid[0]), grid[-1])))
-            log_excess = float(np.log(max(setting[name] / grid[-1], 1.0)))
+        growth = 0.0
+        for name, measured in (("replicas", self.replicas), ("period", self.periods)):
+            log_excess = float(np.log(max(setting[name] / measured[-1], 1.0)))
             growth += max(exponents.get(name, 0.0) * log_excess, 0.0)
-        by_replicas = [float(np.interp(clipped_log["period"], np.log(self.periods), row)) for row in self.logs]
-        return float(np.exp(np.interp(clipped_log["replicas"], np.log(self.replicas), by_replicas) + growth))
+        # np.interp is constant outside of the measured settings.
+        log_period, log_replicas = np.log(setting["period"]), np.log(setting["replicas"])
+        by_replicas = [float(np.interp(log_period, np.log(self.periods), row)) for row in self.logs]
+        return float(np.exp(np.interp(log_replicas, np.log(self.replicas), by_replicas) + growth))
 
 
 def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
-    """Return the end of the curve of measured ratios of one family and method.
+    """Return the end of the curve of the measured ratios of one family and method.
 
     >>> end = end_of(measured_ratios("charles-2025", "diloco"))
     >>> [round(end.ratio({"replicas": m, "period": 30.0}, {}), 4) for m in (1.0, 2.0, 4.0, 8.0)]
@@ -105,9 +105,9 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
     by_size = sorted(ratios, key=lambda measured: measured.row.parameters)
     for i, j in np.ndindex(logs.shape):
         setting = replicas[i], periods[j]
-        largest = [measured for measured in by_size if (measured.row.replicas, measured.row.period) == setting]
-        largest = largest[-END_SIZES:]
-        if largest:
+        of_setting = [measured for measured in by_size if (measured.row.replicas, measured.row.period) == setting]
+        if of_setting:
+            largest = of_setting[-END_SIZES:]
             logs[i, j] = np.mean(np.log([measured.ratio for measured in largest]))
             tables |= {measured.row.place for measured in largest}
     log_periods = np.log(periods)
@@ -115,29 +115,25 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
         is_measured = ~np.isnan(row)
         row[~is_measured] = np.interp(log_periods[~is_measured], log_periods[is_measured], row[is_measured])
     family = ratios[0].row.family.partition("-")[0].title()
-    return MeasuredEnd(
-        tuple(replicas),
-        tuple(periods),
-        logs,
-        f"the two largest models ({family} et al., {' and '.join(sorted(tables))})",
-    )
+    basis = f"the two largest models ({family} et al., {' and '.join(sorted(tables))})"
+    return MeasuredEnd(tuple(replicas), tuple(periods), logs, basis)
 
 
 @cache
 def measured_end(family: str, method: str) -> MeasuredEnd | None:
-    """Return the end of the curve of a family and method from all measurements, or None without any."""
+    """Return the end of the curve of a family and method by all measurements, or None without measurements."""
     ratios = measured_ratios(family, method)
     return end_of(ratios) if ratios else None
 
 
 @dataclass(frozen=True)
 class RatioCurve:
-    """Ratios of a method's loss to data parallelism's, by two laws and the measured end.
+    """The ratio of a method's loss to data parallelism's by two laws, limited by the measured end.
 
     Args:
         law: law of the method's loss.
         base: law of data parallelism's loss.
-        end: end of the curve; None leaves the laws alone.
+        end: measured end of the curve; None for no limit.
     """
 
     law: PowerLaw
@@ -145,13 +141,13 @@ class RatioCurve:
     end: MeasuredEnd | None
 
     def ratio(self, setting: Setting) -> float:
-        """Return the ratio of the laws, at least that at the measured end."""
+        """Return the ratio of the laws for the sizes of a training, but at least that of the measured end."""
         ratio = self.law.value(setting) / self.base.value(setting)
         return ratio if self.end is None else max(ratio, self.end.ratio(setting, self.law.exponents))
 
 
 def fitted_curve(family: str, method: str, largest: float, capped: bool = True) -> RatioCurve:
-    """Return the curve that is fitted to the measurements up to a size.
+    """Return the curve that is fitted to the measurements of models up to a size.
 
     Args:
         family: family of the losses.
@@ -171,11 +167,11 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
 
 
 class GrownError(NamedTuple):
-    """The error of a ratio beyond the sizes of a fit.
+    """The error of a predicted ratio at a model larger than those of the fit.
 
     Attributes:
         error: logarithm of the predicted over the measured ratio.
-        folds: distance from the largest size of the fit, in e-folds.
+        folds: e-folds of parameters from the largest model of the fit.
     """
 
     error: float
@@ -183,9 +179,9 @@ class GrownError(NamedTuple):
 
 
 def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownError]:
-    """Return the errors of ratios beyond fits to the sizes up to each size in turn, at all larger measured sizes.
+    """Return the errors of ratios at all models that are larger than those of a fit, for fits up to each size in turn.
 
-    Sizes above ``largest`` are not used. ``capped`` tells whether the measured end limits the predicted gain.
+    Models above ``largest`` parameters are not used. With ``capped`` the measured end limits the predicted gain.
     """
     errors = []
     for family, method in CURVES:
@@ -202,13 +198,15 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
 
 
 def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, float]]:
-    """Return the most likely power p of the distance d by which errors grow, and how much less likely others are.
+    """Return the power p of the distance d in e-folds with which errors grow, by maximum likelihood.
 
-    Errors are normal, of mean 0 and deviation ``c d^p``. The second result has the differences of log likelihoods from
-    the most likely power, for the powers 0, 0.5 and 1.
+    Errors are assumed normal with mean 0 and deviation ``c d^p``.
 
     Args:
         errors: errors with their distances.
+
+    Returns:
+        The most likely power, and for the powers 0, 0.5 and 1 the log likelihood of the most likely power minus theirs.
 
     >>> power, differences = growth_exponent(grown_errors())
     >>> f"{power:.2f}", {p: round(difference, 1) for p, difference in differences.items()}
@@ -228,7 +226,7 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
 
 @cache
 def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
-    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit, from `grown_errors`.
+    """Return the uncertainty of ratios per square root of an e-fold of parameters beyond a fit's largest model.
 
     >>> growth = ratio_growth()
     >>> f"{growth.low:.3f} to {growth.high:.3f}, {growth.points} ratios"

@@ -1,20 +1,19 @@
-"""Prediction of a training's loss by a published fit, with bounds and a mark for extrapolation.
+"""Prediction of a training's loss by a published fit, and the tokens, parameters or time for a target loss.
 
-A method's gain over data parallelism is at most that at the measured end of its curve, see `measured_end`.
-
-The inverse of loss prediction: the tokens or the parameters for a target loss, and the time to it.
+A prediction has bounds, and a mark if it extrapolates. A method's gain over data parallelism is at most that at the
+measured end of its curve, see `syncline.costmodel.scaling.measured_end`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.scaling.laws import AdditiveLaw, Drift, LossFit, PowerLaw, SeenRange, log_bounds
+from syncline.costmodel.scaling.laws import FULL_TOKENS, AdditiveLaw, Drift, LossFit, PowerLaw, SeenRange, log_bounds
 from syncline.costmodel.scaling.measured_end import MeasuredEnd, measured_end
 from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
 from syncline.errors import SpecError
@@ -22,7 +21,7 @@ from syncline.errors import SpecError
 
 @dataclass(frozen=True)
 class TrainingAtScale:
-    """The setting of a training whose loss is predicted.
+    """The sizes of a training whose loss is predicted.
 
     Args:
         method: name of the method, for instance ``diloco``; update rules are AdamW.
@@ -54,13 +53,13 @@ class TrainingAtScale:
         """Return the training with the fit's tokens and period in place of None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
-            tokens = self.parameters * (fit.tokens_per_parameter or 20.0)
+            tokens = self.parameters * (fit.tokens_per_parameter or FULL_TOKENS)
         if period is None:
             period = fit.seen["period"].low if "period" in fit.seen else 1.0
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
-        """Return this training's value of each quantity that can have a range in a fit; needs tokens and period."""
+        """Return the value of each quantity that can have a range in a fit, for a training with tokens and period."""
         assert self.tokens is not None and self.period is not None
         variables = {
             "parameters": float(self.parameters),
@@ -75,9 +74,15 @@ class TrainingAtScale:
 
 
 class FieldOutside(NamedTuple):
-    """A field of a training whose value is outside the range of a fit, by a factor (below 1 if too small).
+    """A quantity of a training whose value is outside the range of a fit.
 
-    ``basis`` names the measurements of the loss outside the range; None if there are none.
+    Attributes:
+        field: name of the quantity.
+        value: its value.
+        low: lower end of the range.
+        high: upper end of the range.
+        factor: factor by which the value is outside: above 1, or below 1 if the value is too small.
+        basis: measurements of the loss outside the range; None if there are none.
     """
 
     field: str
@@ -99,8 +104,8 @@ class PredictedLoss:
         basis: measurements that support the bounds.
         fit: the fit.
         training: the training, with tokens and period.
-        beyond: fields whose values are outside the range of the fit, each with its factor.
-        gain_limit: measurements that limit the gain over data parallelism, if the law says more; None: it does not.
+        beyond: quantities whose values are outside the range of the fit.
+        gain_limit: measurements that limit the gain over data parallelism; None if the law's gain is less.
     """
 
     loss: float
@@ -114,7 +119,7 @@ class PredictedLoss:
 
     @property
     def extrapolation(self) -> bool:
-        """Return whether any field is outside the range of the fit."""
+        """Return whether any quantity is outside the range of the fit."""
         return bool(self.beyond)
 
     def row(self) -> dict[str, Any]:
@@ -161,7 +166,11 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     used_fit = fit_named(fit, training.method)
     complete = training.completed_by(used_fit)
     fields = complete.range_variables(used_fit)
-    outside = list(_outside(used_fit, fields))
+    outside = [
+        (name, span)
+        for name, span in used_fit.seen.items()
+        if name in fields and abs(span.factor_outside(fields[name]) - 1) > TOLERANCE
+    ]
     if outside and not extrapolate:
         name, span = outside[0]
         expected = (
@@ -169,6 +178,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         )
         raise SpecError(name, float(f"{fields[name]:.12g}"), expected)
     loss, within, beyond = used_fit.law.value(fields), used_fit.within, []
+    # The logarithms of independent error factors, below and above, add in quadrature.
     low_logs, high_logs, bases = [np.log(within.low)], [np.log(within.high)], [within.basis]
     if used_fit.tokens_per_parameter is not None:
         reference_tokens = used_fit.tokens_per_parameter * fields["parameters"]
@@ -181,10 +191,8 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         loss *= float(np.exp(shift.mean))
         factor = span.factor_outside(fields[name])
         beyond.append(FieldOutside(name, fields[name], span.low, span.high, factor, shift.basis))
-        if shift.basis is None:
-            bases.append(f"{name}: nobody knows")
-        else:
-            bases.append(f"{name}: {shift.basis}")
+        bases.append(f"{name}: {shift.basis or 'nobody knows'}")
+        if shift.basis is not None:
             low_logs.append(shift.low)
             high_logs.append(shift.high)
     gain_limit = None
@@ -192,22 +200,15 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     if end is not None:
         ddp_training = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
         ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
-        floor = ddp_loss * _least_ratio(used_fit, end, fields)
-        if floor > loss:
-            loss, gain_limit = floor, f"gain over data parallelism at most that of {end.basis}"
+        least_loss = ddp_loss * _least_ratio(used_fit, end, fields)
+        if least_loss > loss:
+            loss, gain_limit = least_loss, f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
-    is_bounded = all(field.basis is not None for field in beyond)
-    low, high = (loss * float(np.exp(sign * np.hypot.reduce(logs))) for sign, logs in ((-1, low_logs), (1, high_logs)))
-    return PredictedLoss(
-        loss,
-        low if is_bounded else None,
-        high if is_bounded else None,
-        "; ".join(bases),
-        used_fit,
-        complete,
-        tuple(beyond),
-        gain_limit,
-    )
+    low = high = None
+    if all(field.basis is not None for field in beyond):
+        low = loss * float(np.exp(-np.hypot.reduce(low_logs)))
+        high = loss * float(np.exp(np.hypot.reduce(high_logs)))
+    return PredictedLoss(loss, low, high, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
 
 
 def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) -> float:
@@ -222,20 +223,19 @@ def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) ->
 TOLERANCE = 1e-6
 """Relative tolerance of a range, so that rounding does not move 20 tokens per parameter outside."""
 
-
-def _outside(fit: LossFit, fields: dict[str, float]) -> Iterable[tuple[str, SeenRange]]:
-    """Yield the name and the range of each field whose value is outside the range."""
-    for name, span in fit.seen.items():
-        if name in fields and abs(span.factor_outside(fields[name]) - 1) > TOLERANCE:
-            yield name, span
-
-
 TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', '.join(TOKEN_LAWS)})"
 """Basis of bounds of losses on other numbers of tokens than a fit's."""
 
 
 class _Shift(NamedTuple):
-    """The shift of the loss outside a field's range and its bounds, all logarithms; without bounds no ``basis``."""
+    """The change of the loss outside a range of a fit, as logarithms of factors.
+
+    Attributes:
+        mean: change of the predicted loss.
+        low: logarithm of the lower error factor.
+        high: logarithm of the upper error factor.
+        basis: measurements of the errors; None without measurements.
+    """
 
     mean: float
     low: float
@@ -243,13 +243,13 @@ class _Shift(NamedTuple):
     basis: str | None
 
 
-def _shift_outside(fit: LossFit, fields: dict[str, float], name: str, span: SeenRange) -> _Shift:
-    """Return the shift of the loss outside a field's range, beside the law's own prediction."""
+def _shift_outside(fit: LossFit, fields: Mapping[str, float], name: str, span: SeenRange) -> _Shift:
+    """Return the change of the loss outside the range of the quantity ``name``, beside the law's own prediction."""
     factor = span.factor_outside(fields[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
         return _Shift(0.0, 0.0, 0.0, TOKENS_BASIS)
-    if isinstance(fit.law, AdditiveLaw):  # the bounds are those by which other laws differ from the edge on
-        edge = fields | {name: fields[name] / factor}
+    if isinstance(fit.law, AdditiveLaw):  # the bounds are the differences of other laws from the range's edge on
+        edge = {**fields, name: fields[name] / factor}
         logs = [float(np.log(law.value(fields) / law.value(edge))) for law in (fit.law, *TOKEN_LAWS.values())]
         return _Shift(0.0, min(logs) - logs[0], max(logs) - logs[0], TOKENS_BASIS)
     drift: Drift | None = fit.drifts.get(name)
@@ -307,8 +307,8 @@ def parameters_for_loss(
 ) -> LossReached:
     """Return the parameters of a model that reaches a loss, at the fit's tokens per parameter.
 
-    A law of parameters and tokens uses 20 tokens per parameter. The parameters and tokens of the training are ignored;
-    arguments and errors are those of `tokens_for_loss`.
+    A law of parameters and tokens uses 20 tokens per parameter. The parameters and tokens of ``training`` are ignored;
+    the other arguments and the errors are those of `tokens_for_loss`.
 
     >>> reached = parameters_for_loss(2.4, TrainingAtScale("diloco", 1e9, replicas=2))
     >>> f"{reached.value:.3g} parameters on {reached.prediction.training.tokens:.3g} tokens"
@@ -324,23 +324,29 @@ def parameters_for_loss(
 def _loss_reached(
     target: float, training_at: Callable[[float], TrainingAtScale], fit: str | None, extrapolate: bool, quantity: str
 ) -> LossReached:
-    """Return the value of a quantity, tokens or parameters, at which a training reaches the target loss."""
+    """Return the value of a quantity, ``tokens`` or ``parameters``, at which a training reaches the target loss.
 
-    def loss_or_bound(name: str) -> Callable[[float], float | None]:
-        return lambda value: getattr(predicted_loss(training_at(value), fit, extrapolate=True), name)
+    ``training_at`` returns the training with a value of the quantity.
+    """
 
-    value = _crossing(target, loss_or_bound("loss"))
+    def loss_at(value: float) -> float:
+        return predicted_loss(training_at(value), fit, extrapolate=True).loss
+
+    value = _crossing(target, loss_at)
     if value is None:
-        least, largest = (predicted_loss(training_at(end), fit, extrapolate=True).loss for end in (MOST, LEAST))
-        expected = f"a loss between {least:.4g} and {largest:.4g}, which {quantity} decide"
+        expected = f"a loss between {loss_at(MOST):.4g} and {loss_at(LEAST):.4g}, which {quantity} decide"
         raise SpecError("target_loss", target, expected)
     prediction = predicted_loss(training_at(value), fit, extrapolate)
-    low, high = (_crossing(target, loss_or_bound(name)) for name in ("low", "high"))
+    low = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).low)
+    high = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).high)
     return LossReached(value, low, high, prediction)
 
 
 def _crossing(target: float, loss: Callable[[float], float | None]) -> float | None:
-    """Return the argument from `LEAST` to `MOST` at which a falling loss equals the target, or None, by bisection."""
+    """Return the argument from `LEAST` to `MOST` at which a falling loss equals the target, by bisection.
+
+    None if no argument gives the target, or if the loss is None at an end.
+    """
     low, high = np.log(LEAST), np.log(MOST)
     first, last = loss(LEAST), loss(MOST)
     if first is None or last is None or not last <= target <= first:
@@ -356,7 +362,9 @@ def _crossing(target: float, loss: Callable[[float], float | None]) -> float | N
 def time_to_loss_s(
     reached: LossReached, tokens_per_s: float, low: float = 1.0, high: float = 1.0
 ) -> tuple[float, float | None, float | None]:
-    """Return the seconds to a loss, ``tokens / rate``, with their lower and upper bounds.
+    """Return the seconds to a loss, ``tokens / rate``, their lower bound and their upper bound.
+
+    The errors of tokens and of the time are independent, so that the squares of their logarithms add up.
 
     Args:
         reached: tokens at which the training reaches the loss.
@@ -366,15 +374,13 @@ def time_to_loss_s(
 
     Raises:
         SpecError: a rate that is not positive.
-
-    The squares of the errors' logarithms add up, because their causes are independent.
     """
     if not 0 < tokens_per_s < float("inf"):
         raise SpecError("tokens_per_s", tokens_per_s, "a positive number")
     seconds = reached.value / tokens_per_s
 
     def bound(tokens: float | None, factor: float, sign: int) -> float | None:
-        """Return the seconds at bounds of the tokens and of the time, combined in quadrature."""
+        """Return a bound of the seconds from bounds of the tokens and of the time; -1 as sign for the lower bound."""
         if tokens is None:
             return None
         return seconds * float(np.exp(sign * np.hypot(np.log(tokens / reached.value), np.log(factor))))

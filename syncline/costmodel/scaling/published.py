@@ -1,15 +1,11 @@
-"""The published fits of the package: printed coefficients, with errors recomputed from printed losses.
+"""The published fits of losses and of batch sizes: printed coefficients, with errors recomputed from printed losses.
 
 Charles et al. (2025) print their coefficients and the losses behind them; a refit of the losses reproduces the
-coefficients (docs/scaling.md). The errors are therefore those of cross-validation: each size left out in turn, 8
-replicas left out, and the printed fits at 4B and 10B, models that the authors trained afterwards.
-
-Fits by Charles et al. of the best batch, learning rate and outer learning rate of data parallelism and DiLoCo.
-
-Source: Z. Charles et al., "Communication-Efficient Language Model Training Scales Reliably and Robustly: Scaling Laws
-for DiLoCo" (arXiv 2503.09799, 2025), Tables 8, 9 and 10, Figure 7. Models of 35M to 2.4B parameters, 20 tokens per
-parameter, H = 30, sequences of 2,048. The paper does not print the unit of the batches; read as sequences, they agree
-with Figure 4, whose axis is in tokens.
+coefficients (docs/scaling.md). The errors are those of cross-validation: each size left out in turn, 8 replicas left
+out, and the printed fits at 4B and 10B, models that the authors trained afterwards. Their fits are Tables 7 to 10 and
+Figure 7 of "Communication-Efficient Language Model Training Scales Reliably and Robustly: Scaling Laws for DiLoCo"
+(arXiv 2503.09799): models of 35M to 2.4B parameters, 20 tokens per parameter, H = 30, sequences of 2,048. The paper
+does not print the unit of the batches; read as sequences, they agree with Figure 4, whose axis is in tokens.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import numpy as np
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.laws import (
+    FULL_TOKENS,
     AdditiveLaw,
     Drift,
     LossFit,
@@ -33,17 +30,14 @@ from syncline.costmodel.scaling.laws import (
     power_law_of,
     printed_losses,
 )
-from syncline.errors import (
-    SpecError,
-    one_of,
-)
+from syncline.errors import SpecError, one_of
 
 SEQUENCE = 2048
 """Tokens of a sequence in the paper."""
 
 
 def _law(scale: float, parameters: float, replicas: float | None = None) -> PowerLaw:
-    """Return a power law from its scale and its exponents."""
+    """Return a power law from its scale and its exponents of parameters and, if given, replicas."""
     return PowerLaw(scale, {"parameters": parameters} | ({} if replicas is None else {"replicas": replicas}))
 
 
@@ -108,10 +102,10 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
 
 
 def default_batch(parameters: float, workers: int, sequence: int) -> int:
-    """Return a batch in tokens that fits of losses cover for data parallelism and DiLoCo alike.
+    """Return a batch in tokens between the best batches of data parallelism and of DiLoCo with 2 replicas.
 
-    The batch is the geometric mean of the two best batches, rounded to the nearest power of two of whole sequences for
-    each worker, or of sequences for all workers if there are fewer sequences than workers.
+    The batch is the geometric mean of the two, rounded to a power of two of sequences for each worker, or of sequences
+    for all workers if there are fewer sequences than workers.
 
     Args:
         parameters: parameters of the model.
@@ -127,7 +121,7 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
 
 
 def batch_source(parameters: float) -> str:
-    """Return the source of `default_batch`, in words."""
+    """Return the source of `default_batch` as text, with both best batches."""
     parallel, diloco = best_batch_tokens(parameters), best_batch_tokens(parameters, 2)
     return (
         f"between the best of data parallelism ({parallel:,.0f}) and of DiLoCo with 2 replicas ({diloco:,.0f}) by the "
@@ -136,10 +130,10 @@ def batch_source(parameters: float) -> str:
 
 
 def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
-    """Return the nearest batch in tokens that consists of whole sequences.
+    """Return the batch in whole sequences that is nearest to ``batch_tokens``, in tokens.
 
-    The number of sequences is the same for each worker, and even from eight sequences per worker on. With fewer
-    sequences than workers, the batch is a multiple of the least common multiple of workers and tokens of a sequence.
+    Each worker has equally many sequences, an even number from eight sequences per worker on. With fewer sequences than
+    workers, the batch is a multiple of the least common multiple of workers and tokens of a sequence.
 
     Raises:
         SpecError: a batch that is not positive and finite.
@@ -199,16 +193,15 @@ def token_shifts(parameters: float, tokens: float, reference: float) -> Floats:
 
 
 TOKENS_PER_PARAMETER = SeenRange(19.5, 20.5)
-"""The ratio 20 with rounded sizes: the model of 330M in Table 3 has 335M in Table 4."""
-
-FULL_TOKENS = 20.0
-"""Tokens per parameter of the power laws."""
+"""A ratio of 20 with rounded sizes: the model of 330M in Table 3 of Charles et al. has 335M in Table 4."""
 
 CHARLES_SIZES = SeenRange(35e6, 2.4e9)
+"""Range of the parameters in the fits of Charles et al."""
 
 
+@cache
 def _size_drift() -> Drift:
-    """Return the drift per e-fold beyond the largest model, from the losses of 4B and 10B."""
+    """Return the error of the loss per e-fold of parameters beyond the largest model, from the losses of 4B and 10B."""
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
@@ -218,15 +211,19 @@ def _size_drift() -> Drift:
 
 
 def _replicas_drift() -> Drift:
-    """Return the drift per e-fold of replicas, from losses of 8 replicas and a law of at most 4, log 2 e-folds away."""
+    """Return the error of the loss per e-fold of replicas, from losses of 8 replicas and a law of at most 4.
+
+    The distance from 4 to 8 replicas is log 2 e-folds.
+    """
     losses = printed_losses("charles-2025", "diloco")
     law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
     errors = [(law.value(row.setting) / row.loss) ** (1 / np.log(2)) - 1 for row in losses if row.replicas == 8]
     return Drift(0.0, uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
 
 
+@cache
 def _period_drift() -> Drift:
-    """Return the drift with the period: Streaming DiLoCo's losses at 100 steps over those at 30 of the same setting."""
+    """Return the correction and the error of the loss with the period, from Streaming DiLoCo at 30 and 100 steps."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
     short = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
     ratios = [row.loss / short[row.parameters, row.replicas] for row in losses if row.period == 100]
@@ -244,68 +241,42 @@ def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) 
 
 def _charles() -> list[LossFit]:
     """Return the fits of Charles et al."""
-    drifts = {"parameters": _size_drift()}
     seen = {
         "parameters": CHARLES_SIZES,
         "tokens_per_parameter": TOKENS_PER_PARAMETER,
         "batch_over_best": SeenRange(0.5, 2.0),
     }
     diloco_seen = seen | {"replicas": SeenRange(1.0, 8.0), "period": SeenRange(30.0, 30.0)}
-    diloco_drifts = drifts | {"replicas": _replicas_drift(), "period": _period_drift()}
+    ddp_drifts = {"parameters": _size_drift()}
+    drifts = ddp_drifts | {"period": _period_drift()}
     outer = f"{_TUNED}; outer Nesterov 0.9, its learning rate by the number of replicas"
-    losses = "losses of Table 4"
+    family, label, read = "charles-2025", "losses of Table 4", "read in the paper's text"
+    ddp_losses, losses = (printed_losses(family, method) for method in ("ddp-adam", "diloco"))
+    ddp_errors = _left_out(ddp_losses, ["parameters"], label)
+    errors = _left_out(losses, ["parameters", "replicas"], label)
     fits = [
         LossFit(
-            "ddp",
-            ("ddp-adam",),
-            "charles-2025",
-            CHARLES_DDP,
-            seen,
-            _left_out(printed_losses("charles-2025", "ddp-adam"), ["parameters"], losses),
-            _C4,
-            f"{CHARLES}, Table 7; read in the paper's text",
-            _TUNED,
-            drifts,
-            DDP_BATCH,
+            "ddp", ("ddp-adam",), family, CHARLES_DDP, seen, ddp_errors, _C4, f"{CHARLES}, Table 7; {read}", _TUNED,
+            ddp_drifts, DDP_BATCH,
         ),
         LossFit(
-            "diloco",
-            ("diloco",),
-            "charles-2025",
-            CHARLES_DILOCO,
-            diloco_seen,
-            _left_out(printed_losses("charles-2025", "diloco"), ["parameters", "replicas"], losses),
-            _C4,
-            f"{CHARLES}, Table 10; read in the paper's text",
-            outer,
-            diloco_drifts,
-            DILOCO_BATCH,
+            "diloco", ("diloco",), family, CHARLES_DILOCO, diloco_seen, errors, _C4, f"{CHARLES}, Table 10; {read}",
+            outer, drifts | {"replicas": _replicas_drift()}, DILOCO_BATCH,
         ),
-    ]
+    ]  # fmt: skip
     for replicas, law in CHARLES_BY_REPLICAS.items():
-        rows = [row for row in printed_losses("charles-2025", "diloco") if row.replicas == replicas]
-        fits.append(
-            LossFit(
-                f"diloco-{replicas}",
-                ("diloco",),
-                "charles-2025",
-                law,
-                diloco_seen | {"replicas": SeenRange(replicas, replicas)},
-                _left_out(rows, ["parameters"], losses),
-                _C4,
-                f"{CHARLES}, Table 7; read in the paper's text",
-                outer,
-                drifts | {"period": _period_drift()},
-                DILOCO_BATCH,
-            )
-        )
+        errors = _left_out([row for row in losses if row.replicas == replicas], ["parameters"], label)
+        fits.append(LossFit(
+            f"diloco-{replicas}", ("diloco",), family, law, diloco_seen | {"replicas": SeenRange(replicas, replicas)},
+            errors, _C4, f"{CHARLES}, Table 7; {read}", outer, drifts, DILOCO_BATCH,
+        ))  # fmt: skip
     return fits
 
 
 def _douillard() -> list[LossFit]:
     """Return our fits to the losses of Douillard et al., who print only the slopes of their fits.
 
-    They trained on 17 to 20 tokens per parameter; laws of tokens bring all losses to 20.
+    They trained on 17 to 20 tokens per parameter; `TOKEN_LAWS` convert all losses to 20.
     """
     fits = []
     for name, method, names in (
@@ -321,25 +292,17 @@ def _douillard() -> list[LossFit]:
         setup = (
             "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
         )
-        fits.append(
-            LossFit(
-                name,
-                (method,),
-                "douillard-2025",
-                law,
-                seen,
-                _left_out(losses, names, "losses of Tables 5 and 6"),
-                "C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
-                f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
-                f"as of Charles et al., but sequences of 1,024{setup}",
-                {"parameters": _size_drift()},
-            )
-        )
+        fits.append(LossFit(
+            name, (method,), "douillard-2025", law, seen, _left_out(losses, names, "losses of Tables 5 and 6"),
+            "C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
+            f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
+            f"as of Charles et al., but sequences of 1,024{setup}", {"parameters": _size_drift()},
+        ))  # fmt: skip
     return fits
 
 
 def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
-    """Return a loss that was measured on fewer tokens, shifted by the laws of tokens to 20 tokens per parameter."""
+    """Return a printed loss, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
     shift = np.mean(token_shifts(row.parameters, FULL_TOKENS * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))
 
@@ -351,10 +314,7 @@ def _hoffmann() -> list[LossFit]:
     )
     return [
         LossFit(
-            "chinchilla",
-            ("ddp-adam",),
-            "hoffmann-2022",
-            CHINCHILLA,
+            "chinchilla", ("ddp-adam",), "hoffmann-2022", CHINCHILLA,
             {"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
             Uncertainty(0.9922, 1.0124, 241, figure),
             "MassiveText, loss in nats per token of a vocabulary of 32,000",
@@ -363,17 +323,14 @@ def _hoffmann() -> list[LossFit]:
             "AdamW, cosine decay over as many tokens as are trained on",
         ),
         LossFit(
-            "chinchilla-epoch",
-            ("ddp-adam",),
-            "hoffmann-2022",
-            EPOCH,
+            "chinchilla-epoch", ("ddp-adam",), "hoffmann-2022", EPOCH,
             {"parameters": SeenRange(57e6, 16.2e9), "tokens": SeenRange(0.81e9, 318e9)},
             Uncertainty(0.9905, 1.0093, 241, figure),
             "MassiveText, loss in nats per token of a vocabulary of 32,000",
             f"{BESIROGLU}, equation 3, of the losses of Figure 4 of {HOFFMANN}; read in public codes, which agree",
             "AdamW, cosine decay over as many tokens as are trained on",
         ),
-    ]
+    ]  # fmt: skip
 
 
 @cache
@@ -388,7 +345,7 @@ def fits_of(method: str) -> list[LossFit]:
 
 
 def ddp_fit_of(fit: LossFit) -> LossFit:
-    """Return the fit of data parallelism in the same family."""
+    """Return the fit of data parallelism in the family of another fit."""
     return next(other for other in fits_of("ddp-adam") if other.family == fit.family)
 
 

@@ -1,27 +1,16 @@
-"""The ratio of a method's loss to that of data parallelism, which is comparable across papers and has small errors.
+"""A method's loss over that of data parallelism, and the tokens that it needs for an equal loss.
 
 Two fits of one paper have nearly the same relative error at each size, inside and outside their range, so that their
 ratio is more accurate than either. At 4B and 10B the printed fits are 0.7% to 4.6% too low, and their ratio is off by
 up to 1.3%; limited by the measured end of the curve (`measured_end`), a ratio from smaller models alone is off by at
 most 0.21%. Bounds grow with the square root of the distance beyond the fit's sizes.
 
-The token factor: tokens that a method needs for the loss of data parallelism, over those of data parallelism.
-
-A fit gives the ratio r of a method's loss to data parallelism's, on as many tokens each. Laws of parameters and tokens
-give the further tokens: with D tokens of data parallelism the method needs D' such that
-
-    mean over the laws of log(L(N, D') / L(N, D)) = -log r,
-
-where L(N, D) is a law's loss of N parameters on D tokens, so that `predicted_loss` of both is the same. Each of
-`syncline.costmodel.scaling.published.TOKEN_LAWS` alone gives a D', too; their spread is combined with the bounds of r.
+The *token factor* is the tokens of a method over those of data parallelism for the same loss, see `more_tokens`.
 """
 
 from __future__ import annotations
 
-from dataclasses import (
-    dataclass,
-    replace,
-)
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -61,7 +50,7 @@ class RelativeLoss:
 
     @property
     def extrapolation(self) -> bool:
-        """Return whether any field of the training is outside the range of the fit."""
+        """Return whether any quantity of the training is outside the range of the fit."""
         return self.prediction.extrapolation
 
 
@@ -100,7 +89,7 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
 
 
 def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
-    """Return the uncertainty of ratios outside the range of a field, per e-fold (for sizes, per root of an e-fold)."""
+    """Return the uncertainty of ratios outside the range of a quantity, per e-fold (for parameters, per its root)."""
     if field == "parameters":
         return ratio_growth()
     if field == "tokens_per_parameter":
@@ -111,7 +100,7 @@ def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
 
 @cache
 def ratio_within(family: str, method: str) -> Uncertainty:
-    """Return the uncertainty of ratios at sizes that neither fit has seen, by leaving out each size in turn."""
+    """Return the uncertainty of ratios at model sizes that neither fit has seen, by leaving out each size in turn."""
     losses, ddp = printed_losses(family, method), printed_losses(family, "ddp-adam")
     names = ["parameters", "replicas", "period"]
     names = [name for name in names if len({row.setting[name] for row in losses}) > 1]
@@ -129,7 +118,10 @@ def ratio_within(family: str, method: str) -> Uncertainty:
 
 @cache
 def _tokens_drift() -> Uncertainty:
-    """Return the uncertainty per e-fold of tokens above 20 per parameter, by Streaming DiLoCo with 2 and 4 replicas."""
+    """Return the uncertainty of ratios per e-fold of tokens above 20 per parameter.
+
+    It is that of Streaming DiLoCo with 2 and 4 replicas on several numbers of tokens.
+    """
     family = "douillard-2025-dolma"
     ddp = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}
     ratios: dict[float, dict[float, float]] = {}
@@ -143,11 +135,11 @@ def _tokens_drift() -> Uncertainty:
 
 
 HALVINGS = 40
-"""Number of halvings of the interval between the laws' factors, which is at most a few tenths wide."""
+"""Number of steps of a bisection between the token factors of the laws, which differ by a few tenths at most."""
 
 
 class LawFactors(NamedTuple):
-    """The factors of tokens for an equal loss: by the mean of the laws, the least and the largest of a single law."""
+    """The token factor by the mean of the laws, and the least and the largest factor by a single law."""
 
     mean: float
     least: float
@@ -156,6 +148,9 @@ class LawFactors(NamedTuple):
 
 def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | None:
     """Return the factor of tokens that makes up for a larger loss, or None if by some law no tokens are enough.
+
+    With D tokens of data parallelism, a method with r times its loss needs D' tokens such that the mean over the laws
+    L of ``log(L(N, D') / L(N, D))`` is ``-log r``. The laws are `TOKEN_LAWS`; each alone gives a D', too.
 
     Args:
         ratio: r, the larger loss over that of data parallelism.
@@ -169,8 +164,8 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
         return LawFactors(1.0, 1.0, 1.0)
     factors = []
     for law in TOKEN_LAWS.values():
-        setting = {"parameters": parameters, "tokens": tokens}
-        tokens_term = law.value(setting) / ratio - law.floor - law.a * parameters**-law.alpha
+        target_loss = law.value({"parameters": parameters, "tokens": tokens}) / ratio
+        tokens_term = target_loss - law.floor - law.a * parameters**-law.alpha  # b D'^-beta
         if tokens_term <= 0:
             return None
         factors.append((tokens_term / law.b) ** (-1 / law.beta) / tokens)
@@ -184,13 +179,13 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
 
 @dataclass(frozen=True)
 class TokenFactor:
-    """The tokens of a method over those of data parallelism, for the same loss.
+    """The tokens of a method over those of data parallelism for the same loss, with bounds.
 
     Attributes:
         factor: tokens divided by those of data parallelism.
         low: lower bound, exceeded in nine of ten cases; None if the error of the ratio of losses is unknown.
         high: upper bound, not exceeded in nine of ten cases; None if it is unknown, or if no tokens are enough.
-        relative: ratio of the losses on as many tokens, with its fit.
+        relative: ratio of the losses on the same tokens, with its fit.
         basis: basis of the bounds.
     """
 
@@ -202,7 +197,7 @@ class TokenFactor:
 
     @property
     def source(self) -> str:
-        """Return the fit of the factor, and the measurements that limit its gain if any do."""
+        """Return the fit of the factor as text, with the measurements that limit its gain."""
         prediction = self.relative.prediction
         fit = f"fit {prediction.fit.name}{' beyond what it has seen' if prediction.extrapolation else ''}"
         return f"{fit}; {prediction.gain_limit}" if prediction.gain_limit else fit
@@ -211,7 +206,7 @@ class TokenFactor:
 def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenFactor | None:
     """Return the token factor of a training, or None if by some law no number of tokens makes up for its loss.
 
-    The training has the tokens of data parallelism; arguments and errors are those of `predicted_loss`.
+    The tokens of ``training`` are those of data parallelism; arguments and errors are those of `predicted_loss`.
 
     >>> estimate = token_factor(TrainingAtScale("diloco", 10e9, 200e9, replicas=2), extrapolate=True)
     >>> f"{estimate.factor:.2f}, {estimate.low:.2f} to {estimate.high:.2f}"
@@ -226,7 +221,7 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
     factor = factors.mean
 
     def bound(ratio: float | None, law_factor: float, sign: int) -> float | None:
-        """Return the factor at a bound of the ratio; its logarithm and that of the laws' spread add in quadrature."""
+        """Return the factor at a bound of the ratio of losses and of the laws, combined in quadrature."""
         factors_at_bound = None if ratio is None else more_tokens(ratio, parameters, tokens)
         if factors_at_bound is None:
             return None
@@ -241,7 +236,7 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
 def tokens_for_equal_loss(
     target_loss: float, training: TrainingAtScale, extrapolate: bool = False
 ) -> tuple[LossReached, TokenFactor]:
-    """Return a method's tokens to a loss on the scale of data parallelism's fit, and the token factor in them.
+    """Return a method's tokens to a target loss, and the token factor by which they are computed.
 
     The tokens are those of data parallelism to this loss times the method's token factor, so that methods whose fits
     are of different papers are comparable.

@@ -49,7 +49,8 @@ def test_workers_together_have_the_model(tensor: int, expert: int, pipeline: int
         others = sum(one.elements for one in cut) - routers - experts
         vectors = 9 * 16
         assert own.elements == others // tensor + experts // (tensor * expert) + routers + vectors
-        assert own.expert_elements == experts // (tensor * expert)
+        of_experts = [tensor for tensor, is_expert in zip(own.tensors, own.experts, strict=True) if is_expert]
+        assert sum(tensor.elements for tensor in of_experts) == experts // (tensor * expert)
     else:
         assert own.elements * layout.workers >= SMALL.parameters
 

@@ -142,7 +142,7 @@ def test_evaluation_is_of_the_mean_parameters_with_the_mean_buffers():
     module.load_state_dict(means | floats, strict=False)
     inputs, targets = images(20)
     assert_close(history.evaluation["loss"][-1, 0], classified(module(inputs), targets).item(), rtol=1e-5, atol=0)
-    assert task._places.module.training
+    assert task._swappable.module.training
     # Evaluating again changes nothing, not even what batch norm has counted.
     before = {name: buffer.clone() for name, buffer in task.buffers.items()}
     task.evaluate(mean_parameters(task, comm, task.rows))
