@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class SynclineError(Exception):
@@ -98,6 +101,17 @@ def one_of(options: Iterable[str], value: object) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory is exhausted: a MemoryError, or torch's RuntimeError, which only its message shows."""
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
+def named(value: object, options: Mapping[str, T], path: str) -> T:
+    """Return the option with a name, in upper or lower case.
+
+    Raises:
+        SpecError: an unknown name; the error suggests the closest match.
+    """
+    if not isinstance(value, str) or value.lower() not in options:
+        raise SpecError(path, value, one_of(options, str(value).lower()))
+    return options[value.lower()]
 
 
 def error_text(error: Exception) -> str:

@@ -167,7 +167,8 @@ def pipeline_uncertainty() -> Uncertainty:
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
     """Return the basis of collectives on a network without a calibration.
 
-    ``preset`` is the name of the network's preset, or None; the other arguments are those of `communication_uncertainty`.
+    ``preset`` is the name of the network's preset, or None; the other arguments are those of
+    `communication_uncertainty`.
     """
     library = (algorithm or "").partition("-")[0]
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)

@@ -21,8 +21,7 @@ from syncline.costmodel.failures import (
     intervals_within,
     repair_text,
 )
-from syncline.costmodel.presets import preset
-from syncline.errors import SpecError
+from syncline.errors import SpecError, named
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.methods import MethodBase
 from syncline.specs.clock import BandwidthField, BytesField
@@ -117,10 +116,10 @@ class FailureRateSpec(Spec):
 def _rates(value: Any, path: str) -> Any:
     """Return fields of rates: of a published rate by name, of a mean time between failures, or of one rate."""
     if isinstance(value, str) and value.lower() in FAILURE_RATES:
-        rates = preset(value, FAILURE_RATES, path).rates
+        rates = named(value, FAILURE_RATES, path).rates
         return [{"per": rate.per, "mtbf": rate.mtbf_s, "shape": rate.shape} for rate in rates]
     if isinstance(value, str) and value[:1].isalpha():
-        preset(value, FAILURE_RATES, path)
+        named(value, FAILURE_RATES, path)
     if isinstance(value, dict):
         return [value]
     is_number = isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -15,8 +15,7 @@ from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 
 from syncline.checkout import has_replication, import_replication
 from syncline.costmodel.layouts.transformer_time import STEP_TIMES, StepConstants
-from syncline.costmodel.presets import preset
-from syncline.errors import SynclineError
+from syncline.errors import SynclineError, named
 from syncline.fields import Spec, kind_of_model, parsed, refusal
 from syncline.registry import Registry
 from syncline.specs.clock import BandwidthField
@@ -124,7 +123,7 @@ def study_of(spec: Experiment) -> Study:
 
 def _constants(value: Any, path: str) -> StepConstants:
     """Return the published constants of a name."""
-    return value if isinstance(value, StepConstants) else preset(value, STEP_TIMES, path)
+    return value if isinstance(value, StepConstants) else named(value, STEP_TIMES, path)
 
 
 ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainSerializer(lambda c: c.name)]
