@@ -61,12 +61,7 @@ class Digits:
         return shape_only(lambda: mlp(self.hidden))
 
     def build(
-        self,
-        rows: Rows,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        how: How = "auto",
+        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
     ) -> NetworkTask:
         """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
         module = self.module()

@@ -118,10 +118,7 @@ class DelayedTask:
     """
 
     def __init__(
-        self,
-        task: Task,
-        delays: Mapping[str, LateSteps],
-        predict: Callable[[str, Tensor], Tensor] | None = None,
+        self, task: Task, delays: Mapping[str, LateSteps], predict: Callable[[str, Tensor], Tensor] | None = None
     ) -> None:
         for name, delay in delays.items():
             if name not in task.params:

@@ -93,12 +93,7 @@ class TeacherStudent:
         return weights | scaled
 
     def build(
-        self,
-        rows: Rows,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        how: How = "auto",
+        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
     ) -> TeacherStudentTask:
         """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
         return TeacherStudentTask(self, rows, dtype, device, how)

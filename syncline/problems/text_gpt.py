@@ -228,12 +228,7 @@ class TextGPT:
         return module.to(dtype)
 
     def build(
-        self,
-        rows: Rows,
-        *,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        how: How = "auto",
+        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
     ) -> NetworkTask:
         """Read the text, and return the task of ``rows`` with gradients as ``how`` says, see `gradients_by`."""
         module = self.module()

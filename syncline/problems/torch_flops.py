@@ -17,14 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.costmodel.compute.model_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
-from syncline.problems.torch_modules import (
-    BatchLoss,
-    SwappableModule,
-    call_module,
-    error_clause,
-    loss_of,
-    matrix_names,
-)
+from syncline.problems.torch_modules import BatchLoss, SwappableModule, call_module, error_clause, loss_of, matrix_names
 from syncline.randomness import GlobalState
 
 REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)

@@ -225,12 +225,7 @@ H100 = KernelRates(
 _A100_BF16 = ProductRate(1.0, 0.7584, 117.6, 6.756e5, 0.753, 75.6)
 
 A100 = KernelRates(
-    products=(
-        ("bf16", _A100_BF16),
-        ("fp16", _A100_BF16),
-        ("tf32", replace(_A100_BF16, peak=0.5)),
-        ("fp32", _FP32),
-    ),
+    products=(("bf16", _A100_BF16), ("fp16", _A100_BF16), ("tf32", replace(_A100_BF16, peak=0.5)), ("fp32", _FP32)),
     attention=(
         ("flash", AttentionRate(0.6536, 233.2, 1.398, 0.3), AttentionRate(0.4987, 382.6, 0.4073, 0.25)),
         ("flash-1", AttentionRate(0.40, 0.0, 0.0, 0.3), AttentionRate(0.30, 0.0, 0.0, 0.25)),

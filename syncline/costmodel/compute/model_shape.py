@@ -188,6 +188,7 @@ class ModelShape:
         return self._layer(dense=number < self.dense_layers)
 
     def _layer(self, dense: bool) -> list[TensorShape]:
+        """Return the parameters of a layer with experts or, if ``dense``, with one MLP."""
         mlp: list[TensorShape] = []
         if self.experts == 1 or dense:
             mlp += self._with_biases(self._mlp(self.hidden_width))
@@ -202,6 +203,7 @@ class ModelShape:
 
     @property
     def _attention(self) -> list[TensorShape]:
+        """Return the parameters of ordinary attention."""
         width, queries, keys = self.width, self.query_width, self.key_width
         rows_by_name = {"query": queries, "key": keys, "value": keys}
         if self.fused_qkv:
@@ -259,6 +261,7 @@ class ModelShape:
             yield from self._norm(name)
 
     def _norm(self, name: str) -> list[TensorShape]:
+        """Return the scale of a norm, with its bias if norms have biases."""
         scale = TensorShape(name, (self.width,))
         return [scale, TensorShape(f"{name}_bias", (self.width,))] if "norm" in self.biases else [scale]
 

@@ -152,13 +152,7 @@ def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> in
 
 
 def rotation_work(
-    rows: int,
-    columns: int,
-    source: str,
-    geometry: str,
-    *,
-    estimate: str = "power",
-    momentum: str = "original",
+    rows: int, columns: int, source: str, geometry: str, *, estimate: str = "power", momentum: str = "original"
 ) -> UpdateWork:
     """Return the work of updating one m x n matrix by basis rotation, for each rotated side of length d.
 

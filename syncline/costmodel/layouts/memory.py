@@ -284,10 +284,7 @@ class LayerBytes(NamedTuple):
 
 
 def layer_bytes(
-    shape: ModelShape,
-    sequences: float,
-    policy: Activations = "stored",
-    storage: Storage = PLAIN,
+    shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = PLAIN
 ) -> LayerBytes:
     """Return the bytes of activations that a transformer keeps for its backward pass, by part.
 

@@ -265,12 +265,7 @@ def communication_s(
 
 
 def call_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    algorithm: Algorithms = None,
-    rule: Rule = "eager",
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: Algorithms = None, rule: Rule = "eager"
 ) -> FloatOrArray:
     """Return the seconds of a collective under an algorithm, or under the algorithm that a policy chooses.
 
