@@ -85,7 +85,7 @@ FAMILIES = {
 
 
 def kernels_basis(experts: int) -> str:
-    """Return the basis of the seconds of a transformer's kernels, by its number of experts."""
+    """Return the name of the measurements that bound the seconds of a transformer's kernels, by its experts."""
     return KERNELS if experts == 1 else EXPERT_KERNELS
 
 
@@ -165,7 +165,7 @@ def pipeline_uncertainty() -> Uncertainty:
 
 
 def _communication_basis(network: Network, algorithm: str | None, preset: str | None, nbytes: float | None) -> str:
-    """Return the basis of collectives on a network without a calibration.
+    """Return the name of the measurements that bound the seconds of collectives on a network without a calibration.
 
     ``preset`` is the name of the network's preset, or None; the other arguments are those of
     `communication_uncertainty`.
@@ -204,12 +204,23 @@ MESSAGE_BYTES = 2**20
 
 
 def any_library_basis(nbytes: float | None) -> str:
-    """Return the basis of collectives of ``nbytes`` bytes without a library; None stands for a model's gradients."""
+    """Return the name of the measurements that bound the seconds of collectives of no particular library.
+
+    ``nbytes`` are the bytes of a collective; None stands for the gradients of a whole model.
+    """
     return f"{ANY_LIBRARY}, {'below 1 MiB' if nbytes is not None and nbytes < MESSAGE_BYTES else '1 MiB and more'}"
 
 
 def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
-    """Return the basis of an all-reduce of ``nbytes`` bytes among GPUs of a node, interpolated in measured times."""
+    """Return the name of the measurements that bound the seconds of an all-reduce among GPUs of a node.
+
+    The seconds are interpolated between measured times of the node.
+
+    Args:
+        gpu: name of the GPU.
+        gpus: number of GPUs in the all-reduce.
+        nbytes: bytes of the all-reduce.
+    """
     counts = sorted(node_times(gpu))
     size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
     if gpus in counts:
@@ -219,7 +230,10 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
 
 
 def nccl_nvlink_basis(nbytes: float) -> str:
-    """Return the basis of NCCL's algorithm among GPUs with NVLink, by its errors on machines left out of the fit."""
+    """Return the name of the measurements that bound NCCL's seconds over NVLink: machines left out of the fit.
+
+    ``nbytes`` are the bytes of a collective.
+    """
     return f"NCCL over NVLink, {'below 8 MiB' if nbytes < SMALL_BYTES else '8 MiB and more'}, machines left out"
 
 

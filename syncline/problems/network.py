@@ -142,7 +142,9 @@ class CudaGraphs:
 
 
 def captured_by(graphs: Graphs) -> Record:
-    """Return a function that records a pass as a graph, which reads parameters in place and copies of the batches.
+    """Return a function that records a pass as a graph of a device.
+
+    A replay reads the parameters where they are, and each batch from a copy at a fixed place.
 
     Raises:
         SpecError: the returned function raises it if the pass branches on values.

@@ -113,9 +113,10 @@ class TorchProblem:
             choice = getattr(self, field)
             if not isinstance(choice, str) or choice not in choices:
                 raise SpecError(f"problem.{field}", choice, one_of(choices, choice))
-        for field in ("make_model", *(f for f in ("loss", "evaluate") if getattr(self, f) is not None)):
-            if not callable(getattr(self, field)):
-                raise SpecError(f"problem.{field}", getattr(self, field), "a function")
+        for field in ("make_model", "loss", "evaluate"):
+            function = getattr(self, field)
+            if not callable(function) and not (function is None and field != "make_model"):
+                raise SpecError(f"problem.{field}", function, "a function")
         if not isinstance(self.name, str):
             raise SpecError("problem.name", self.name, "text")
         if not self.name:

@@ -179,22 +179,24 @@ def _add_product(
 
 
 def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
-    """Append the grouped products of the experts of a worker, and the sorting of tokens."""
+    """Append the grouped products of the experts of a worker, the router's softmax, and the moves of tokens."""
     w = bytes_per_number(share.precision)
-    groups = model.experts / share.expert
-    routed = tokens * model.experts_per_token / share.tensor / groups
+    experts = model.experts / share.expert  # on the worker
+    tokens_per_expert = tokens * model.experts_per_token / share.tensor / experts
     for tensor in model.layer:
         if tensor.is_matrix and tensor.name.startswith("expert_0."):
-            _add_product(passes, tensor, "none", routed, share, groups)
-    moved = 2 * w * routed * groups * model.width
-    moves = 2
+            _add_product(passes, tensor, "none", tokens_per_expert, share, experts)
+    moved_bytes = 2 * w * tokens_per_expert * experts * model.width  # read and written
+    moves = 2  # sorted by expert, and added up again
     if not software.once_per_node:
-        moves += 2 * (share.expert > 1 and groups > 1) + 2 * (share.precision in EIGHT_BITS)
-    router = 4.0 * tokens * model.experts  # fp32 scores
-    passes.forward.extend((memory(moved, moves), memory(3 * router, 4)))
-    passes.backward.extend((memory(moved, moves), memory(3 * router, 3)))
-    hidden = model.expert_width
-    _add_activation(passes, model.gated, w * routed * groups * hidden, software.compiled)
+        sorts_received = share.expert > 1 and experts > 1
+        pads = share.precision in EIGHT_BITS
+        moves += 2 * sorts_received + 2 * pads
+    score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
+    passes.forward.extend((memory(moved_bytes, moves), memory(3 * score_bytes, 4)))
+    passes.backward.extend((memory(moved_bytes, moves), memory(3 * score_bytes, 3)))
+    hidden_bytes = w * tokens_per_expert * experts * model.expert_width
+    _add_activation(passes, model.gated, hidden_bytes, software.compiled)
 
 
 def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:

@@ -284,7 +284,7 @@ class LossReached:
 def tokens_for_loss(
     target_loss: float, training: TrainingAtScale, fit: str | None = None, extrapolate: bool = False
 ) -> LossReached:
-    """Return the tokens after which a model of this size reaches a loss.
+    """Return the tokens on which a model of ``training.parameters`` parameters reaches a target loss.
 
     Args:
         target_loss: target in nats per token.
