@@ -134,7 +134,6 @@ def communication_uncertainty(
     """Return the uncertainty of the seconds of collectives on a network.
 
     Args:
-        network: the network.
         algorithm: name of the algorithm, or of the policy that chooses one; None means the default of the network.
         workers: number of workers; None if unknown.
         nbytes: bytes of the collective; None for collectives of several sizes.

@@ -34,9 +34,6 @@ class FailureRate:
         shape: shape of the Weibull distribution. Schroeder and Gibson (2006) found 0.7 to 0.8 on clusters of LANL.
         repair_s: seconds after which the machine can be used again.
 
-    Raises:
-        SpecError: a time or a shape that is not positive, or a negative repair.
-
     >>> rate = FailureRate(1e6, "node")
     >>> rate.units(64, node=8, sites=2), rate.mean_s(64, node=8, sites=2)
     (8, 125000.0)
@@ -188,9 +185,6 @@ def expected_wall_s(
         mtbf_s: M, mean seconds between failures of any part of the training.
         down_s: D, seconds from a failure to the beginning of the restart.
 
-    Raises:
-        SpecError: an interval or a mean time that is not positive.
-
     Sources: J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, Future Gener.
     Comput. Syst. 22 (2006), its exact formula; with D: Bougeret et al., Checkpointing strategies for parallel jobs
     (2011).
@@ -322,9 +316,6 @@ class FaultTolerantGroup:
         restart_s: R, seconds in which a copy starts and loads, and may fail again.
         down_s: D, seconds from a failure to the beginning of the restart.
         period: steps between two exchanges.
-
-    Raises:
-        SpecError: no copies, or a mean time that is not positive.
 
     >>> rare = FaultTolerantGroup(8, 1e9, 1e9 / 8, math.inf, step_s=1.0, pause_s=10.0, restart_s=300.0, down_s=60.0)
     >>> round(1 - rare.useful_share, 10)

@@ -34,9 +34,6 @@ class Prices:
         currency: currency of the prices.
         name: display name.
         source: origin of the prices, with their date.
-
-    Raises:
-        SpecError: a negative price or power, more idle than busy power, or reserved accelerators without a price.
     """
 
     accelerator_hour: float | None = None

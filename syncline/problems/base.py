@@ -44,11 +44,7 @@ LARGEST_SIZE = 10**8
 
 
 def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> None:
-    """Refuse a problem of which one of the named fields, a size, is below 1 or above ``largest``.
-
-    Raises:
-        SpecError: a size out of range.
-    """
+    """Refuse a problem of which one of the named fields, a size, is below 1 or above ``largest``."""
     for name in fields:
         size = getattr(problem, name)
         if not 1 <= size <= largest:
@@ -68,9 +64,6 @@ class Rows:
         workers: numbers of the W workers in this process: all workers in the simulator, else the process's own ranks.
         world_size: M, number of workers in the group.
         drawn: cache of the group's random draws, which tasks with other rows share; None for no shared cache.
-
-    Raises:
-        SpecError: there is no seed or no worker, or a worker is repeated or outside the group.
     """
 
     seeds: tuple[int, ...]
@@ -172,9 +165,6 @@ def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
         skew: share of a worker's data that is from its own part of the data.
         sites: number of sites, whose workers share a part of the data; None if each worker has its own part.
         full_skew: description of a skew of 1, for the error line.
-
-    Raises:
-        SpecError: a value out of range, or sites without a skew.
     """
     if not 0 <= skew <= 1:
         raise SpecError("problem.skew", skew, f"a number from 0 (alike) to 1 ({full_skew})")
@@ -194,9 +184,6 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
         workers: M, number of workers.
         sites: number of sites, whose workers share a part; a site has ``ceil(M / sites)`` workers, the last site may
             have fewer. None if each worker has its own part.
-
-    Raises:
-        SpecError: more sites than workers.
 
     >>> [site_part(worker, 5, 2) for worker in range(5)]
     [(0, 2), (0, 2), (0, 2), (1, 2), (1, 2)]

@@ -39,10 +39,6 @@ class Digits:
             Source: K. Hsieh et al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
         sites: number of sites, which are equal parts of the workers. The images dealt by label go to sites, and within
             a site to random workers. By default, each worker is its own site.
-
-    Raises:
-        SpecError: a size is below 1, ``skew`` is outside [0, 1], there are sites without a skew or more sites than
-            workers, or more workers than images.
     """
 
     name: ClassVar[str] = "digits"
@@ -126,9 +122,6 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
         source: random generator of the order in which images are dealt.
         sites: number of sites; the images sorted by label are dealt at random among the workers of a site. By default,
             each worker is its own site.
-
-    Raises:
-        SpecError: ``world_size`` is larger than n, or more sites than workers.
     """
     size = len(labels) // world_size
     if size == 0:

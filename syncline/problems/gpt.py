@@ -25,9 +25,6 @@ class Routing:
         experts: E, number of experts.
         per_token: k, number of experts that process each token.
         balance: weight of the loss term that balances the experts' loads.
-
-    Raises:
-        SpecError: fewer than two experts, more of them per token than there are, or a negative weight.
     """
 
     experts: int
@@ -201,9 +198,6 @@ class GPT(nn.Module):
         heads: number of heads of each attention, a divisor of ``width``.
         tied: whether the output layer is the token embedding.
         routing: routing of tokens to the experts that replace each MLP; None for one MLP per block.
-
-    Raises:
-        SpecError: a size is below 1, or ``heads`` does not divide ``width``.
 
     Source: A. Radford et al. (2019), section 2.3, without biases.
     """

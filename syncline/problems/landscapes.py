@@ -35,9 +35,6 @@ class Landscape(ABC):
     Args:
         noise_std: standard deviation of the gradient noise per coordinate, worker and step; 0 for exact gradients.
         shift_std: standard deviation of the shifts ``s_i`` per coordinate before they are centred; 0 for equal workers.
-
-    Raises:
-        SpecError: a standard deviation is negative.
     """
 
     noise_std: float = 0.0
@@ -162,9 +159,6 @@ class Rosenbrock(Landscape):
 
     Args:
         start: start point of every worker; (-1.2, 1) is Rosenbrock's.
-
-    Raises:
-        SpecError: ``start`` does not have two coordinates.
     """
 
     name: ClassVar[str] = "rosenbrock"
@@ -219,10 +213,6 @@ class Quadratic(Landscape):
         angle_deg: angle in degrees by which the eigenvectors of a two-dimensional H are rotated.
         rotation_seed: seed of a random orthogonal Q that rotates the eigenvectors, in any dimension; None for no random
             rotation.
-
-    Raises:
-        SpecError: the spectrum is empty or negative, a point has another dimension, the rotation does not apply, or the
-            start has an unknown basis or a negative jitter.
     """
 
     name: ClassVar[str] = "quadratic"
@@ -400,9 +390,6 @@ class Spiral(Landscape):
         radius: r of the start point of every worker, above 0.
         angle_deg: theta of the start point in degrees; by default on the valley's floor, ``4 r + asin(1 / 20)``
             radians.
-
-    Raises:
-        SpecError: a radius that is not above 0, or shifted workers, whose mean loss has no known minimiser.
 
     Source: Basis Rotation, section 2.2 and Appendix D.1.
     """

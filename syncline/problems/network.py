@@ -192,9 +192,6 @@ def gradients_by(
 
     Returns:
         A function from parameters ``(R, *s)`` by name, inputs and targets to losses ``(R,)``, which sets ``.grad``.
-
-    Raises:
-        SpecError: ``graph`` on a device that is not CUDA.
     """
     if execution == "compiled":
         return RecordedPass(batched(loss), compiled_by("inductor"))
@@ -221,9 +218,6 @@ def per_worker_gradients(
 
     Returns:
         The losses ``(R,)``.
-
-    Raises:
-        SpecError: another ``execution``.
     """
     if execution not in WAYS:
         raise SpecError("problem.how", execution, one_of(WAYS, execution))

@@ -122,9 +122,6 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
         alpha: the index of stability, above 0 and at most 2.
         scale: factor of the draws.
 
-    Raises:
-        SpecError: ``alpha`` is outside (0, 2].
-
     Source: J. M. Chambers, C. L. Mallows, B. W. Stuck, "A Method for Simulating Stable Random Variables", JASA 71
     (1976), equation 2.1 without skewness.
     """

@@ -21,11 +21,7 @@ from syncline.problems.gpt import GPT
 
 
 def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
-    """Return the stage of each GPT parameter by name: blocks in even parts, embeddings first, norm and head last.
-
-    Raises:
-        SpecError: more stages than blocks, or a model whose output layer is its embedding, which cannot be cut.
-    """
+    """Return the stage of each GPT parameter by name: blocks in even parts, embeddings first, norm and head last."""
     listed = list(names)
     numbers = {int(name.split(".")[1]) for name in listed if name.startswith("blocks.")}
     if not numbers:
@@ -72,11 +68,7 @@ class GPTStage(nn.Module):
 
 
 def cut(model: GPT, stages: int) -> list[nn.Module]:
-    """Return the stages of a GPT as modules, which share the model's parameters.
-
-    Raises:
-        SpecError: as `parameter_stages`.
-    """
+    """Return the stages of a GPT as modules, which share the model's parameters."""
     parameter_stages([name for name, _ in model.named_parameters()], stages)
     parts = block_stages(len(model.blocks), stages)
     return [GPTStage(model, part, first=k == 0, last=k == stages - 1) for k, part in enumerate(parts)]
@@ -112,9 +104,6 @@ class DelayedTask:
 
     Attributes:
         stale: the parameters that the last gradient belongs to, by name.
-
-    Raises:
-        SpecError: a delay of a parameter that the task does not have, or a negative delay.
     """
 
     def __init__(

@@ -43,9 +43,6 @@ class TeacherStudent:
             1 it is Cauchy; a smaller index gives heavier tails.
         noise_scale: scale of the noise, per parameter, worker and step; 0 for no noise.
 
-    Raises:
-        SpecError: a size is below 1, ``alpha`` is outside (0, 2], or ``noise_scale`` is negative.
-
     Source: Lion Cub, figure 11, has such a problem; the paper does not print its sizes.
     """
 

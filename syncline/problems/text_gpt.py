@@ -91,7 +91,6 @@ def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
     """Return the sorted paths of a corpus's Python files, relative to ``root`` and with forward slashes.
 
     Args:
-        root: folder of the library.
         skipped: names of folders that are left out.
     """
     paths = []
@@ -112,11 +111,7 @@ def is_held_out(path: str) -> bool:
 
 
 def text_file(path: str | Path) -> Corpus:
-    """Return the bytes of a file, text or not, as a corpus; the last tenth is for validation.
-
-    Raises:
-        SpecError: the file cannot be read, or is empty.
-    """
+    """Return the bytes of a file, text or not, as a corpus; the last tenth is for validation."""
     try:
         text = bytearray(Path(path).expanduser().read_bytes())
     except OSError as error:
@@ -172,11 +167,6 @@ class TextGPT:
             of at least one window if the share is not 0; other windows are from random places.
         sites: number of sites, which are equal parts of the workers; the workers of a site share a part of the text. By
             default, each worker has its own part.
-
-    Raises:
-        SpecError: a size is below 1, ``skew`` is outside [0, 1], there are sites without a skew or more sites than
-            workers, ``heads`` does not divide ``width``, the experts are invalid, or the file cannot be read or is too
-            short.
     """
 
     name: ClassVar[str] = "text-gpt"
@@ -288,9 +278,6 @@ class Windows:
         validation_windows: number of windows of an evaluation.
         num_from_part: number of windows of a batch that come from the worker's own part of the text.
         sites: number of sites, whose workers share a part; None if each worker has its own part.
-
-    Raises:
-        SpecError: the text is too short for a window in each part.
     """
 
     def __init__(

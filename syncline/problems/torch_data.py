@@ -79,11 +79,7 @@ class DataReader:
         return torch.randperm(count, generator=torch_generator(seed, *names)) if self.shuffle else torch.arange(count)
 
     def fetch(self, indices: list[int]) -> Any:
-        """Return the batch of the items with these indices.
-
-        Raises:
-            SpecError: an item cannot be read, or the items cannot be made a batch.
-        """
+        """Return the batch of the items with these indices."""
         try:
             read_all = getattr(self.data, "__getitems__", None)
             items = read_all(indices) if read_all else [self.data[index] for index in indices]
@@ -93,11 +89,7 @@ class DataReader:
         return self.batch_of(items)
 
     def batch_of(self, items: list[Any]) -> Any:
-        """Return items as a batch.
-
-        Raises:
-            SpecError: the items cannot be made a batch.
-        """
+        """Return items as a batch."""
         try:
             return self.collate(items)
         except Exception as error:
@@ -112,11 +104,7 @@ class DataReader:
 
 
 def data_reader(data: Any, field: str, batch_size: int, shuffle: bool, drop_last: bool) -> DataReader:
-    """Return a reader of ``data``; the settings of a DataLoader replace the arguments.
-
-    Raises:
-        SpecError: the value is not data, can be read only once, or is a DataLoader whose batches cannot be rebuilt.
-    """
+    """Return a reader of ``data``; the settings of a DataLoader replace the arguments."""
     if isinstance(data, DataLoader):
         return _loader_reader(data, field, batch_size, shuffle, drop_last)
     if isinstance(data, tuple) and data and all(isinstance(part, Tensor) for part in data):
@@ -214,9 +202,6 @@ class MapShards:
     Each epoch has a new random order, which is the same for all workers. Worker ``w`` of ``M`` takes the items at the
     places ``w, w + M, ...``, so that in each step M workers with batches of B items see together the same items as one
     worker with batches of ``M B`` items. If M does not divide the number of items, the last items are left out.
-
-    Raises:
-        SpecError: more workers than items, or a batch that is larger than a shard and must be full.
     """
 
     def __init__(

@@ -37,9 +37,6 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
         name: name of the model in tables and errors.
         path: the field's name, for the error line.
 
-    Raises:
-        SpecError: the value is not a module, has no trainable parameters, or its FLOPs cannot be counted.
-
     >>> net = module_shape((nn.Linear(8, 4, bias=False), torch.zeros(2, 8)), "net")
     >>> net.parameters, net.flops_per_token, 2 * 32 + 2 * 32  # forward, and the weights' gradient
     (32, 128.0, 128)
@@ -69,12 +66,8 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
     These are the weights of two dimensions and more, except tables of embeddings that are not a linear layer's weight.
 
     Args:
-        module: the model.
         name: name of the model, for the error line.
         path: path of the field, for the error line.
-
-    Raises:
-        SpecError: the module has layers that use a weight several times per token, or an unknown number of times.
     """
     for part in module.modules():
         if isinstance(part, REUSED):
@@ -142,9 +135,6 @@ def measure_module(
     Torch counts the FLOPs of matrix products, convolutions and attention, not those of elementwise operations. Fused
     kernels are off, so that recurrent layers and attention count. Call this function inside `preserved`, with tensors
     in the module that the passes may change.
-
-    Raises:
-        SpecError: the module raises an error, or there is no scalar loss.
     """
     name = type(swappable.module).__name__
     before = GlobalState.capture(device)

@@ -92,11 +92,7 @@ def call_module(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) 
 
 
 def loss_of(result: ModuleOutput, loss: BatchLoss | None) -> Tensor:
-    """Return the value of ``loss`` for a module's output, or without ``loss`` the loss that the module returned.
-
-    Raises:
-        SpecError: the loss is not a scalar tensor, or the module returned none.
-    """
+    """Return the value of ``loss`` for a module's output, or without ``loss`` the loss that the module returned."""
     if loss is not None:
         value = loss(*result)
         if not isinstance(value, Tensor) or value.dim():
@@ -126,11 +122,7 @@ MakeModel = Callable[[], nn.Module] | nn.Module
 
 
 def build_module(make_model: MakeModel, seed: int, device: torch.device) -> nn.Module:
-    """Return a module with the start weights of the replica ``seed``; global generators are left as they were.
-
-    Raises:
-        SpecError: the function returns no module, or raises an error.
-    """
+    """Return a module with the start weights of the replica ``seed``; global generators are left as they were."""
     if isinstance(make_model, nn.Module):
         return deepcopy(make_model)
     with preserved(device):
@@ -157,11 +149,7 @@ def error_clause(error: Exception) -> str:
 
 
 def check_module(module: nn.Module) -> None:
-    """Refuse a module that this package cannot train.
-
-    Raises:
-        SpecError: the module has no trainable parameters, shapes that are not known yet, or sparse gradients.
-    """
+    """Refuse a module that this package cannot train."""
     name = type(module).__name__
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise SpecError("problem.make_model", name, "a module whose shapes are known: call a lazy one on a batch first")
@@ -180,11 +168,7 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
     layer shares its weight with a table and is therefore the head.
 
     Args:
-        module: the module.
         chosen: names that the user chose instead; None for the default.
-
-    Raises:
-        SpecError: a chosen name is not a parameter of the module, or the parameter has fewer than two dimensions.
     """
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
     wide = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() >= 2}

@@ -82,9 +82,6 @@ class TorchProblem:
             dimensions or more, except tables of embeddings and the output head. The head is the last of the others in
             order of registration, unless it is tied to a table.
 
-    Raises:
-        SpecError: a value out of range, or data that cannot be read.
-
     The workers of a process share any state of the module outside parameters and buffers. A parameter that took no part
     in a step has a gradient of zero.
     """
@@ -290,11 +287,7 @@ class TorchTask:
         return cache[key]
 
     def _choose_how(self, properties: ModuleProperties) -> tuple[str, str]:
-        """Return ``loop`` or ``vmap``, and the reason.
-
-        Raises:
-            SpecError: the user requests vmap, and the module cannot be batched.
-        """
+        """Return ``loop`` or ``vmap``, and the reason."""
         option = self._problem.how
         if option == "loop":
             return "loop", "asked for"

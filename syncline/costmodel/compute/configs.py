@@ -84,9 +84,6 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
         path: path of the fields, for the error line.
         source: origin of the fields; a field ``source`` overrides it.
 
-    Raises:
-        SpecError: an unknown ``model_type``, or a field that is missing, misspelt or out of range.
-
     >>> tiny = {"hidden_size": 8, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4}
     >>> tiny |= {"num_key_value_heads": 2, "vocab_size": 100, "max_position_embeddings": 16}
     >>> shape_of_config(tiny).parameters == 2 * (8 * 8 + 2 * 4 * 8 + 8 * 8 + 3 * 8 * 20 + 2 * 8) + 8 + 2 * 100 * 8

@@ -34,9 +34,6 @@ class Hardware:
         kernels: rates of its kernels; None if only the utilisation is known.
         bounds: errors of computing times on this machine, from a calibration; None without a calibration.
 
-    Raises:
-        SpecError: a peak, a utilisation or a memory out of range.
-
     Source: mfu as defined in A. Chowdhery et al., "PaLM" (2022), section 4.1 and appendix B.
     """
 
@@ -159,9 +156,6 @@ def compute_s(flops: FloatOrArray, hardware: Hardware) -> FloatOrArray:
     Args:
         flops: floating-point operations of the worker's share of a step (`ModelShape.flops_per_token` x its tokens).
         hardware: hardware of one worker.
-
-    Raises:
-        SpecError: a negative number of operations.
     """
     require(np.greater_equal(flops, 0), "flops", flops, "at least 0")
     return flops / (hardware.mfu * hardware.peak_flops)
@@ -173,9 +167,6 @@ class BatchTimes:
 
     Args:
         times_s: measured seconds by batch size, in samples or in tokens per worker.
-
-    Raises:
-        SpecError: no size, or a size or a time out of range.
 
     >>> BatchTimes({1: 0.012, 8: 0.060, 32: 0.210}).seconds(20)
     0.135
@@ -203,10 +194,6 @@ class BatchTimes:
         Args:
             batch: size, in the unit of the measured sizes.
             extrapolate: whether a batch outside the measured sizes lies on the line through the two nearest ones.
-
-        Raises:
-            SpecError: a batch outside the measured sizes without ``extrapolate``, with only one measured size, or with
-                a negative result.
         """
         sizes = self.sizes
         if sizes[0] <= batch <= sizes[-1]:

@@ -69,11 +69,7 @@ FLOOR_S = 4.0e-6
 
 
 def known_format(name: str, path: str = "precision") -> str:
-    """Return ``name`` if it is one of `FORMATS`.
-
-    Raises:
-        SpecError: there is no such format; ``path`` names the field in the error.
-    """
+    """Return a number format of `FORMATS`; refuse any other, with the field's ``path`` in the error."""
     if name not in FORMATS:
         raise SpecError(path, name, one_of(FORMATS, name))
     return name
@@ -174,22 +170,14 @@ class KernelRates:
         return tuple(name for name, _ in self.products)
 
     def product(self, precision: str) -> ProductRate:
-        """Return the efficiency of products in a number format.
-
-        Raises:
-            SpecError: the GPU has no products in this format.
-        """
+        """Return the efficiency of products in a number format."""
         for name, rate in self.products:
             if name == precision:
                 return rate
         raise SpecError("precision", precision, one_of(self.formats, precision))
 
     def attention_pass(self, kind: str, backward: bool) -> AttentionRate:
-        """Return the efficiency of one pass of fused attention.
-
-        Raises:
-            SpecError: no rate of this kind of attention is known for the GPU.
-        """
+        """Return the efficiency of one pass of fused attention."""
         for name, forward_rate, backward_rate in self.attention:
             if name == kind:
                 return backward_rate if backward else forward_rate

@@ -65,9 +65,6 @@ class ModelShape:
         query_rank: number of a token's numbers from which queries are computed; None means d.
         rotary_width: rotary part of a head's queries and keys, beside ``head_width``.
         value_width: width of a head's values; None means ``head_width``.
-
-    Raises:
-        SpecError: a size out of range, or heads that do not divide the width.
     """
 
     name: str

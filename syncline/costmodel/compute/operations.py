@@ -61,7 +61,6 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
     """Return the seconds of one kernel, see `syncline.costmodel.compute.kernel_rates`.
 
     Args:
-        operation: the kernel.
         on: a GPU with ``kernels``.
         attention: kind of fused attention.
 

@@ -164,9 +164,6 @@ def chosen_layers(names: Sequence[str], layers: str | Sequence[str]) -> list[boo
         names: names of the parameters, in the model's order.
         layers: ``all``, ``none``, ``first-and-last`` (see ``first_and_last_layers``), or patterns of names.
 
-    Raises:
-        SpecError: another choice, or a pattern that matches no name.
-
     >>> chosen_layers(["embedding", "0.up", "0.down", "head"], ["0.*"])
     [False, True, True, False]
     """

@@ -131,7 +131,6 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
     """Return the kernels of one layer and micro-batch, without recomputation.
 
     Args:
-        model: shape of the model.
         share: the worker's share.
         software: kernels that run.
         dense: whether the layer has no experts, as the first ones of some models.

@@ -76,9 +76,6 @@ class UpdateWork:
             hardware: hardware that runs products at its peak times its mfu.
             frequency: number of steps between renewals; None without renewals.
             decomposition_rate: FLOP/s of decompositions over those of products.
-
-        Raises:
-            SpecError: a rate that is not above 0.
         """
         if not decomposition_rate > 0:
             raise SpecError("decomposition_rate", decomposition_rate, "a number above 0")
@@ -121,9 +118,6 @@ GEOMETRIES = ("unilateral", "bilateral")
 def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
     """Return the lengths of the sides of a matrix that basis rotation rotates.
 
-    Raises:
-        SpecError: an unknown geometry.
-
     >>> rotated_sides(4, 6, "bilateral"), rotated_sides(4, 6, "unilateral")
     ((4, 6), (4,))
     """
@@ -136,9 +130,6 @@ def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> in
     """Return the number of elements that basis rotation keeps beyond Adam's states for an m x n matrix.
 
     A basis of a side of length d has d^2 elements; with the source ``2nd`` there is also an average of products.
-
-    Raises:
-        SpecError: an unknown source or geometry.
 
     Source: Basis Rotation, Appendix H, Table 1.
 
@@ -169,9 +160,6 @@ def rotation_work(
         geometry: ``unilateral`` or ``bilateral``.
         estimate: ``power`` or ``exact``.
         momentum: ``original`` or ``rotated``.
-
-    Raises:
-        SpecError: an unknown source, geometry, estimate or momentum.
 
     >>> rotation_work(2, 2, "1st", "unilateral").step  # three products of 2 x 2 matrices
     48.0
@@ -207,9 +195,6 @@ def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool 
         delays: tau of each of P stages, in updates.
         base: mean steps between renewals.
         reversed_order: whether the stage with the largest delay has the longest interval instead of the shortest.
-
-    Raises:
-        SpecError: a base below 1, or a negative delay.
 
     Source: Basis Rotation, Appendix I. The paper prints ``mid`` in place of ``mid + 1``, which divides by 0
     at a delay of 1 and is negative at 0.

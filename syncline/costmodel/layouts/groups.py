@@ -48,7 +48,6 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
         ranks: ranks of the first group.
         workers: P, number of workers, all in groups of the same pattern.
         nbytes: n, bytes of the message.
-        network: the network.
     """
     if len(ranks) == 1:
         return 0.0
@@ -70,7 +69,6 @@ def slowest_message_s(
     which it gets an equal part.
 
     Args:
-        network: the network.
         workers: P, number of workers.
         senders: rank of the sender of each message.
         receivers: rank of the receiver of each message.
@@ -113,9 +111,6 @@ def level_bytes(
         ranks: ranks of the first group.
         workers: P, number of workers, all in groups of the same pattern.
         unit_workers: workers in a unit of each level, by `capacities`.
-
-    Raises:
-        SpecError: a collective without a rule.
 
     >>> level_bytes("all_reduce", 100.0, range(0, 8, 4), 8, (4, 8)).tolist()
     [0.0, 800.0]
@@ -169,9 +164,6 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
         collective: name of the collective.
         payload_bytes: n, payload bytes of a worker.
         sizes: m_i, workers of each site; a single site sends nothing.
-
-    Raises:
-        SpecError: a collective without a rule.
 
     >>> egress_bytes("all_reduce", 100.0, [4, 4]), egress_bytes("all_gather", 100.0, [4, 4])
     (200.0, 800.0)

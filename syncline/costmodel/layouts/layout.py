@@ -43,9 +43,6 @@ class Layout:
         copies: copies of sharded states among the c d workers, each on neighbours; a divisor of c d. torchtitan calls
             them ``data_parallel_replicate_degree`` (HSDP), Megatron-LM ``num_distributed_optimizer_instances``.
 
-    Raises:
-        SpecError: a number below 1, experts or copies over no divisor of c d, or chunks without a pipeline.
-
     >>> Layout(tensor=8, pipeline=4).workers
     32
     """
@@ -98,7 +95,7 @@ class Layout:
 
     @property
     def gradient_group(self) -> range:
-        """Return the ranks of the first group with the same parameters."""
+        """Return the ranks of the first group of workers with the same parameters."""
         return range(0, self.tensor * self.sharers, self.tensor)
 
     @property
@@ -112,22 +109,14 @@ class Layout:
         return range(0, workers, self.workers)
 
     def replicas(self, workers: int) -> int:
-        """Return the number of replicas that P workers form.
-
-        Raises:
-            SpecError: P is not a multiple of a replica's workers.
-        """
+        """Return the number of replicas that P workers form."""
         if workers % self.workers:
             expected = f"a multiple of {self.workers}, the workers of a replica by layout ({self.describe()})"
             raise SpecError("workers", workers, expected)
         return workers // self.workers
 
     def check(self, model: Model) -> ModelShape:
-        """Return the model if this layout can distribute it.
-
-        Raises:
-            SpecError: the layout does not divide a size of the model, or the model is not a transformer of known shape.
-        """
+        """Return the model; refuse one that is no transformer, or whose sizes this layout does not divide."""
         if not isinstance(model, ModelShape):
             name = next(field.name for field in fields(self) if getattr(self, field.name) > 1)
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
@@ -169,7 +158,6 @@ def possible_layouts(
     """Yield every layout whose replicas use all P workers, with expert parallelism if the model has experts.
 
     Args:
-        model: shape of the model.
         workers: P.
         max_tensor: largest t, usually the workers of a node.
         max_pipeline: largest k.
@@ -217,7 +205,6 @@ def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     come last.
 
     Args:
-        network: the network.
         ranks: number of ranks.
         nbytes: n, bytes of a message.
     """
@@ -288,9 +275,7 @@ def placed_network(network: Network, rule: str, layout: Layout, workers: int) ->
     """Return a matrix with its workers reordered by a placement rule, or any other network as it is.
 
     Args:
-        network: the network.
         rule: ``given``, ``stages-inside`` or ``replicas-inside``.
-        layout: layout of a replica.
         workers: P, a multiple of the replica's workers.
     """
     if rule == GIVEN or not isinstance(network, Matrix) or workers > network.workers:

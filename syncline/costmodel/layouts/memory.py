@@ -121,9 +121,6 @@ def model_memory(
         activations_bytes: see `activation_bytes`.
         gradient_bytes: bytes of a gradient that accumulates.
 
-    Raises:
-        SpecError: an unknown precision.
-
     >>> model_memory(1_000, state_elements=2_000, precision="mixed").total_bytes
     18000.0
     """
@@ -211,9 +208,6 @@ def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
     The seconds are ``(gradients + 2 (weights + optimizer state + error feedback)) / bandwidth`` of the memory. Only
     fused optimizers approach them. Step times do not add them, because measured seconds include the update, and an mfu
     counts all time of a step.
-
-    Raises:
-        SpecError: the bandwidth of the hardware's memory is unknown.
 
     >>> from syncline.costmodel.compute.hardware import HARDWARE
     >>> round(1e3 * update_s(model_memory(10**9, state_elements=2 * 10**9), HARDWARE["a100"]), 1)  # 28 GB
@@ -320,9 +314,6 @@ def layer_bytes(
         policy: ``stored``, ``selective`` or ``recomputed``.
         storage: the way in which the software stores activations.
 
-    Raises:
-        SpecError: an unknown ``policy``.
-
     Sources: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
     equations 1, 4 and 5 and Table 2, generalised to any w and f; T. Dao et al., "FlashAttention" (2022), section 3.1;
     T. Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), section 4; NVIDIA/TransformerEngine,
@@ -372,8 +363,6 @@ def worker_activation_bytes(
     number by ``1 + (k - 1) / (k v)``. One layer at a time is in its backward pass.
 
     Args:
-        model: shape of the model.
-        layout: layout of the replica.
         sequences: b, sequences of a step on the workers of one data-parallel rank.
         micro_batches: M, number of micro-batches of these sequences.
         policy: see `layer_bytes`.

@@ -94,7 +94,6 @@ def stage_activation_bytes(
     keeps the logits, or what a layer adds in its backward pass if that is more.
 
     Args:
-        model: shape of the model.
         stages: K.
         tokens: tokens of a micro-batch.
         chunks: v, chunks per stage.
@@ -146,11 +145,7 @@ def _cut(tensor: TensorShape, t: int) -> TensorShape:
 
 @lru_cache(maxsize=512)
 def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
-    """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages.
-
-    Raises:
-        SpecError: the model cannot have this layout.
-    """
+    """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages."""
     if layout.workers > 1:
         model = layout.check(model)
     if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:

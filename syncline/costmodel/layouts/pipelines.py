@@ -52,9 +52,6 @@ def pipeline_s(
         weight_s: W, seconds for the gradient of the weights with ``zb-h1``; other schedules include it in B.
         chunks: v, chunks per stage.
 
-    Raises:
-        SpecError: a schedule without a closed form.
-
     >>> [pipeline_s(name, 4, 8, 1.0, 2.0) for name in ("gpipe", "1f1b", "async-1f1b")]
     [33.0, 33.0, 33.0]
     >>> pipeline_s("interleaved", 4, 8, 1.0, 2.0, chunks=2), pipeline_s("zb-h1", 4, 8, 1.0, 1.0, weight_s=1.0)
@@ -103,11 +100,7 @@ def even_parts(count: int, parts: int) -> list[range]:
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
-    """Return the consecutive blocks of each stage; stages differ by at most one block.
-
-    Raises:
-        SpecError: no stage, or more stages than blocks.
-    """
+    """Return the consecutive blocks of each stage; stages differ by at most one block."""
     if not 1 <= stages <= blocks:
         raise SpecError("stages", stages, f"from 1 to {blocks}: a stage has at least one of the model's blocks")
     return even_parts(blocks, stages)
@@ -131,9 +124,6 @@ def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], .
 
     Returns:
         Pairs of a collective and its algorithm, in order; None means the default algorithm of the network.
-
-    Raises:
-        SpecError: an unknown name.
 
     >>> averaging_calls("reduce+broadcast")
     (('reduce', None), ('broadcast', None))
@@ -228,9 +218,6 @@ def gpipe_ends_s(
         ahead: d, number of messages that travel with the message before them on a busy line.
         flushes: number of flushes before the update.
 
-    Raises:
-        SpecError: shapes that do not fit, or a number below 1.
-
     >>> gpipe_ends_s([1.0, 1.0], [2.0, 2.0], [[0.5], [0.5]], [[0.0], [0.0]], microbatches=3)
     array([13. , 10.5])
     """
@@ -304,9 +291,6 @@ def one_f_one_b_s(
         backward_s: backward seconds of a micro-batch at each stage, ``(K, ...)``.
         microbatches: number of micro-batches, at least 1.
         send_s: seconds in which an activation or a gradient travels to the next stage; broadcasts to ``(...)``.
-
-    Raises:
-        SpecError: no stage, no micro-batch, different shapes, or a negative time.
 
     Source: see `syncline.sim.pipelines.schedules.one_f_one_b`.
 

@@ -83,8 +83,6 @@ def replica_calls(
     | expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e, of tokens to their experts and back            |
 
     Args:
-        model: shape of the model.
-        layout: layout of the replica.
         micro_tokens: u, tokens of a micro-batch.
         bytes_per_number: w, bytes of an activation.
         recomputed: R, whether the backward pass recomputes layers.
@@ -154,8 +152,6 @@ def replica_times(
     collective. It can compute another micro-batch beside experts' messages, which then cost ``max(0, x - y)``.
 
     Args:
-        model: shape of the model.
-        layout: layout of the replica.
         compute_s: computing seconds of a worker in a step if the work is split evenly, with recomputation.
         micro_batches: M, number of micro-batches.
         micro_tokens: u, tokens of a micro-batch.

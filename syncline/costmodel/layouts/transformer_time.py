@@ -71,9 +71,6 @@ class Layouts:
         tensor: t, devices that share each layer.
         vocabulary: V.
         recomputed: whether the backward pass recomputes each layer's activations.
-
-    Raises:
-        SpecError: a number below 1, or fewer layers than stages.
     """
 
     layers: Any

@@ -69,9 +69,6 @@ def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names
         values: values to fit; positive.
         names: names of the sizes that get an exponent.
 
-    Raises:
-        SpecError: fewer values than unknowns, or sizes that do not vary independently.
-
     >>> law = fitted_power_law([{"parameters": 1e8}, {"parameters": 1e9}], [3.0, 2.4], ["parameters"])
     >>> round(law.value({"parameters": 1e9}), 3)
     2.4

@@ -30,9 +30,6 @@ class TrainingAtScale:
         replicas: M, replicas of the method; data parallelism has one on any number of workers.
         period: H, steps between two exchanges; None means the period of the fit.
         batch_tokens: tokens of a step of all replicas; None means the best batch.
-
-    Raises:
-        SpecError: a number that is not positive.
     """
 
     method: str
@@ -152,12 +149,8 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     """Return the loss of a training, predicted by a published fit.
 
     Args:
-        training: the training.
         fit: name of the fit; None means the first fit that covers the method.
         extrapolate: whether to predict outside the range of the fit, with a mark.
-
-    Raises:
-        SpecError: no fit covers the method, or the training is outside the range of the fit.
 
     >>> answer = predicted_loss(TrainingAtScale("diloco", 1.3e9, replicas=4))
     >>> round(answer.loss, 3), round(answer.low, 2), round(answer.high, 2), answer.extrapolation
@@ -371,9 +364,6 @@ def time_to_loss_s(
         tokens_per_s: rate of all workers together; positive.
         low: lower factor on the time, above 0, at most 1; nine of ten times are between ``low`` and ``high``.
         high: upper factor on the time, at least 1.
-
-    Raises:
-        SpecError: a rate that is not positive.
     """
     if not 0 < tokens_per_s < float("inf"):
         raise SpecError("tokens_per_s", tokens_per_s, "a positive number")

@@ -86,9 +86,6 @@ def best_batch_tokens(parameters: float, replicas: float | None = None) -> float
         parameters: parameters of the model; positive.
         replicas: replicas of DiLoCo; None for data parallelism.
 
-    Raises:
-        SpecError: a number that is not positive.
-
     >>> round(best_batch_tokens(1.3e9, 2) / 2048)
     171
     """
@@ -134,9 +131,6 @@ def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
 
     Each worker has equally many sequences, an even number from eight sequences per worker on. With fewer sequences than
     workers, the batch is a multiple of the least common multiple of workers and tokens of a sequence.
-
-    Raises:
-        SpecError: a batch that is not positive and finite.
 
     >>> whole_batch(4e6, 64, 2048), whole_batch(100e3, 64, 2048)
     (3932160, 100352)
@@ -350,11 +344,7 @@ def ddp_fit_of(fit: LossFit) -> LossFit:
 
 
 def fit_named(name: str | None, method: str) -> LossFit:
-    """Return a fit by its name, or the first that covers a method.
-
-    Raises:
-        SpecError: an unknown name, a fit of other methods, or a method that no fit covers.
-    """
+    """Return a fit by its name, or the first that covers a method."""
     if name is None:
         fits = fits_of(method)
         if not fits:

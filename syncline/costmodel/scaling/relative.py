@@ -245,9 +245,6 @@ def tokens_for_equal_loss(
         target_loss: target in nats per token.
         training: the training; its tokens are ignored.
         extrapolate: see `predicted_loss`.
-
-    Raises:
-        SpecError: see `tokens_for_loss`; or no number of tokens makes up for the method's loss.
     """
     ddp_training = replace(training, method="ddp-adam", replicas=1.0, period=None)
     ddp = tokens_for_loss(target_loss, ddp_training, None, extrapolate)

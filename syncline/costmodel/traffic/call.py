@@ -78,11 +78,7 @@ class Call(NamedTuple):
         return call if call.group is None else call._replace(group=tuple(call.group))
 
     def check(self, path: str) -> None:
-        """Refuse an invalid field; ``path`` names the call in the error line.
-
-        Raises:
-            SpecError: an invalid field.
-        """
+        """Refuse an invalid field; ``path`` names the call in the error line."""
         if self.collective not in COLLECTIVES:
             raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, self.collective))
         for field, nbytes in (("payload_bytes", self.payload_bytes), ("encoded_bytes", self.encoded_bytes)):
@@ -109,11 +105,7 @@ def _is_size(nbytes: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
-    """Return the ranks of a group, or None if the group is all P workers in order.
-
-    Raises:
-        SpecError: an empty group, a repeated rank, or a rank outside 0 to P - 1.
-    """
+    """Return the ranks of a group, or None if the group is all P workers in order."""
     if group is None or group == range(workers):
         return None
     ranks = tuple(group)
@@ -153,9 +145,6 @@ class CallsByStep:
     Args:
         calls: calls of all steps.
         steps: T, number of training steps.
-
-    Raises:
-        SpecError: a call whose step is not from 0 to T - 1, or with an invalid field.
     """
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:

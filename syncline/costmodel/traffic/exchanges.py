@@ -48,9 +48,6 @@ class Exchange:
         part: ranks of the first group, if several groups of workers run the collective at the same time, each group by
             itself, see `groups_like`; None means one group of all workers. Calls of groups are not joined with others.
         spans: see `Call`.
-
-    Raises:
-        SpecError: an invalid field.
     """
 
     payload_bytes: float
@@ -177,7 +174,6 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     A step without calls has the empty pattern.
 
     Args:
-        exchanges: exchanges of the method.
         steps: T, at least 0.
 
     >>> [(len(p.calls), p.steps) for p in calls_by_step([Exchange(4.0, period=32)], 100)]
@@ -251,10 +247,8 @@ def communication_s(
     """Return the communication seconds of T steps: the sum of the seconds of all calls, without overlap.
 
     Args:
-        exchanges: exchanges of the method.
         steps: T, at least 0.
         workers: P; broadcasts with the fields of ``link``.
-        link: each worker's link.
         algorithm: see `call_s`.
     """
     total: FloatOrArray = 0.0
@@ -273,7 +267,6 @@ def call_s(
         kind: one of ``COLLECTIVES``.
         workers: P.
         nbytes: n, payload bytes of a worker.
-        link: each worker's link.
         algorithm: see `algorithm_for`; ``nccl`` needs scalars for P and the link, ``auto`` needs a scalar P.
         rule: start rule of a message; ``auto`` chooses as if it were eager.
     """

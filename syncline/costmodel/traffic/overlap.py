@@ -81,9 +81,6 @@ def gradient_buckets(
         element_bytes: bytes of one gradient element.
         forward_share: fraction of the compute time before the backward pass, from 0 to 1.
 
-    Raises:
-        SpecError: a size or a share out of range.
-
     Source: S. Li et al., "PyTorch Distributed", VLDB 13 (2020), section 3.2; PyTorch's
     ``_compute_bucket_assignment_by_size``.
 
@@ -135,11 +132,7 @@ def covered_buckets(buckets: Sequence[Bucket], spans: Spans) -> tuple[Bucket, ..
 
 
 def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Split a call for an overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step.
-
-    Raises:
-        SpecError: an unknown overlap.
-    """
+    """Split a call for an overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step."""
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
     nbytes = call.payload_bytes

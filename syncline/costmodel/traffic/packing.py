@@ -53,9 +53,6 @@ def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
 
     ``s = floor((2^bits - 1) / (2 P))``, because each worker sends its integer plus ``s``, from 0 to ``2 s``.
 
-    Raises:
-        SpecError: at ``path``, if not even signs fit; the error names the smallest width that fits them.
-
     >>> sum_levels(8, 8), sum_levels(8, 127), sum_levels(4, 4)
     (15, 1, 1)
     """
@@ -66,11 +63,7 @@ def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
 
 
 def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
-    """Return the bits of an index into ``entries`` entries: ``bits``, or ``ceil(log2(entries))`` if ``bits`` is 0.
-
-    Raises:
-        SpecError: at ``path``, if ``bits`` is too few for that number of entries.
-    """
+    """Return the bits of an index into ``entries`` entries: ``bits``, or ``ceil(log2(entries))`` if ``bits`` is 0."""
     min_bits = max(1, (entries - 1).bit_length())
     if bits and bits < min_bits:
         raise SpecError(path, bits, f"at least {min_bits} bits for chunks of {entries} entries")
@@ -81,9 +74,6 @@ def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str
     """Return the bytes of ``pairs`` pairs of a packed index into ``entries`` entries and a value.
 
     ``index_bits`` is as in `index_width`, and ``value`` is a name of `VALUE_BYTES`.
-
-    Raises:
-        SpecError: as for `index_width`.
 
     >>> pairs_bytes(32, 4096, 64, "fp32"), pairs_bytes(32, 4096, 0, "bf16")  # DeMo's 12 bytes; 12 bits and 2 bytes
     (384, 112)

@@ -66,9 +66,6 @@ def sharded_exchanges(
         overlapped: whether collectives overlap with computing; otherwise all follow the computing.
         weights: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``.
 
-    Raises:
-        SpecError: another sharding, or no micro-batch.
-
     >>> half = [Bucket(0.5, 2 / 3), Bucket(0.5, 1.0)]
     >>> sent = sharded_exchanges(8.0, 8.0, 4, "full", half)
     >>> [(one.collective, one.payload_bytes, round(one.ready, 2), round(one.needed, 2)) for one in sent]

@@ -193,7 +193,6 @@ def worker_after(
 
     Args:
         compute_s: computing seconds of the worker in a step.
-        exchanges: exchanges of the method.
         steps: T.
         price: function from a call to the priced calls that carry it.
         trigger_s: see `Worker`.
@@ -329,10 +328,8 @@ def mean_step(
 
     Args:
         compute_s: computing seconds of each worker in a step.
-        exchanges: exchanges of the method.
         steps: T, at least 1.
         workers: P; broadcasts with the fields of ``link``.
-        link: each worker's link.
         overlap: ``none``, ``ddp`` or ``async``, see `syncline.costmodel.traffic.overlap.Overlap`. With ``none``, a
             worker waits for all communication except that of exchanges whose results are needed later.
         buckets: buckets of the gradient, see `gradient_buckets`.
@@ -341,9 +338,6 @@ def mean_step(
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None means instantly.
         trigger_s: seconds of each step in which the worker decides whether to send.
         optimizer_s: seconds of the update in each step, after all waits of the step.
-
-    Raises:
-        SpecError: no step, an unknown overlap, or a rate or time out of range.
     """
     if steps < 1:
         raise SpecError("steps", steps, "at least 1")
@@ -380,7 +374,6 @@ def priced_step(
 
     Args:
         compute_s: see `mean_step`.
-        exchanges: exchanges of the method.
         patterns: call patterns of these exchanges, by `calls_by_step`.
         steps: T, at least 1.
         price: function from a call to the priced calls that carry it.
