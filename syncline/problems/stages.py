@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,9 +88,6 @@ def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> T
 
 LateSteps = int | Tensor
 """Delay of a parameter's gradient in updates: one number, or one per coordinate, broadcast to the shape ``(R, *s)``."""
-
-Backward = Literal["stashed", "current"]
-"""Weights that a backward pass uses: those of its forward pass, or the current ones."""
 
 
 class DelayedTask:

@@ -297,6 +297,7 @@ class _Stream:
         self._reader, self._seed, self._workers, self._device = reader, seed, world_size, device
         self._accumulate = accumulate
         self._blocks: list[list[Any]] = []
+        self._state = GlobalState.capture(device)
         self._restart()
 
     def blocks(self, step: int) -> list[list[Any]]:

@@ -170,7 +170,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
     for tensor in outside_blocks:
         if tensor.name in FIRST_STAGE:
             add(0, tensor)
-    stage_of = {}
+    stage_of: dict[int, int] = {}
     for stage, blocks in enumerate(blocks_of_stages(model, stages, layout.chunks)):
         stage_of |= dict.fromkeys(blocks, stage)
     experts_per_worker = model.experts // layout.expert

@@ -2,8 +2,8 @@
 
 Charles et al. (2025) print their coefficients and the losses behind them; a refit of the losses reproduces the
 coefficients (docs/scaling.md). The errors are those of cross-validation: each size left out in turn, 8 replicas left
-out, and the printed fits at 4B and 10B, models that the authors trained afterwards. Their fits are Tables 7 to 10 and
-Figure 7 of "Communication-Efficient Language Model Training Scales Reliably and Robustly: Scaling Laws for DiLoCo"
+out, and the printed fits at 4B and 10B, models that the authors trained afterwards. Their fits are Tables 7, 9 and
+10 of "Communication-Efficient Language Model Training Scales Reliably and Robustly: Scaling Laws for DiLoCo"
 (arXiv 2503.09799): models of 35M to 2.4B parameters, 20 tokens per parameter, H = 30, sequences of 2,048. The paper
 does not print the unit of the batches; read as sequences, they agree with Figure 4, whose axis is in tokens.
 """
@@ -46,37 +46,6 @@ DDP_BATCH = _law(0.22592 * SEQUENCE, 0.281)
 
 DILOCO_BATCH = _law(0.00709 * SEQUENCE, 0.4695, 0.3399)
 """Best batch of DiLoCo in tokens, over all replicas; Table 10."""
-
-DILOCO_BATCHES = {
-    replicas: _law(scale * SEQUENCE, exponent)
-    for replicas, scale, exponent in (
-        (1, 0.01361, 0.435),
-        (2, 0.00769, 0.479),
-        (4, 0.00535, 0.510),
-        (8, 0.01859, 0.455),
-    )
-}
-"""Best batch of DiLoCo in tokens by the number of replicas; Table 9."""
-
-DDP_LEARNING_RATE = _law(16319.2, -0.819)
-"""Learning rate of AdamW with data parallelism; Table 8."""
-
-DILOCO_LEARNING_RATE = _law(22256.0, -0.8827, 0.2929)
-"""Learning rate of DiLoCo's inner AdamW; Table 10."""
-
-DILOCO_LEARNING_RATES = {
-    replicas: _law(scale, exponent)
-    for replicas, scale, exponent in (
-        (1, 74620.6, -0.945),
-        (2, 3978.82, -0.780),
-        (4, 4512.99, -0.789),
-        (8, 618986.0, -1.102),
-    )
-}
-"""Learning rate of DiLoCo's inner AdamW by the number of replicas; Table 8."""
-
-OUTER_LEARNING_RATES = {1: 0.4, 2: 0.6, 4: 0.6, 8: 0.8}
-"""Learning rate of the outer Nesterov step with momentum 0.9, by replicas, from 335M parameters on; Figure 7."""
 
 
 def best_batch_tokens(parameters: float, replicas: float | None = None) -> float:
