@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -155,25 +155,10 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
     )  # fmt: skip
 
 
-class Shards(Protocol):
-    """The batches of the workers of all rows.
-
-    Call the methods inside `preserved`, because the data's transforms may draw from global generators.
-    """
-
-    def of_row(self, row: int, step: int) -> list[Any]:
-        """Return the micro-batches of a row in a step, each with leaves ``(batch, ...)``."""
-        ...
-
-    def of_all_rows(self, step: int) -> list[Any] | None:
-        """Return the micro-batches of all rows, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
-        ...
-
-
-def sharded(
-    reader: DataReader, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype
-) -> MapShards | StreamShards:
+def sharded(reader: DataReader, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype) -> Shards:
     """Return the batches of the workers of ``rows``, with ``accumulate`` micro-batches in a step.
+
+    Call the methods of the result inside `preserved`, because the data's transforms may draw from global generators.
 
     Raises:
         SpecError: there are too few items for the workers, or for a batch.
@@ -288,6 +273,10 @@ class StreamShards:
     def of_all_rows(self, step: int) -> list[Any] | None:
         """Return the micro-batches of all rows, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         return stack_rows([self.of_row(row, step) for row in range(len(self._rows))])
+
+
+Shards = MapShards | StreamShards
+"""The batches of the workers of all rows."""
 
 
 class _Stream:

@@ -1,5 +1,5 @@
-"""The computing and memory of a worker: hardware, model shapes, memory, step times.
+"""The computing of a worker: hardware, model shapes, kernels, and the work of updates.
 
-Read the modules in this order: ``hardware``, ``models``, ``tensors`` and ``layers``, ``memory``; then the work of
-matrix updates (``orthogonal``, ``rotation``), measured ``batch_times``, and ``transformer_time``.
+Read the modules in this order: ``hardware``, ``tensors``, ``model_shape`` and ``models``; then ``kernel_rates``,
+``operations`` and ``transformer_operations`` (a step kernel by kernel), and ``update_work``.
 """

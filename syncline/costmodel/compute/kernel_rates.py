@@ -1,4 +1,4 @@
-"""Rates of a GPU's kernels: matrix products by shape and number format, attention, and kernels that memory bounds.
+"""Rates of a GPU's kernels: matrix products by shape and number format, attention, and kernels that memory limits.
 
 A kernel takes t seconds, with P the peak of its number format in FLOP/s and B the bandwidth of the memory:
 
@@ -87,7 +87,7 @@ def bytes_per_number(name: str) -> int:
 
 @dataclass(frozen=True)
 class ProductRate:
-    """The efficiency of matrix products in one number format, with the symbols of the module's formula for e.
+    """The efficiency of matrix products in one number format, with the symbols of `efficiency`.
 
     Args:
         peak: peak of the format over that of the hardware's ``precision``.
@@ -106,7 +106,12 @@ class ProductRate:
     half_width: float = 0.0
 
     def efficiency(self, m: float, n: float, k: float, groups: float = 1.0, power: float = 1.0) -> float:
-        """Return e, the FLOP/s of ``groups`` products ``(m, k) (k, n)`` over the peak; ``power`` is W / W_0."""
+        """Return the FLOP/s of ``groups`` products ``(m, k) (k, n)`` over the peak of their number format.
+
+        With A = groups m n results it is ``min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, power))``, for
+        more than one group times ``s / (s + m_0)`` with s = min(m, n); ``power`` is the power limit over the measured
+        one.
+        """
         results = groups * m * n
         by_shape = self.largest * k / (k + self.half_depth) * results / (results + self.half_area)
         efficiency = min(by_shape, self.sustained * min(1.0, power))
@@ -119,7 +124,7 @@ class AttentionRate:
     """The efficiency of the forward or backward pass of fused attention, over the peak of 16-bit products.
 
     Args:
-        largest: e_max, with s_0, w_0 and p below as in the module's formula for e.
+        largest: e_max, with the symbols of `efficiency`.
         half_sequence: s_0, the tokens at which attention has half of the efficiency.
         half_waves: w_0, the tiles per multiprocessor at which attention has half of the efficiency.
         head_power: p, the exponent of the head's width.
@@ -131,7 +136,13 @@ class AttentionRate:
     head_power: float
 
     def efficiency(self, sequence: float, head: float, waves: float) -> float:
-        """Return e for sequences of s tokens, heads of ``head`` numbers, and ``waves`` tiles per multiprocessor."""
+        """Return the FLOP/s of attention over the peak: ``e_max min(1, c / 128)^p s / (s + s_0) w / (w + w_0)``.
+
+        Args:
+            sequence: s, tokens of a sequence.
+            head: c, width of a head.
+            waves: w, tiles of 128 queries per multiprocessor.
+        """
         occupancy = sequence / (sequence + self.half_sequence) * waves / (waves + self.half_waves)
         return self.largest * min(1.0, head / 128) ** self.head_power * occupancy
 

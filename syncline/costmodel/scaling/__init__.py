@@ -1,7 +1,6 @@
 """Loss at scale by published fits, with their ranges, bounds, and marks of extrapolation.
 
-Read the modules in this order: ``laws`` (the functional forms and their fit), ``losses`` (measurements of papers),
-``fits`` (a fit with its ranges and errors), ``published`` (the fits of the package, with their sources), ``predict``
-(the loss of a training), ``relative`` (the ratio to the loss of data parallelism), ``inverse`` (the tokens or the model
-size for a loss, and the time to it), ``hyperparameters`` (further fits of one paper).
+Read the modules in this order: ``laws`` (functional forms, printed losses, fits), ``published`` (the fits of the
+package, with their sources), ``predict`` (the loss of a training, and the tokens for a loss), ``relative`` (the ratio
+to the loss of data parallelism), ``measured_end`` (the limit of that ratio).
 """
