@@ -33,7 +33,7 @@ class LineFile:
         self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of lines."""
         self._file.close()
 
 

@@ -1,4 +1,4 @@
-"""What limits a record's steps on a network: the busiest links, and the sensitivities of the step time.
+"""The limits of a record's steps on a network: the busiest links, and the sensitivities of the step time.
 
 The bytes of a link are those of each collective's algorithm, whose messages pass all links of their paths; this also
 holds if there are too many ranks to simulate messages, so that collectives are timed by levels.
