@@ -8,7 +8,7 @@ NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebo
 LONG := $(patsubst %,build/notebooks/%.ipynb,basis_rotation curvadion demo lion_cub mt_dao staleness)
 QUICK := $(filter-out $(LONG),$(NOTEBOOKS))
 # Notebooks alone need nbmake, whose import takes seconds.
-PYTEST := $(BIN)/python -m pytest -p no:nbmake --numprocesses 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -p no:nbmake -p no:anyio --numprocesses 2 --dist loadfile
 # Notebooks of papers import `replication` from the root. A cell may take an hour on machines that are busy; whatever takes longer has failed.
 READ := PYTHONPATH=$(CURDIR) $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --nbmake-timeout 3600 --overwrite
 # A test starts many processes, and each would compile what it imports.

@@ -37,6 +37,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "syncline"))
 
 
 def pytest_collection_finish() -> None:
+    gc.freeze()  # what is collected stays: the collector need not go through it again and again
     gc.enable()
 
 

@@ -6,7 +6,7 @@ import doctest
 import json
 import math
 import re
-import sys
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +67,19 @@ def test_examples_at_the_prompt_run(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples_at_the_prompt_are_blocks_of_code(page: Path) -> None:
+def test_examples_at_the_prompt_are_blocks_of_code() -> None:
     """Markdown takes a line that begins with ``>>>`` for a quotation of a quotation of one."""
-    told = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    assert not re.findall(r"^>>> .*", told, re.MULTILINE)
+    for page in PAGES:
+        prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        assert re.findall(r"^>>> .*", prose, re.MULTILINE) == [], page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-        # The figure is made by a run of minutes and committed beside the text.
-        if "://" not in target and not target.endswith(".png"):
-            assert (page.parent / target).exists(), target
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            # The figure is made by a run of minutes and committed beside the text.
+            if "://" not in target and not target.endswith(".png"):
+                assert (page.parent / target).exists(), (page, target)
 
 
 # Commands with their output.
@@ -120,19 +120,21 @@ def test_examples_of_the_python_api_run(tmp_path: Path, monkeypatch: pytest.Monk
 # The program of one's own.
 
 
-def run_example(tmp_path: Path, *command: str) -> list[tuple[float, int]]:
-    """Run the page's program; the loss and the bytes that each worker prints."""
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The page's program, in a file."""
     (example,) = blocks(DOCS / "training_loop.md", "python")
     script = tmp_path / "train.py"
     script.write_text(example, encoding="utf-8")
-    done = run(*command, str(script), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    printed = re.findall(r"loss ([\d.]+), (\d+) bytes", done.stdout)  # lines of several workers may run together
-    return [(float(loss), int(nbytes)) for loss, nbytes in printed]
+    return script
 
 
-def check_example(results: list[tuple[float, int]], workers: int) -> None:
-    """Each worker has learned something of its own, and has sent parameters and two states in each of four rounds."""
+def check_example(out: str, workers: int) -> None:
+    """Each worker has learned something of its own, and has sent parameters and two states in each of four rounds.
+
+    Each worker prints its loss and its bytes; lines of several workers may run together.
+    """
+    results = [(float(loss), int(nbytes)) for loss, nbytes in re.findall(r"loss ([\d.]+), (\d+) bytes", out)]
     parameters = 64 * 64 + 64 + 64 * 10 + 10
     assert len({loss for loss, _ in results}) == workers
     for loss, nbytes in results:
@@ -140,12 +142,15 @@ def check_example(results: list[tuple[float, int]], workers: int) -> None:
         assert nbytes == 4 * parameters * 3 * (128 // 32)
 
 
-def test_the_program_trains_one_worker(tmp_path: Path) -> None:
-    check_example(run_example(tmp_path, sys.executable), workers=1)
+def test_the_program_trains_one_worker(program: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(program), run_name="__main__")
+    check_example(capfd.readouterr().out, workers=1)
 
 
-def test_the_program_trains_under_torchrun(tmp_path: Path) -> None:
-    check_example(run_example(tmp_path, *TORCHRUN, "--nproc-per-node", "2"), workers=2)
+def test_the_program_trains_under_torchrun(program: Path) -> None:
+    done = run(*TORCHRUN, "--nproc-per-node", "2", str(program), cwd=program.parent)
+    assert done.returncode == 0, done.stderr
+    check_example(done.stdout, workers=2)
 
 
 # Records.

@@ -16,16 +16,14 @@ from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.planner.projection.memory_plan import memory_of
-from syncline.problems import Digits, Rows
+from syncline.problems import Rows
 from syncline.sim import clock
 from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
 from tests.methods.table import METHODS, Serial
-from tests.methods.worlds import DIGITS, Outcome, in_simulator, relative_difference
+from tests.methods.worlds import BOWLS, Outcome, in_simulator, relative_difference
 
 rows = pytest.mark.parametrize("name", METHODS)
-
-TINY = Digits(hidden=5, batch_size=4)
 
 BLOCK = {"text-gpt": "a block of text-gpt", "gpt-160m": "a block of gpt-160m"}
 """Of models whose blocks repeat each other: one shows every shape in a fraction of the time."""
@@ -55,7 +53,7 @@ SERIAL_STEPS = 32
 @pytest.mark.parametrize(("name", "optimizer"), [(name, row.serial) for name, row in METHODS.items() if row.serial])
 def test_one_worker_is_the_serial_optimizer(name: str, optimizer: Serial) -> None:
     """Where torch has the optimizer; the others have a literal derivation in test_formulas.py."""
-    task = DIGITS.build(Rows.whole_group(1))
+    task = BOWLS.build(Rows.whole_group(1))
     serial = optimizer(list(task.params.values()))
     for t in range(SERIAL_STEPS):
         task.step_gradients(t)
@@ -70,7 +68,7 @@ STEPS = 13
 
 @cache
 def trained(name: str, seed: int) -> Outcome:
-    """A row on digits, once for all that looks at it."""
+    """A training of a row, once for all tests that look at it."""
     return in_simulator(name, steps=STEPS, seeds=(seed,))
 
 
@@ -101,7 +99,7 @@ class Kept(NamedTuple):
 @cache
 def kept(name: str) -> Kept:
     comm = SimulatedCommunicator(4)
-    task = DIGITS.build(rows_of(comm, (0,)))
+    task = BOWLS.build(rows_of(comm, (0,)))
     method = METHODS[name].spec.build(parameter_groups(task), comm)
     unequal: set[str] = set()
     apart = False
@@ -131,7 +129,7 @@ def differs(tensor: torch.Tensor) -> bool:
 @rows
 def test_a_state_dict_in_mid_run_continues_identically(name: str) -> None:
     whole, comm = kept(name), SimulatedCommunicator(4)
-    task = DIGITS.build(rows_of(comm, (0,)))
+    task = BOWLS.build(rows_of(comm, (0,)))
     method = METHODS[name].spec.build(parameter_groups(task), comm)
     method.load_state_dict(copy.deepcopy(whole.state))
     with torch.no_grad():
@@ -175,10 +173,10 @@ def test_ledger_equals_the_cost_model_on_shapes(name: str, model: str) -> None:
     ]
     comm = ShapesCommunicator(8)
     method = spec.build(groups, comm)
-    # Shapes take long: the first phases and two periods of the last one show the rest, of large ones a period.
-    large = model not in (FOUR, BLOCK["text-gpt"])
-    shown = max(max(one.start, one.stop or 0) + (1 if large else 2) * one.period for one in spec.exchanges(tensors, 8))
-    steps = min(max(shown, 2), 12 if large else 24)
+    # Shapes take long: the first phases and a period of the last one show the rest; of a block, two periods.
+    is_block = model == BLOCK["text-gpt"]
+    shown = max(max(one.start, one.stop or 0) + (1 + is_block) * one.period for one in spec.exchanges(tensors, 8))
+    steps = min(max(shown, 2), 24 if is_block else 12)
     for _ in range(steps):
         for group in groups:
             for p in group["params"]:
@@ -202,8 +200,8 @@ def assert_sent(ledger: Ledger, spec: MethodBase, tensors: list[TensorShape], wo
 
 @rows
 def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
-    """The same on a real training of digits, where triggers have values to look at (all of the table's fire always)."""
-    whole, task = kept(name), DIGITS.build(Rows.whole_group(4))
+    """The same on a training, where triggers have values to look at (all of the table's fire always)."""
+    whole, task = kept(name), BOWLS.build(Rows.whole_group(4))
     tensors = [TensorShape(k, tuple(p.shape[1:]), k in task.matrices) for k, p in task.params.items()]
     spec = METHODS[name].spec
     assert_sent(whole.ledger, spec, tensors, 4, 25)
@@ -267,20 +265,21 @@ def test_a_matrix_whose_gradient_begins_late_trains_from_then_on(name: str) -> N
     assert error <= 4 * punctual_error + 1e-6
 
 
-@rows
-def test_complex_parameters_are_refused(name: str) -> None:
+def test_complex_parameters_are_refused() -> None:
     p = torch.nn.Parameter(torch.ones(2, 3, 4, dtype=torch.complex64))
-    with pytest.raises(SpecError, match=r"^parameter weight: got 'torch.complex64'; expected real numbers") as caught:
-        METHODS[name].spec.build([("weight", p)], SimulatedCommunicator(2))
-    assert "\n" not in str(caught.value)
+    message = r"^parameter weight: got 'torch.complex64'; expected real numbers"
+    for row in METHODS.values():
+        with pytest.raises(SpecError, match=message) as refused:
+            row.spec.build([("weight", p)], SimulatedCommunicator(2))
+        assert "\n" not in str(refused.value)
 
 
 @rows
 def test_memory_of_states_equals_the_cost_model(name: str) -> None:
-    """Bytes of the states that each of 4 workers really keeps on digits; what errors are is told by their names."""
+    """Bytes of the states that each of 4 workers really keeps; what errors are is told by their names."""
     spec, workers = METHODS[name].spec, 4
     comm = SimulatedCommunicator(workers)
-    task = TINY.build(rows_of(comm, (0,)))
+    task = BOWLS.build(rows_of(comm, (0,)))
     method = spec.build(parameter_groups(task), comm)
     for t in range(3):
         task.step_gradients(t)
@@ -296,11 +295,11 @@ def test_memory_of_states_equals_the_cost_model(name: str) -> None:
     assert (memory.weights_bytes, memory.gradients_bytes) == (weights, weights)
 
 
-@rows
-def test_workers_agree_on_what_was_just_averaged(name: str) -> None:
-    whole = kept(name)
-    assert whole.unequal == set()
-    assert whole.apart or exchanges_every_step(name)
+def test_workers_agree_on_what_was_just_averaged() -> None:
+    for name in METHODS:
+        whole = kept(name)
+        assert whole.unequal == set(), name
+        assert whole.apart or exchanges_every_step(name), name
 
 
 @rows

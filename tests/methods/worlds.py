@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -22,12 +24,73 @@ from syncline.comm import (
     transport,
 )
 from syncline.costmodel import Call
-from syncline.problems import Digits, TextGPT
+from syncline.problems import Digits, Rows, TextGPT
+from syncline.problems.random_draws import torch_generator
 from syncline.training import parameter_groups, rows_of, train
 from tests.methods.table import METHODS
 
 STEPS = 100
 DIGITS = Digits(hidden=16, batch_size=16, skew=0.5)
+
+
+class Bowls:
+    """A problem whose gradients cost next to nothing: a step takes as long as the method's own work.
+
+    The parameters are those of a small network. Each worker has a quadratic bowl of its own, and noise: its gradient is
+    ``p - target + noise``, so that gradients differ between seeds, workers and steps.
+    """
+
+    shapes: ClassVar = {"0.weight": (16, 64), "0.bias": (16,), "2.weight": (10, 16), "2.bias": (10,)}
+
+    def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32) -> BowlsTask:
+        """Return the task of these rows."""
+        return BowlsTask(self.shapes, rows, dtype)
+
+
+class BowlsTask:
+    """All rows of `Bowls`."""
+
+    matrices, flops_per_step = ("0.weight",), None
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]], rows: Rows, dtype: torch.dtype) -> None:
+        self._sizes = [math.prod(shape) for shape in shapes.values()]
+        draws = torch.stack([normal(sum(self._sizes), seed, worker) for seed in rows.seeds for worker in rows.workers])
+        self._offsets = draws.transpose(0, 1).to(dtype)  # of each step and row
+
+        def start(seed: int) -> dict[str, torch.Tensor]:
+            parts = normal(sum(self._sizes), seed)[0].split(self._sizes)
+            return {name: 0.1 * part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+
+        self.params = rows.parameters(start, dtype, "cpu")
+
+    def step_gradients(self, step: int) -> torch.Tensor:
+        """Return the squared lengths ``(R,)`` of the gradients, which are set."""
+        offsets = (0.3 * self._offsets[1 + step % (NOISES - 1)] - self._offsets[0]).split(self._sizes, dim=1)
+        for p, offset in zip(self.params.values(), offsets, strict=True):
+            p.grad = p.detach() + offset.reshape(p.shape)
+        return torch.stack([p.grad.flatten(1).square().sum(1) for p in self.params.values()]).sum(0)
+
+    @torch.no_grad()
+    def evaluate(self, means: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return the squared lengths ``(S,)`` of mean parameters."""
+        return {"loss": torch.stack([mean.flatten(1).square().sum(1) for mean in means.values()]).sum(0)}
+
+    def trace(self) -> dict[str, torch.Tensor]:
+        """Return no diagnostics."""
+        return {}
+
+
+NOISES = 33
+"""Rows of normal numbers that a worker has: its target, and the noises of 32 steps, after which they come again."""
+
+
+@cache
+def normal(size: int, seed: int, *worker: int) -> torch.Tensor:
+    """Draw a worker's normal numbers, or those of a seed that all workers share."""
+    return torch.randn(NOISES, size, generator=torch_generator(seed, "bowls", *worker), dtype=torch.float64)
+
+
+BOWLS = Bowls()
 
 
 @dataclass
@@ -46,7 +109,7 @@ def train_row(
     steps: int = STEPS,
     seeds: tuple[int, ...] = (0,),
     dtype: torch.dtype = torch.float32,
-    problem: Digits | TextGPT = DIGITS,
+    problem: Bowls | Digits | TextGPT = BOWLS,
 ) -> Outcome:
     task = problem.build(rows_of(comm, seeds), dtype=dtype)
     method = METHODS[name].spec.build(parameter_groups(task), comm)
@@ -153,11 +216,11 @@ def _phases(fields: Any) -> Iterator[int]:
             yield value
 
 
-def in_process(workers_per_process: int, steps: int, ways: tuple[bool, ...]) -> dict[bool, dict[str, Outcome]]:
-    """All ways of adding up, in one launch: starting processes takes longer than training in them."""
+def in_process(workers_per_process: int, steps: int, rows: dict[bool, list[str]]) -> dict[bool, dict[str, Outcome]]:
+    """Train rows by whether sums are reproducible, in one launch: to start processes takes longer than to train."""
     found: dict[bool, dict[str, Outcome]] = {True: {}}
-    for way in ways:
-        found[way] = {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in METHODS}
+    for way, names in rows.items():
+        found[way] = {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in names}
     for name in TEXT_ROWS:
         found[True][f"text {name}"] = counted_row(
             name, workers_per_process, True, steps=enough(name, steps), problem=TEXT

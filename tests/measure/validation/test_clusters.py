@@ -6,7 +6,6 @@ import csv
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from syncline.measure.validation.cluster_files import (
 from syncline.measure.validation.measured_steps import Point, layouts
 from syncline.measure.validation.residuals import STAGES, fitted_p3, nvlink_left_out
 from syncline.measure.validation.validate import cluster_summary
+from tests.measure.validation.priced import bundled_rows, priced_rows
 from tests.test_docs import documented
 
 QUICK = ("validate", "clusters", "--set", "cross_validation=false")
@@ -36,22 +36,14 @@ QUICK = ("validate", "clusters", "--set", "cross_validation=false")
 
 @pytest.fixture(scope="module", autouse=True)
 def _each_file_once() -> Iterator[None]:
-    """A file that ships is predicted once: all of them take seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        known = cache(predicted_rows)
-        patch.setattr(
-            cluster_files,
-            "predicted_rows",
-            lambda path, *network: (
-                known(path) if path in BUNDLED and network in ((), (None,)) else predicted_rows(path, *network)
-            ),
-        )
+        patch.setattr(cluster_files, "predicted_rows", priced_rows)
         yield
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return [row for path in BUNDLED for row in cluster_files.predicted_rows(path)]
+    return bundled_rows()
 
 
 def errors(rows: list[dict], *starts: str) -> np.ndarray:

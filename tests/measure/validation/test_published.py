@@ -13,6 +13,7 @@ from syncline.measure.validation.cluster_files import predicted_rows
 from syncline.measure.validation.published import TRAININGS, training_spec
 from syncline.measure.validation.residuals import bases_of, covered_by_others
 from syncline.planner.projection.plan import ProjectionPlan
+from tests.measure.validation.priced import priced_rows
 
 MEDIANS = {
     ("llm-foundry", "a100-40gb"): (78, 0.05),
@@ -27,7 +28,7 @@ MEDIANS = {
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, object]]:
-    return predicted_rows(TRAININGS)
+    return priced_rows(TRAININGS)
 
 
 @pytest.mark.parametrize(("group", "expected"), MEDIANS.items())

@@ -9,7 +9,6 @@ import pytest
 
 from syncline.costmodel.bases import PIPELINES_ON_LINES, nvlink_basis
 from syncline.costmodel.numerics.uncertainty import uncertainties
-from syncline.measure.validation.cluster_files import BUNDLED, predicted_rows
 from syncline.measure.validation.published import is_over_own_network
 from syncline.measure.validation.residuals import (
     ANOTHER_SHAPE,
@@ -18,6 +17,7 @@ from syncline.measure.validation.residuals import (
     is_within,
     with_uncertainty,
 )
+from tests.measure.validation.priced import bundled_rows
 from tests.measure.validation.uncertainties import (
     NO_TENSOR,
     Residuals,
@@ -30,7 +30,7 @@ from tests.measure.validation.uncertainties import (
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    return [with_uncertainty(row) for path in BUNDLED for row in predicted_rows(path)]
+    return [with_uncertainty(row) for row in bundled_rows()]
 
 
 @pytest.fixture(scope="module")

@@ -40,14 +40,12 @@ from syncline.costmodel.network.presets import CARD_BYTES_PER_S, G6E_BYTES_PER_S
 from syncline.costmodel.network.software_costs import NcclCosts
 from syncline.costmodel.numerics.uncertainty import FILE, RANGES, Scope, Uncertainty, uncertainty_of
 from syncline.measure.validation.cluster_files import (
-    BUNDLED,
     COLLECTIVES,
     DEFAULT,
     GPT_STEPS,
     MIB,
     in_pieces,
     nvlink_times,
-    predicted_rows,
     read_table,
 )
 from syncline.measure.validation.measured_steps import errors_by_cell, read_points, recomputes
@@ -63,6 +61,7 @@ from syncline.measure.validation.published import (
 )
 from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, least_of, residuals
 from syncline.units import parse_bandwidth, parse_seconds
+from tests.measure.validation.priced import bundled_rows, priced_rows
 from tests.measure.validation.wide_lines import wide_line_errors
 
 NO_TENSOR = "A100, one node, no tensor parallelism"
@@ -110,7 +109,7 @@ def measured_uncertainties(by_source: Residuals) -> dict[str, Uncertainty]:
     Args:
         by_source: the residuals of `residuals_by_source`.
     """
-    rows = [row for path in BUNDLED for row in predicted_rows(path)]
+    rows = bundled_rows()
     errors = residuals(rows) | nvlink_residuals() | {TIMED_STEPS: own_steps()}
     errors[WIDE_LINES] = [error.error for error in wide_line_errors()]
     bounds = {
@@ -161,7 +160,7 @@ def residuals_by_source() -> dict[str, list[Residual]]:
 def kernel_residuals() -> dict[str, list[Residual]]:
     """Return the errors of published trainings whose kernels are added up."""
     errors: dict[str, list[Residual]] = defaultdict(list)
-    for row in predicted_rows(TRAININGS):
+    for row in priced_rows(TRAININGS):
         spec = training_spec(row)
         family, width = FAMILIES[spec.compute.machine.name], float(spec.width or 0)
         residual = Residual(row["error"], source_of(row), family, spec.workers, None, width)

@@ -1,10 +1,9 @@
-"""The 7B question, answered once."""
+"""Questions for advice: one about 7 billion parameters at two sites, and a small one."""
 
 from __future__ import annotations
 
 import pytest
 
-from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.questions.projections import Advise
 
@@ -14,11 +13,6 @@ def question() -> AdviceQuestion:
     return advice_question(
         Advise(model="llama-7b", cluster="two-sites-a100", tokens="140B", extrapolate=True, prices="aws-p4de-2026-11")
     )
-
-
-@pytest.fixture(scope="session")
-def advice(question: AdviceQuestion) -> Advice:
-    return compute_advice(question)
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,7 @@ def test_a_rule_twice_is_the_rule_once():
 
 def test_advice_chooses_the_placement_so_that_it_does_not_depend_on_the_ranks_of_the_network():
     few = LINES | {"places": {"ohio": 4, "virginia": 4}}
-    asked = {"model": "gpt2-xl", "hardware": "v100", "workers": 8, "methods": "ddp-adam"}
+    asked = {"model": "gpt2-xl", "hardware": "v100", "workers": 8, "methods": "ddp-adam", "batch_tokens": 2**15}
     both = few | {"ranks": ["ohio", "virginia"] * 4}, few
     dealt, in_order = (sl.advise(network=lines, **asked).rows[0] for lines in both)
     assert dealt["step_time_s"] == pytest.approx(in_order["step_time_s"], rel=1e-9)
