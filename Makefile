@@ -7,7 +7,7 @@ NOTEBOOKS := $(patsubst notebooks/%.py,build/notebooks/%.ipynb,$(wildcard notebo
 # Those of papers train for a minute or more each: they are run by `make docs`, which needs their outputs, and a slow test.
 LONG := $(patsubst %,build/notebooks/%.ipynb,basis_rotation curvadion demo lion_cub mt_dao staleness)
 QUICK := $(filter-out $(LONG),$(NOTEBOOKS))
-# Notebooks alone need nbmake, whose import takes seconds.
+# Notebooks alone need nbmake, whose import takes seconds; nothing needs the plugin of anyio, which goes through all tests.
 PYTEST := $(BIN)/python -m pytest -p no:nbmake -p no:anyio --numprocesses 2 --dist loadfile
 # Notebooks of papers import `replication` from the root. A cell may take an hour on machines that are busy; whatever takes longer has failed.
 READ := PYTHONPATH=$(CURDIR) $(BIN)/python -m pytest -p tests.kernels -p no:cacheprovider --nbmake --nbmake-timeout 3600 --overwrite

@@ -5,7 +5,7 @@ A new method is one file in ``syncline/methods`` and one row here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -426,6 +426,16 @@ METHODS: dict[str, Row] = {
     ),
     "des-loc-adopt": Row({"kind": "des-loc", "base": "adopt", "lr": 0.003, "period": 4, "second_moment_period": 9}),
 }
+
+
+def first_of_kinds(names: Iterable[str] = tuple(METHODS)) -> list[str]:
+    """Return the first of these rows of each kind of method, number format and compressor: of what is exchanged."""
+    rows: dict[tuple[str | None, ...], str] = {}
+    for name in names:
+        spec = METHODS[name].spec
+        compressor = getattr(getattr(spec, "compressor", None), "kind", None)
+        rows.setdefault((spec.kind, getattr(spec, "wire", None), compressor), name)
+    return list(rows.values())
 
 
 @dataclass(frozen=True)

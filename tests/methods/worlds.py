@@ -216,11 +216,16 @@ def _phases(fields: Any) -> Iterator[int]:
             yield value
 
 
-def in_process(workers_per_process: int, steps: int, rows: dict[bool, list[str]]) -> dict[bool, dict[str, Outcome]]:
+def in_process(
+    workers_per_process: int, steps: int, rows: dict[bool, list[str]], problem: Bowls | Digits
+) -> dict[bool, dict[str, Outcome]]:
     """Train rows by whether sums are reproducible, in one launch: to start processes takes longer than to train."""
     found: dict[bool, dict[str, Outcome]] = {True: {}}
     for way, names in rows.items():
-        found[way] = {name: counted_row(name, workers_per_process, way, steps=enough(name, steps)) for name in names}
+        found[way] = {
+            name: counted_row(name, workers_per_process, way, steps=enough(name, steps), problem=problem)
+            for name in names
+        }
     for name in TEXT_ROWS:
         found[True][f"text {name}"] = counted_row(
             name, workers_per_process, True, steps=enough(name, steps), problem=TEXT

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from syncline.comm import SimulatedCommunicator
-from syncline.problems import Digits
 from syncline.problems.base import Task
 from syncline.training import parameter_groups, rows_of, train
 from tests.methods.table import METHODS
+from tests.methods.worlds import BOWLS
 
 M, AT = 4, 3
-TINY = Digits(hidden=5, batch_size=4)
 
 
 class Poisoned:
@@ -38,7 +37,7 @@ class Poisoned:
 @pytest.mark.parametrize("name", METHODS)
 def test_it_is_told_as_divergence(name: str, value: float) -> None:
     comm = SimulatedCommunicator(M)
-    task = Poisoned(TINY.build(rows_of(comm, (0,))), value)
+    task = Poisoned(BOWLS.build(rows_of(comm, (0,))), value)
     method = METHODS[name].spec.build(parameter_groups(task), comm)
     history = train(task, method, (0,), 9)
     assert history.diverged_at[0] is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -38,6 +39,9 @@ CONV_NET = [
 ]
 
 
+drawn_gradients = cache(gradients)
+
+
 def stepped(name: str, tensors: list[TensorShape], steps: int) -> tuple[Method, list[torch.nn.Parameter]]:
     params = [torch.nn.Parameter(torch.zeros(M, *t.shape)) for t in tensors]
     named = [(t.name, p) for t, p in zip(tensors, params, strict=True)]
@@ -46,7 +50,7 @@ def stepped(name: str, tensors: list[TensorShape], steps: int) -> tuple[Method, 
         for matrix in (True, False)
     ]
     method = METHODS[name].spec.build([group for group in groups if group["params"]], SimulatedCommunicator(M))
-    for step in gradients(steps, M, *(t.shape for t in tensors)):
+    for step in drawn_gradients(steps, M, *(t.shape for t in tensors)):
         for p, g in zip(params, step, strict=True):
             p.grad = g.float()
         method.step()

@@ -30,6 +30,7 @@ from syncline.optim import (
 from syncline.problems import DelayedTask, Digits, Quadratic, Rows, Task
 from syncline.training import parameter_groups, rows_of
 from tests.methods.table import METHODS
+from tests.methods.worlds import BOWLS
 
 TINY = Digits(hidden=5, batch_size=4)
 
@@ -246,7 +247,7 @@ def test_a_delay_of_zero_is_the_method_bit_for_bit(name: str) -> None:
     paths = []
     for late in (False, True):
         comm = SimulatedCommunicator(1)
-        task = TINY.build(rows_of(comm, (0,)))
+        task = BOWLS.build(rows_of(comm, (0,)))
         method = METHODS[name].spec.build(parameter_groups(task), comm)
         played = DelayedTask(task, dict.fromkeys(task.params, 0)) if late else task
         for t in range(12):
