@@ -65,6 +65,7 @@ def all_imports() -> list[tuple[str, str, bool]]:
     ]
 
 
+@cache
 def sub_room(module: str) -> str:
     """Return the room of a module, and its folder there (``*`` for the files beside the folders)."""
     package, *parts = module.split(".")

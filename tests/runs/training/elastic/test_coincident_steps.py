@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,13 @@ def check_same_bits(one: Trained, other: Trained) -> None:
         assert torch.equal(torch.from_numpy(one.history.last_evaluation()[name]), torch.from_numpy(values)), name
 
 
+@cache
+def synchronous(training: str) -> Trained:
+    """Train a method with the fields of a spec, both as JSON, without asynchronous workers."""
+    method, fields = json.loads(training)
+    return trained(method, **fields)
+
+
 @pytest.mark.parametrize("method", [DDP, ADAM, DILOCO, LOCAL_SGD])
 @pytest.mark.parametrize(
     "how",
@@ -40,7 +49,7 @@ def test_where_nobody_is_late_it_has_the_bits_of_the_synchronous_method(
 ) -> None:
     """Equal workers: a buffer of all, who waits for all, and a quorum whose grace all are within."""
     late = trained(method, how, **fields)
-    check_same_bits(late, trained(method, **fields))
+    check_same_bits(late, synchronous(json.dumps([method, fields])))
     assert late.asynchronous and teams_of(late.asynchronous.plan) == ((0, 1, 2, 3),)
 
 
