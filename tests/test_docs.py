@@ -75,11 +75,10 @@ def test_examples_at_the_prompt_are_blocks_of_code() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            # The figure is made by a run of minutes and committed beside the text.
-            if "://" not in target and not target.endswith(".png"):
-                assert (page.parent / target).exists(), (page, target)
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#]+)\)", page.read_text("utf-8"))]
+    # A figure is made by a run of minutes and committed beside the text.
+    local = [(page, link) for page, link in links if "://" not in link and not link.endswith(".png")]
+    assert [(page.name, link) for page, link in local if not (page.parent / link).exists()] == []
 
 
 # Commands with their output.
