@@ -78,6 +78,6 @@ def test_the_least_memory_is_no_more_than_what_is_held(eight: AdviceQuestion) ->
 
 
 def test_a_model_that_is_too_large_for_a_replica_is_told_so() -> None:
-    asked = advice_question(Advise(model="llama-2-70b", cluster="two-sites-a100", methods=["ddp-adam"]))
+    asked = advice_question(Advise(model="llama-2-70b", cluster="two-sites-a100", methods=["diloco"]))
     _, refused = search_plans(asked)
     assert any("at least of 81.6 GB" in row["infeasible"] for row in refused)
