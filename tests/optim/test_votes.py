@@ -52,7 +52,7 @@ def some_zeros(steps: int, workers: int) -> list[list[torch.Tensor]]:
     return [[(2 * g).round() / 2 for g in step] for step in gradients(steps, workers, *SHAPES)]
 
 
-def play(name: str, comm: Communicator, steps: int = 8) -> tuple[list[torch.Tensor], list[Call]]:
+def play(name: str, comm: Communicator, steps: int = 11) -> tuple[list[torch.Tensor], list[Call]]:
     params = [torch.nn.Parameter(torch.zeros(len(comm.local_workers), *s)) for s in SHAPES]
     method = lion_cub(params, 0.1, vote=VOTES[name], beta1=0.5, beta2=0.5, comm=comm, worker_axis=True)
     for step in some_zeros(steps, comm.world_size):

@@ -53,7 +53,7 @@ STAGES = {
 WRITES = [
     (Path, "write_text"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "rename"), (Path, "replace"), (Path, "open"),
     (pq, "write_table"), (pq, "ParquetWriter"), (streams, "append"), (axes.Figure, "savefig"),
-    (torch, "save"), (shutil, "copyfile"), (RankPart, "_line"),
+    (torch, "save"), (shutil, "copyfile"), (RankPart, "line"),
 ]  # fmt: skip
 """Where something is put on a disk, or given its name."""
 
@@ -328,7 +328,7 @@ def test_a_figure_that_cannot_be_written_loses_nothing_else(name, tmp_path):
 
 
 def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(tmp_path, monkeypatch):
-    real, written_lines = RankPart._line, []
+    real, written_lines = RankPart.line, []
 
     def line(part, fields):
         written_lines.append(fields)
@@ -338,7 +338,7 @@ def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(
             full()
         real(part, fields)
 
-    monkeypatch.setattr(RankPart, "_line", line)
+    monkeypatch.setattr(RankPart, "line", line)
     _launch(tmp_path / "out")
     result = sl.load(tmp_path / "out")
     assert "No space left" in str(result.failed) and result.rows[0]["steps"] == 2
@@ -385,7 +385,7 @@ def test_a_file_that_exists_survives_a_write_that_fails(tmp_path, monkeypatch):
     out = tmp_path / "rows.csv"
     _csv(out)
     before = out.read_bytes()
-    monkeypatch.setattr("csv.DictWriter.writerows", lambda *_: full())
+    monkeypatch.setattr("csv.DictWriter.writerow", lambda *_: full())
     with pytest.raises(SynclineError, match="--csv"):
         _csv(out)
     assert out.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["rows.csv"]

@@ -73,10 +73,10 @@ def test_a_quadratic_has_its_matrix_and_a_linear_loss_none():
 
 def test_attention_is_differentiated_twice():
     """A GPT's Hessian is symmetric, and its products are the slopes of its gradient."""
-    torch.manual_seed(0)
-    model = GPT(vocabulary=5, width=4, layers=1, heads=2, context=3).double()
-    tokens = torch.tensor([[0, 3, 2], [4, 1, 1]])
-    params = {name: p.detach() for name, p in model.named_parameters()}
+    model = GPT(vocabulary=5, width=4, layers=1, heads=2, context=3)
+    tokens, draw = torch.tensor([[0, 3, 2], [4, 1, 1]]), source(0)
+    # A GPT's own weights are memory as it is found: a problem draws them.
+    params = {name: torch.randn(p.shape, generator=draw, dtype=torch.float64) for name, p in model.named_parameters()}
 
     def loss(p):
         return F.cross_entropy(functional_call(model, p, (tokens,)).flatten(0, 1), tokens.flatten())
