@@ -177,6 +177,33 @@ class Worker:
         return [(-1, self.free_s), *ends]
 
 
+def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Callable[[int, int], None]:
+    """Return a function ``advance(begin, end)`` that advances the worker from step ``begin`` to step ``end``.
+
+    The function prices the calls of a step once for each set of exchanges that are due together.
+    """
+    by_timing: dict[Any, Exchange] = {}
+    for exchange in exchanges:
+        by_timing.setdefault((exchange.period, exchange.offset, exchange.start, exchange.stop), exchange)
+    timings = list(by_timing.values())  # one of the exchanges that are due at the same steps
+    calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint[int]]]] = {}
+
+    def advance(begin: int, end: int) -> None:
+        now = begin
+        for step in _steps_with_calls(timings, begin, end, worker):
+            worker.skip(step - now)
+            pattern = tuple(bool(exchange.is_due(step)) for exchange in timings)
+            if pattern not in calls_by_pattern:
+                calls = join_exchanges(exchange for exchange in exchanges if exchange.is_due(step))
+                priced_calls = [priced for call in calls for priced in price(call)]
+                calls_by_pattern[pattern] = priced_calls, points_of(priced_calls)
+            worker.step(step, *calls_by_pattern[pattern])
+            now = step + 1
+        worker.skip(end - now)
+
+    return advance
+
+
 def worker_after(
     compute_s: FloatOrArray,
     exchanges: Sequence[Exchange],
@@ -200,26 +227,7 @@ def worker_after(
         optimizer_s: see `Worker`.
     """
     worker = Worker(compute_s, trigger_s, idle_s, optimizer_s)
-    by_timing: dict[Any, Exchange] = {}
-    for exchange in exchanges:
-        by_timing.setdefault((exchange.period, exchange.offset, exchange.start, exchange.stop), exchange)
-    timings = list(by_timing.values())  # one of the exchanges that are due at the same steps
-    calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint[int]]]] = {}
-
-    def advance(begin: int, end: int) -> None:
-        """Advance the worker from step ``begin`` to step ``end``."""
-        now = begin
-        for step in _steps_with_calls(timings, begin, end, worker):
-            worker.skip(step - now)
-            pattern = tuple(bool(exchange.is_due(step)) for exchange in timings)
-            if pattern not in calls_by_pattern:
-                calls = join_exchanges(exchange for exchange in exchanges if exchange.is_due(step))
-                priced_calls = [priced for call in calls for priced in price(call)]
-                calls_by_pattern[pattern] = priced_calls, points_of(priced_calls)
-            worker.step(step, *calls_by_pattern[pattern])
-            now = step + 1
-        worker.skip(end - now)
-
+    advance = stepper(worker, exchanges, price)
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
     now = 0
     for _, end, cycle in phase_cycles(exchanges, steps):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from syncline.costmodel import Exchange, Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
-from syncline.costmodel.traffic.exchanges import calls_at, due_steps
-from syncline.costmodel.traffic.step_time import PricedCall, Worker, points_of
+from syncline.costmodel.traffic.step_time import PricedCall, Worker, stepper
 from syncline.planner.projection.plan import ProjectionPlan
 
 MOST_STEPS = 2048
@@ -92,12 +91,12 @@ def simulate_round(plan: ProjectionPlan, number: int, network: Network) -> Metho
     scheduled = plan.schedule(number, network)
     exchanges = _last_phase(scheduled.exchanges)
     steps = min(math.lcm(*(exchange.period for exchange in exchanges)) if exchanges else 1, MOST_STEPS)
-    priced: dict[tuple[bool, ...], list[PricedCall]] = {}
     worker = _RecordingWorker(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)
+    advance = stepper(worker, exchanges, scheduled.timed)
     for begin in range(0, SETTLED * steps, steps):
-        _advance(worker, exchanges, scheduled.timed, begin, begin + steps, priced)
+        advance(begin, begin + steps)
     start_s = _number(worker.now_s)
-    _advance(worker, exchanges, scheduled.timed, SETTLED * steps, (SETTLED + 1) * steps, priced)
+    advance(SETTLED * steps, (SETTLED + 1) * steps)
     end_s = _number(worker.now_s)
     rounding_s = 1e-9 * (end_s - start_s)  # a span that ends where the round begins belongs to the previous round
     spans = [span for span in worker.spans if span.end_s > start_s + rounding_s and span.start_s < end_s - rounding_s]
@@ -115,33 +114,6 @@ def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
         for exchange in exchanges
         if exchange.stop is None or exchange.stop > begin
     ]
-
-
-def _advance(
-    worker: Worker, exchanges: Sequence[Exchange], timed: Any, begin: int, end: int, priced: dict[Any, list[PricedCall]]
-) -> None:
-    """Advance a worker from one step to another.
-
-    Args:
-        worker: the worker, which this function changes.
-        exchanges: exchanges of the method.
-        timed: function that prices a call.
-        begin: first step.
-        end: step after the last one.
-        priced: cache of priced calls, by the exchanges that are due in a step.
-    """
-    due = set(due_steps(exchanges, begin, end))
-    now = begin
-    while now < end:
-        step = min([candidate for candidate in (*due, *worker.pending) if candidate >= now], default=end)
-        worker.skip(min(step, end) - now)
-        if step >= end:
-            return
-        pattern = tuple(bool(exchange.is_due(step)) for exchange in exchanges)
-        if pattern not in priced:
-            priced[pattern] = [part for call in calls_at(exchanges, step) for part in timed(call)]
-        worker.step(step, priced[pattern], points_of(priced[pattern]))
-        now = step + 1
 
 
 def _busy(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
