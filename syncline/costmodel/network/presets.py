@@ -139,7 +139,9 @@ def shaped_tcp(bytes_per_s: float) -> Tcp:
 
 
 def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float | None = None, name: str = "") -> Link:
-    """Return the link of a g6e.2xlarge for NCCL, with NCCL's pieces; no constant of a shaped link is fitted.
+    """Return the link of a g6e.2xlarge for NCCL, which cuts a tensor into pieces.
+
+    Nothing of a shaped link is fitted: jumbo frames and the bytes that TCP sends again set its payload rate.
 
     Args:
         bytes_per_s: rate of a token bucket; None: the bytes per second that NCCL gets of the unshaped card.

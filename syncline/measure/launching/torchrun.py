@@ -211,7 +211,7 @@ class _Leader:
         if failure is not None:
             return failure
         if errors and isinstance(errors[0], SynclineError):
-            return Failure(0, None, str(errors[0]), mistake=True)
+            return Failure(rank=0, step=None, reason=str(errors[0]), mistake=True)
         if signal.SIGINT in signals or (signals and self._all_asked_to_end()):
             self.interrupted = True
             return None
@@ -236,7 +236,7 @@ class _Leader:
                 counts, changed_s = seen, now_s
             started = len(self.progress.started()) == self._place.processes
             if not started and now_s - begun_s > max(START_S, self._timeout_s):
-                return Failure(int(np.argmin(seen)), None, "did not begin")
+                return Failure(rank=int(np.argmin(seen)), step=None, reason="did not begin")
             if started and now_s - changed_s > self._timeout_s:
                 return self._no_progress((self._silent_ranks() or self.progress.lagging_ranks())[0])
         self._read_progress()

@@ -120,7 +120,7 @@ def _written(
     folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
     """Compute the results of a command, write them into its folder, and return them."""
-    result, replays = results_of(records, question, command == "whatif")
+    result, replays = results_of(records, question, whatif=command == "whatif")
     write_replays(folder, replays, result["rows"], question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
     folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)

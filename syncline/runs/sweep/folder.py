@@ -215,7 +215,7 @@ def read_sweep(path: Path) -> Swept:
         row = _row(request, run) if run else stored.get(request["run"])
         if row is not None:
             rows.append(row)
-    return Swept(about["name"], requests, rows, str(path), len(rows), len(rows) < len(requests))
+    return Swept(about["name"], requests, rows, str(path), repeated=len(rows), interrupted=len(rows) < len(requests))
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:

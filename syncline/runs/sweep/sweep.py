@@ -179,7 +179,7 @@ class _Sweep:
                     new = None
             rows = folder.write(self._about, self._requests)
         requests = [run.request() for run in self._requests]
-        return Swept(name, requests, rows, str(folder.path), self._repeated, stopped)
+        return Swept(name, requests, rows, str(folder.path), repeated=self._repeated, interrupted=stopped)
 
     def _runs_of(self, configured: list[Configuration]) -> list[SweptRun]:
         """Return a run for each configuration and seed."""

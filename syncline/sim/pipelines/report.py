@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncline.costmodel.network.paths import Ints
 from syncline.sim.pipelines.schedules import TASK_KINDS, Schedule
@@ -87,31 +88,58 @@ def _kinds_and_chunks(words: Strings) -> tuple[Ints, Ints]:
 def _stage_report(kind: Ints, activation: Ints, schedule: Schedule, utilisation: float) -> StageReport:
     """Return the report about the tasks of one stage.
 
+    A task of the kind ``schedule.released_by`` releases the activation of its forward. If weights are updated by every
+    gradient, such a task also ends with an update.
+
     Args:
         kind: index in ``TASK_KINDS`` of each task, in the order of time.
         activation: index of each task's activation, ``chunk M + microbatch``.
         schedule: the schedule of the pipeline.
         utilisation: the fraction of the makespan in which the stage computes.
     """
-    is_forward, is_release = kind == 0, kind == TASK_KINDS.index(schedule.released_by)
+    is_forward, is_release = (kind == TASK_KINDS.index(name) for name in ("forward", schedule.released_by))
     peak = int(np.cumsum(is_forward.astype(np.int64) - is_release).max(initial=0))
+    delays: Ints = np.zeros(schedule.microbatches, dtype=np.int64)
+    weight_versions = 1
+    if schedule.updates == "every":
+        delays, weight_versions = _delays_and_versions(is_forward, is_release, activation, schedule)
+    return StageReport(
+        utilisation=utilisation,
+        delays=tuple(delays.tolist()),
+        delay_steady=int(delays[-1]),
+        peak_activations=peak,
+        weight_versions=weight_versions,
+    )
+
+
+def _delays_and_versions(
+    is_forward: NDArray[np.bool_], is_release: NDArray[np.bool_], activation: Ints, schedule: Schedule
+) -> tuple[Ints, int]:
+    """Return the delay of each micro-batch in updates, and the largest number of versions of the weights in use.
+
+    With several chunks, the delay of a micro-batch is that of the chunk which is released last.
+
+    Args:
+        is_forward: whether each task is a forward pass, in the order of time.
+        is_release: whether each task releases an activation and ends with an update.
+        activation: index of each task's activation, ``chunk M + microbatch``.
+        schedule: the schedule of the pipeline.
+    """
     delays = np.zeros(schedule.microbatches, dtype=np.int64)
-    if schedule.updates != "every":
-        return StageReport(utilisation, tuple(delays.tolist()), 0, peak, 1)
     num_updates = np.cumsum(is_release)  # up to and with each task
     forward_version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)
     forward_version[activation[is_forward]] = num_updates[is_forward]
     released_version, release = forward_version[activation[is_release]], np.flatnonzero(is_release)
     delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
     # A version is needed from the first forward that uses it to the last release of such a forward.
-    change = np.zeros(len(kind), dtype=np.int64)  # in the number of needed versions
+    change = np.zeros(len(activation), dtype=np.int64)  # in the number of needed versions
     forwards = np.flatnonzero(is_forward)
     _, first_use = np.unique(num_updates[forwards], return_index=True)  # the first forward of each version
     _, last_release = np.unique(released_version[::-1], return_index=True)  # the last one, counted from the end
     change[forwards[first_use]] = 1
     change[release[::-1][last_release]] -= 1
     num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # after an update also the new version
-    return StageReport(utilisation, tuple(delays.tolist()), int(delays[-1]), peak, int(num_versions.max(initial=1)))
+    return delays, int(num_versions.max(initial=1))
 
 
 class TaskSpan(NamedTuple):
