@@ -36,7 +36,8 @@ def run_under_torchrun(question: Torchrun) -> None:
     from syncline.units import parse_seconds
 
     launch = Launch(
-        question.device, question.backend, parse_seconds(question.timeout, "--timeout"), question.reproducible,
+        question.device, question.backend,
+        timeout_s=parse_seconds(question.timeout, "--timeout"), reproducible=question.reproducible,
         workers_per_process=question.workers_per_process,
     )  # fmt: skip
     changes = [Override.parse(text) for text in question.fields or ()]

@@ -41,7 +41,10 @@ def parse_seconds(value: str | float, path: str = "time") -> float:
     0.05
     """
     return _parse(
-        value, path, _SECONDS | _MICRO, "a time with its unit ('50 ms', '2 us', '1 h'), or a number of seconds"
+        value,
+        path,
+        units=_SECONDS | _MICRO,
+        expected="a time with its unit ('50 ms', '2 us', '1 h'), or a number of seconds",
     )
 
 
@@ -72,7 +75,7 @@ def parse_bandwidth(value: str | float, path: str = "bandwidth") -> float:
     True
     """
     expected = "a positive rate with its unit ('100 Gbit/s', or '1.25 GB/s' in bytes), or a number of bytes per second"
-    rate = _parse(value, path, _BYTES_PER_S, expected)
+    rate = _parse(value, path, units=_BYTES_PER_S, expected=expected)
     if rate == 0:
         raise SpecError(path, value, expected)
     return rate
@@ -101,7 +104,7 @@ def parse_count(value: str | float, path: str = "count") -> float:
     (1300000000.0, True)
     """
     expected = "a positive number, as 26e9, 1.3B, 350M or 1.4T"
-    count = _parse(value, path, _COUNTS, expected)
+    count = _parse(value, path, units=_COUNTS, expected=expected)
     if count == 0:
         raise SpecError(path, value, expected)
     return count
@@ -117,7 +120,7 @@ def parse_share(value: str | float, path: str = "share") -> float:
     >>> parse_share("5%"), parse_share(0.05)
     (0.05, 0.05)
     """
-    return _parse(value, path, {"": 1.0, "%": 0.01}, "a part of one, as 0.05 or '5%'")
+    return _parse(value, path, units={"": 1.0, "%": 0.01}, expected="a part of one, as 0.05 or '5%'")
 
 
 def number_or_text(text: str | float) -> str | float:

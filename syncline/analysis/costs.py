@@ -98,7 +98,7 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     ax.xaxis.set_minor_locator(LogLocator(base=10, numticks=20))
     ax.xaxis.set_minor_formatter(NullFormatter())
     for name, seconds in panel.seconds.items():
-        draw_line(ax, panel.nbytes, seconds, styles[name], name)
+        draw_line(ax, panel.nbytes, y=seconds, style=styles[name], label=name)
     for nbytes, at_s in panel.crossovers:
         if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
             ax.plot(nbytes, at_s, **RING, zorder=5, label="_ring")
@@ -159,13 +159,13 @@ def speedup_over_bandwidth(
     with figure_style():
         fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
         for place, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), across), panels, strict=True)):
-            bandwidth_axis(ax, float(bandwidths[0]), float(bandwidths[-1]), "")
+            bandwidth_axis(ax, float(bandwidths[0]), highest=float(bandwidths[-1]), label="")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
             mark_bandwidths(ax, marks, PANEL_IN - 0.5)
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
             for name, curve in panel.curves.items():
-                draw_line(ax, bandwidths, curve, replace(styles[name], marker=""), name)
+                draw_line(ax, bandwidths, y=curve, style=replace(styles[name], marker=""), label=name)
                 single_points = np.array(panel.points.get(name, ())).reshape(-1, 2)
                 ax.plot(single_points[:, 0], single_points[:, 1], linestyle="none", marker=styles[name].marker,
                         color=styles[name].color, markersize=4.5,

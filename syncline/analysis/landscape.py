@@ -82,7 +82,7 @@ def landscape_convergence(
     with figure_style():
         fig = new_figure(7.0, 2.9)
         distance_axes, trajectory_axes = fig.subplots(1, 2, width_ratios=[1.15, 1])
-        _draw_distance(distance_axes, series, True, styles)
+        _draw_distance(distance_axes, series, log=True, styles=styles)
         distance_axes.set_title(_band_title(series), loc="left")
         _draw_landscape(trajectory_axes, landscape, trajectories, styles)
         trajectory_axes.set_title("Trajectories on contours of $f$", loc="left")
@@ -103,7 +103,7 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
         middle, low, high = median_and_range(run.values)
         shown = np.flatnonzero(np.isfinite(middle) & (middle > 0) if log else np.isfinite(middle))
         shown = shown[thinned(shown.size)]
-        draw_line(ax, run.step[shown], middle[shown], style, run.label)
+        draw_line(ax, run.step[shown], y=middle[shown], style=style, label=run.label)
         if len(run.values) > 1:
             ax.fill_between(run.step[shown], low[shown], high[shown], color=style.color, alpha=0.2, linewidth=0)
         ends.append(float(middle[shown[-1]]) if shown.size else float("nan"))
@@ -135,8 +135,8 @@ def _draw_landscape(
         (line,) = ax.plot(*drawn.T, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
     near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
-    _mark(ax, landscape.start, "o", "start", above=not near)
-    _mark(ax, landscape.optimum, "*", "optimum")
+    _mark(ax, landscape.start, marker="o", text="start", above=not near)
+    _mark(ax, landscape.optimum, marker="*", text="optimum")
     for name, track in tracks.items():
         ax.plot(*track[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5,
                 markeredgecolor="white", markeredgewidth=0.5, zorder=8, label="_end")  # fmt: skip

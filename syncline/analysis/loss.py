@@ -65,12 +65,12 @@ def loss_against_steps(
     with figure_style():
         fig = new_figure(5.0, 2.7 + _room(curves))
         ax = fig.add_subplot()
-        _loss_axis(ax, curves, loss_label, log_loss)
+        _loss_axis(ax, curves, loss_label, logarithmic=log_loss)
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
         styles, ends = method_styles(curve.label for curve in curves), []
         for curve in curves:
             style = styles[curve.label]
-            ends.append((_draw_curve(ax, curve, curve.step, style, targets), _name(curve), style))
+            ends.append((_draw_curve(ax, curve, x=curve.step, style=style, targets=targets), _name(curve), style))
         _target_lines(ax, targets)
         label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")
@@ -119,10 +119,10 @@ def loss_against_clock(
         fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
         panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for ax, (name, link) in zip(panels, networks.items(), strict=True):
-            _loss_axis(ax, curves, loss_label if ax is panels[0] else "", log_loss)
+            _loss_axis(ax, curves, label=loss_label if ax is panels[0] else "", logarithmic=log_loss)
             unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
             for curve in curves:
-                _draw_curve(ax, curve, curve.clock_s[name] / unit_s, styles[curve.label], targets)
+                _draw_curve(ax, curve, x=curve.clock_s[name] / unit_s, style=styles[curve.label], targets=targets)
             _target_lines(ax, targets)
             ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
         legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
@@ -149,11 +149,11 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     crossings = [] if lost else [(time_to_target_s(x, median, target), target) for target in targets]
     crossings = sorted(crossing for crossing in crossings if np.isfinite(crossing[0]))
     xs, ys = _with_crossings(x[drawn], median[drawn], crossings)
-    draw_line(ax, xs, ys, style, curve.label)
+    draw_line(ax, xs, y=ys, style=style, label=curve.label)
     if len(curve.loss) > 1:
-        _band(ax, x[drawn], low[drawn], high[drawn], style)
+        _band(ax, x[drawn], low=low[drawn], high=high[drawn], style=style)
     if lost:
-        _cross(ax, x[shown], median[shown], style)
+        _cross(ax, x[shown], loss=median[shown], style=style)
         return float(ax.get_ylim()[1])
     size = 5.5 if len(targets) == 1 else 4.5
     for crossing, target in crossings:

@@ -74,7 +74,7 @@ def timeline_strip(
         ax = fig.add_subplot()
         for name in KINDS:
             mine = kind == name
-            _draw_spans(ax, name, row[mine], start[mine] / unit_s, (end - start)[mine] / unit_s)
+            _draw_spans(ax, name, row=row[mine], start=start[mine] / unit_s, length=(end - start)[mine] / unit_s)
         computing_s = np.bincount(row[kind == "compute"], (end - start)[kind == "compute"], minlength=workers.size)
         _label_rows(ax, workers, computing_s / (last_s - first_s))
         ax.set_xlim(first_s / unit_s, last_s / unit_s)

@@ -53,7 +53,7 @@ def predicted_against_measured(
         ratios = [5.0, panel_in * across] if errors else [5.0]
         parts = fig.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)
         first, second = parts[0, 0].subplots(1, 2, width_ratios=[2.2, 1])
-        _scatter(first, points, styles, measured)
+        _scatter(first, points, styles, time_name=measured)
         _by_kind(second, points, styles)
         panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
         all_errors = (error for groups in errors.values() for group in groups.values() for error in group)

@@ -39,7 +39,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     hints = get_type_hints(SimpleNamespace(__annotations__=texts), function.__globals__)
     signature = inspect.signature(function)
     return wraps(function)(
-        _with_check(function.__name__, signature, hints, {}, lambda bound: function(*bound.args, **bound.kwargs))
+        _with_check(
+            function.__name__, signature, hints, flags={}, call=lambda bound: function(*bound.args, **bound.kwargs)
+        )
     )
 
 
@@ -55,7 +57,11 @@ def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Calla
     signature = question.signature()
     flags = {flag_of(declared): declared.name for declared in question.declared(SHELL)}
     call = _with_check(
-        question.command, signature, get_type_hints(question), flags, lambda bound: answer(question(**bound.arguments))
+        question.command,
+        signature,
+        get_type_hints(question),
+        flags,
+        call=lambda bound: answer(question(**bound.arguments)),
     )
     call.__name__ = call.__qualname__ = question.command
     call.__doc__, call.__module__ = question.docstring(), "syncline"

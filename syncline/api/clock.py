@@ -41,7 +41,9 @@ def answer_advise(question: Advise) -> Result:
 
 def answer_collectives(question: Collectives) -> Result:
     """Return the time of each algorithm of the question's collectives on its networks."""
-    networks, _, workers = resolve_cluster_options(question.cluster, question.networks, None, question.workers)
+    networks, _, workers = resolve_cluster_options(
+        question.cluster, question.networks, machines=None, workers=question.workers
+    )
     cost_question = CostQuestion.from_options(
         workers, question.nbytes, networks, question.collectives, question.starts, question.algorithms,
         question.protocol,

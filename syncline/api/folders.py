@@ -138,7 +138,7 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
 def _projection(noted: dict[str, Any]) -> Result:
     """Return the result of `sl.project` from the content of its ``run.json``."""
     specs: list[Experiment] = [load_spec(dict(fields)) for fields in noted["specs"]]
-    return projection_result(specs, noted["rows"], transfers_of(specs), noted.get("origins"))
+    return projection_result(specs, noted["rows"], transfers_of(specs), origins=noted.get("origins"))
 
 
 def _collectives(noted: dict[str, Any]) -> Result:

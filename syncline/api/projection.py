@@ -31,7 +31,7 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
         studies_of: a command whose studies' specs are accepted too.
     """
     networks, machines, workers = resolve_cluster_options(
-        question.cluster, question.networks, question.hardware, question.workers
+        question.cluster, question.networks, machines=question.hardware, workers=question.workers
     )
     networks, count = with_matrices(networks)
     question = dataclasses.replace(question, networks=networks)
@@ -42,8 +42,8 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
     batch, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
-        workers, question.model or (), machines or (), question.methods or (), question.overlap, question.algorithm,
-        question.sequence, question.precision, question.layout or (), batch, period,
+        workers, question.model or (), hardware=machines or (), methods=question.methods or (), overlap=question.overlap, algorithm=question.algorithm,
+        sequence=question.sequence, precision=question.precision, layouts=question.layout or (), batch_tokens=batch, period=period,
     )  # fmt: skip
     return spec, options
 

@@ -131,8 +131,8 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     from syncline.measure.launching.tables import launched_steps
 
     options = Options(
-        question.device, question.backend, parse_seconds(question.timeout, "timeout"), question.reproducible,
-        question.port, workers_per_process=question.workers_per_process, rejoins=question.rejoins,
+        question.device, question.backend, timeout_s=parse_seconds(question.timeout, "timeout"), reproducible=question.reproducible,
+        port=question.port, workers_per_process=question.workers_per_process, rejoins=question.rejoins,
     )  # fmt: skip
     warn_lines(launch_warnings(spec, options))
     run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch
@@ -177,7 +177,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     parts = len(counts) * len(plan.parts)
     with place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
         answer = calibrate(
-            plan, counts, target.path, options, exact=target.exact, command=command,
+            plan, counts, out=target.path, options=options, exact=target.exact, command=command,
             on_progress=_total(update) or (lambda done: None),
         )  # fmt: skip
     if "failed" in answer:
@@ -281,11 +281,11 @@ def answer_trace(question: Trace) -> Result:
     )  # fmt: skip
     with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
         answer = trace(
-            programs, question.workers, replay, target.path, exact=target.exact, run=run,
+            programs, question.workers, question=replay, out=target.path, exact=target.exact, run=run,
             max_workers=MOST_SHAPED if question.shapes else MOST_WORKERS,
             options=TraceOptions(question.gpu, question.clock),
         )  # fmt: skip
-    return replay_result("trace", answer, replay, target.scratch)
+    return replay_result("trace", answer, question=replay, scratch=target.scratch)
 
 
 def answer_whatif(question: Whatif) -> Result:
@@ -305,7 +305,7 @@ def answer_whatif(question: Whatif) -> Result:
     )  # fmt: skip
     with place(question, "whatif", folder=None) as target:
         answer = whatif(folders, replay, target.path, exact=target.exact)
-    return replay_result("whatif", answer, replay, target.scratch)
+    return replay_result("whatif", answer, question=replay, scratch=target.scratch)
 
 
 def scripts_of(question: Trace) -> list[list[str]]:

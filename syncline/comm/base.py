@@ -208,7 +208,7 @@ class Communicator:
         if source == target:
             raise SpecError("target", target, "another worker than the source")
         self._check([x], wire, details)
-        self._append("send", [x], wire, (source, target), label, details)
+        self._append("send", [x], wire, group=(source, target), label=label, details=details)
         return self._carry(x, source, target, wire)
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
@@ -240,7 +240,7 @@ class Communicator:
         Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
         check_blocks(size, self.world_size)
-        self._note_parts("all_reduce", xs, wire, range(size), label, details)
+        self._note_parts("all_reduce", xs, wire, part=range(size), label=label, details=details)
         return self._mean_of_blocks(xs, size, wire) if size > 1 else list(xs)
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
@@ -258,7 +258,7 @@ class Communicator:
 
     def _all_gather_parts(self, x: Tensor, part: range, label: str, details: Details) -> Tensor:
         """Note and return all-gathers in all parts of the group that are like ``part``, ``(R, len(part), *s)``."""
-        self._note_parts("all_gather", [x], DENSE, part, label, details)
+        self._note_parts("all_gather", [x], wire=DENSE, part=part, label=label, details=details)
         return self._gather_parts(x, part) if len(part) > 1 else x.unsqueeze(1)
 
     def _note(
@@ -267,7 +267,7 @@ class Communicator:
     ) -> None:  # fmt: skip
         """Check the arguments of a collective of all workers, and note it in the ledger."""
         self._check(xs, wire, details)
-        self._append(collective, xs, wire, self._participants(collective, op), label, details)
+        self._append(collective, xs, wire, group=self._participants(collective, op), label=label, details=details)
 
     def _note_parts(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
@@ -288,8 +288,8 @@ class Communicator:
             Call(
                 self.ledger.step,
                 collective,
-                sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs),
-                group,
+                payload_bytes=sum(wire.nbytes(elements_per_row(x), x.dtype) for x in xs),
+                group=group,
                 encoded_bytes=encoded_bytes,
                 wait_steps=details.wait_steps,
                 in_backward=details.in_backward,

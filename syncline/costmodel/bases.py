@@ -153,7 +153,7 @@ def communication_uncertainty(
     name = _communication_basis(network, algorithm, preset, nbytes)
     basis = known_uncertainty([name])
     if calibrated is None:
-        reasons = _network_reasons(network, preset, basis.scope, name)
+        reasons = _network_reasons(network, preset, basis.scope, basis=name)
         reasons += basis.scope.reasons_outside(workers=workers, nbytes=nbytes)
     return basis.outside(reasons)
 

@@ -219,7 +219,7 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
         return math.inf
     stop = stop_s / mtbf_s
     # The logarithm of both sides keeps digits if both are near 1.
-    return mtbf_s * _root(lambda interval: math.log1p(-interval) + interval + stop, 0.0, 1.0)
+    return mtbf_s * _root(lambda interval: math.log1p(-interval) + interval + stop, 0.0, high=1.0)
 
 
 def young_interval_s(stop_s: float, mtbf_s: float) -> float:
@@ -253,7 +253,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
 
     def wall_s(interval_s: float) -> float:
         """Return the expected seconds for a second of work."""
-        return expected_wall_s(1.0, interval_s, stop_s, 0.0, mtbf_s)
+        return expected_wall_s(1.0, interval_s, stop_s, restart_s=0.0, mtbf_s=mtbf_s)
 
     limit_s, low_s, high_s = (1 + excess) * wall_s(best_s), best_s, best_s
     while wall_s(low_s) < limit_s:

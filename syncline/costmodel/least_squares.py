@@ -78,7 +78,10 @@ def relative_fit(
     if values.size < count:
         raise SpecError("measured", values.size, f"at least as many measurements as there are constants, {count}")
     upper_logs = np.log(np.broadcast_to(np.asarray(upper, dtype=float), (count,)))
-    fits = (_descend(predict, values, np.log(start), upper_logs, scale, iterations) for start in start_rows)
+    fits = (
+        _descend(predict, values, start=np.log(start), upper=upper_logs, scale=scale, iterations=iterations)
+        for start in start_rows
+    )
     return min(fits, key=lambda fit: fit.cost)
 
 

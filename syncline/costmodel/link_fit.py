@@ -128,7 +128,7 @@ def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     message_s, *values = unknown.tolist()
     costs = costs_of(workers, kinds, values, message_s)
     for kind in kinds:
-        costs = _with_own_calls(costs, kind, [call for call in calls if call.kind == kind], rounds)
+        costs = _with_own_calls(costs, kind, calls=[call for call in calls if call.kind == kind], rounds=rounds)
     return costs
 
 
@@ -236,7 +236,7 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
     if link is not None:
         collectives = [call._replace(link=link) for call in calls if call.kind != SEND]
         costs = fit_costs(collectives) if library == "gloo" else FREE
-        return LinkFit(link, costs, _errors(calls, link, costs, library), {})
+        return LinkFit(link, costs, _errors(calls, link, costs, library), spread={})
     workers = sorted({call.workers for call in calls if call.kind != SEND}) if library == "gloo" else []
     kinds = sorted({call.kind for call in calls} - set(BARE)) if library == "gloo" else []
     linear = cost_columns(calls, workers, kinds)
@@ -290,7 +290,7 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
         link = Link(constants[0], constants[1])
         seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
         for kind, rows in groups:
-            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes[rows], link, library=library)
+            seconds[:, rows] += predicted_s(kind, workers[rows], nbytes=nbytes[rows], link=link, library=library)
         return seconds
 
     return predict

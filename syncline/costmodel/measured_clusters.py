@@ -86,7 +86,9 @@ def p3_s(
     if kind not in COLLECTIVES:
         raise SpecError("collective", kind, one_of([*COLLECTIVES, "send"], kind))
     link = (p3_gloo_link if backend == "gloo" else p3_nccl_link)(delay_s, bytes_per_s, constants)
-    return collective_s(kind, workers, nbytes / workers if kind in ("all_gather", "gather") else nbytes, link)
+    return collective_s(
+        kind, workers, nbytes=nbytes / workers if kind in ("all_gather", "gather") else nbytes, network=link
+    )
 
 
 def _send_s(
@@ -119,7 +121,7 @@ def _pieces_s(
     if kind == "all_reduce":
         fixed_s = costs.fixed_s("nccl-ring", alpha)
         last = ring_last_s(nbytes / workers**2, link, costs)
-        call_s = collective_s("all_reduce", workers, nbytes / workers, link) - fixed_s - last
+        call_s = collective_s("all_reduce", workers, nbytes=nbytes / workers, network=link) - fixed_s - last
         return workers * call_s + last + fixed_s
     exchanges, fixed_s = kind != "reduce+broadcast", costs.fixed_s("nccl-chain", alpha)
     call_s = collective_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link) - fixed_s
@@ -194,7 +196,7 @@ def l40s_step(
     inner_s = constants.compute_s * scale
     if algorithm == "ddp":
         backward_s = constants.ddp_compute_s * scale * 2 / 3
-        buffers_s = float(collective_s("broadcast", constants.workers, constants.buffers_bytes, link))
+        buffers_s = float(collective_s("broadcast", constants.workers, nbytes=constants.buffers_bytes, network=link))
         exposed_s = max(ring_s - backward_s, 0.0)  # the output layer's gradient, the largest, is the first
         sync_s = (constants.ddp_compute_s + constants.ddp_update_s) * scale + buffers_s + exposed_s
     else:

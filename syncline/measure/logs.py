@@ -161,7 +161,7 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
         streams = int(start["test_start"]["num_streams"])
         reverse = bool(start["test_start"].get("reverse"))
         ends = start["connected"][0]["local_host"], start["connecting_to"]["host"]
-        rate = number_of(str(total["bits_per_second"]), "bits_per_second", file, 0) / 8
+        rate = number_of(str(total["bits_per_second"]), "bits_per_second", file, line=0) / 8
         round_trips = [stream["sender"].get("mean_rtt") for stream in end.get("streams", ())]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise log_error(file, 0, f"expected JSON of iperf3 -J, which has {error}") from None
@@ -171,7 +171,7 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
         "source": source, "target": target, "streams": streams,
         "rtt_s": sum(known_s) / len(known_s) if known_s else None,
     }  # fmt: skip
-    yield Logged("rate", rate, setting, file, 0)
+    yield Logged("rate", rate, setting, file, line=0)
 
 
 def ping_log(text: str, file: Path) -> Iterator[Logged]:
@@ -184,8 +184,8 @@ def ping_log(text: str, file: Path) -> Iterator[Logged]:
             host, begin = pinged[1], number
         elif (match := ROUND_TRIP.search(line)) and host:
             source, target = _ends(file, "here", host)
-            rtt_s = 1e-3 * number_of(match[1], "rtt", file, number)
-            yield Logged("round trip", rtt_s, {"source": source, "target": target}, file, number)
+            rtt_s = 1e-3 * number_of(match[1], "rtt", file, line=number)
+            yield Logged("round trip", rtt_s, setting={"source": source, "target": target}, file=file, line=number)
             host = ""
     if host:
         raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
@@ -204,14 +204,14 @@ def region_table(text: str, file: Path) -> Iterator[Logged]:
         source, target = next((row[a], row[b]) for a, b in ENDS if a in row and b in row)
         if not source or not target:
             raise log_error(file, number, "expected the places of both ends")
-        rtt_s = _first(row, ROUND_TRIPS, file, number)
-        rate = _first(row, RATES, file, number)
+        rtt_s = _first(row, ROUND_TRIPS, file, line=number)
+        rate = _first(row, RATES, file, line=number)
         ends: dict[str, Any] = {"source": source, "target": target}
         if rtt_s is not None:
-            yield Logged("round trip", rtt_s, ends, file, number)
+            yield Logged("round trip", rtt_s, setting=ends, file=file, line=number)
         if rate is not None:
-            streams = int(number_of(row["streams"], "streams", file, number)) if row.get("streams") else 1
-            yield Logged("rate", rate, ends | {"streams": streams, "rtt_s": rtt_s}, file, number)
+            streams = int(number_of(row["streams"], "streams", file, line=number)) if row.get("streams") else 1
+            yield Logged("rate", rate, setting=ends | {"streams": streams, "rtt_s": rtt_s}, file=file, line=number)
 
 
 def _first(row: Mapping[str, str], units: Mapping[str, float], file: Path, line: int) -> float | None:
@@ -254,7 +254,7 @@ def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
             names = header[0].lstrip("# ").split()
             columns = {name: names.index(name) for name in ("size", "time")}
         elif columns and NCCL_TESTS_ROW.match(line):
-            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, (file, number))
+            yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, place=(file, number))
 
 
 def _nccl_tests_row(
@@ -310,11 +310,11 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             row = DS_BENCH_ROW.match(line)
             if row is None:
                 raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")
-            seconds = UNITS[row[4] or "us"] * number_of(row[3], "duration", file, number)
-            nbytes = number_of(row[1], "elements", file, number) * int(row[2])
+            seconds = UNITS[row[4] or "us"] * number_of(row[3], "duration", file, line=number)
+            nbytes = number_of(row[1], "elements", file, line=number) * int(row[2])
             # The input of a gather is each worker's part, so that its bytes are those of the closed form.
             setting = {"kind": kind, "workers": workers, "nodes": None, "nbytes": nbytes, "gpu": ""}
-            yield Logged("collective", seconds, setting, file, number)
+            yield Logged("collective", seconds, setting, file, line=number)
 
 
 class Format(NamedTuple):

@@ -56,7 +56,7 @@ class DataParallelBase(CompressibleBase):
 
         Unless the gradient is compressed, its tensors can be sent one by one during the backward pass.
         """
-        exchanges = self._exchange(tensors_of(model), workers, 1, "gradient")
+        exchanges = self._exchange(tensors_of(model), workers, period=1, label="gradient")
         return [replace(exchange, in_backward=self.sends_in_backward) for exchange in exchanges]
 
     @override
@@ -72,7 +72,7 @@ class DataParallelBase(CompressibleBase):
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
         options = self.common_options(comm, worker_axis)
-        return optim.Method(params, self.lr, rule, optim.EveryStep(), reducer=reducer, **options)
+        return optim.Method(params, self.lr, rule, sync=optim.EveryStep(), reducer=reducer, **options)
 
 
 @register
@@ -230,4 +230,4 @@ class PowerSGDSpec(MethodBase):
             self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
         )
         options = self.common_options(comm, worker_axis)
-        return optim.Method(params, self.lr, self.rule.build(), optim.EveryStep(), reducer=reducer, **options)
+        return optim.Method(params, self.lr, rule=self.rule.build(), sync=optim.EveryStep(), reducer=reducer, **options)

@@ -121,7 +121,7 @@ class DeMoSpec(MethodBase):
         tensors = tensors_of(model)
         nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors)
         encoded = FP32_BYTES * elements(tensors)
-        pairs = Exchange(nbytes, self.period, "top-k", "all_gather", encoded_bytes=encoded)
+        pairs = Exchange(nbytes, self.period, label="top-k", collective="all_gather", encoded_bytes=encoded)
         size = min(self.per_node, workers)
         if size == 1:
             return [pairs]

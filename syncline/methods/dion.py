@@ -145,7 +145,7 @@ class DionBase(CompressibleBase):
         for tensor in tensors:
             if tensor.is_matrix:
                 short, long = sorted(tensor.sides)
-                work += low_rank_work(long, short, self.rank(tensor), 4, every_steps)
+                work += low_rank_work(long, short, self.rank(tensor), products=4, interval=every_steps)
         return work
 
     def _with_trigger(
@@ -395,7 +395,7 @@ class PlacedDionSpec(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return Dion's exchanges after each placed step, which repeat every ``steps`` steps."""
-        return self._averaged_at(model, workers, self.steps, self.placed)
+        return self._averaged_at(model, workers, self.steps, averaged=self.placed)
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:

@@ -64,7 +64,7 @@ class LocalSpec(CompressibleBase):
         """Return one exchange of parameters and states per period."""
         rule = self.rule
         states = rule.average_states if isinstance(rule, TorchRuleSpec) else state_names(rule)
-        return self._exchange(self._sent(tensors_of(model)), workers, self.period, "+".join(("params", *states)))
+        return self._exchange(self._sent(tensors_of(model)), workers, self.period, label="+".join(("params", *states)))
 
     def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
         """Return the shapes that are sent: each parameter and its averaged states."""
@@ -169,7 +169,7 @@ class DiLoCoSpec(CompressibleBase):
         """Return one exchange per period of the pseudo-gradient and of the states that are averaged with it."""
         tensors = tensors_of(model)
         names, states = averaged_of(self.rule, tensors)
-        sent = self._exchange([*tensors, *states], workers, self.period, "+".join(("params", *names)))
+        sent = self._exchange([*tensors, *states], workers, self.period, label="+".join(("params", *names)))
         return [replace(exchange, in_backward=True) for exchange in sent] if self.in_backward else sent
 
     @override
@@ -195,4 +195,4 @@ class DiLoCoSpec(CompressibleBase):
             options["averages"] = Details(in_backward=True)
         names, _ = averaged_of(self.rule, [])
         sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
-        return optim.Method(params, self.lr, self.rule.build(), sync, outer_optimizer=outer, **options)
+        return optim.Method(params, self.lr, rule=self.rule.build(), sync=sync, outer_optimizer=outer, **options)

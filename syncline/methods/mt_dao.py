@@ -95,7 +95,7 @@ class DESLOCSpec(MethodBase):
         """Build the optimizer of the method for these parameters and this group of workers."""
         rule = optim.multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
         return optim.Method(
-            params, self.lr, rule, optim.Periodic(self.periods()), **self.common_options(comm, worker_axis)
+            params, self.lr, rule, sync=optim.Periodic(self.periods()), **self.common_options(comm, worker_axis)
         )
 
 
@@ -200,7 +200,7 @@ class MTDAOSpec(CompressibleBase):
                 out.append(self._plain(elements(sent), period, state, joins=period == 1))
             else:
                 offset = 1 if self.phase == "paper" and state != "params" else 0
-                out += self._exchange(sent, workers, period, state, offset)
+                out += self._exchange(sent, workers, period, label=state, offset=offset)
         return out
 
     @override

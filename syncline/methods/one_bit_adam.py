@@ -46,7 +46,7 @@ class OneBitBase(MethodBase):
         owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
         return [
             Exchange(workers * sum(owned), period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
-            Exchange(sum(owned), period, "owner signs", "all_gather", encoded_bytes=encoded, **phase),
+            Exchange(sum(owned), period, label="owner signs", collective="all_gather", encoded_bytes=encoded, **phase),
         ]
 
     @override

@@ -171,5 +171,5 @@ class StreamingDiLoCoSpec(MethodBase):
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
         options["four_bits"] = self.wire == "e3m0"
         return optim.Streaming(
-            params, self.lr, self.rule.build(), {"params": self.period}, outer_optimizer=outer, **options
+            params, self.lr, rule=self.rule.build(), periods={"params": self.period}, outer_optimizer=outer, **options
         )

@@ -273,7 +273,9 @@ class QSGD(Compressor):
     def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
         """Return the mean ``(S, n)`` over M workers of the tensors that their bytes ``(S, M, b)`` encode."""
         norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        q = unpack(encoded[..., SCALE_BYTES:], self.bits, _count(like), torch.uint8 if self.bits <= 8 else torch.int64)
+        q = unpack(
+            encoded[..., SCALE_BYTES:], self.bits, _count(like), dtype=torch.uint8 if self.bits <= 8 else torch.int64
+        )
         return mean_of_levels(q, self._unit(norm, like), self.levels)
 
     def _unit(self, norm: Tensor, like: Tensor) -> Tensor:

@@ -270,7 +270,7 @@ class Instances:
                 p.data = self._part(x, place)
         worker_states = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._instances]
         for name, value in worker_states[0].items():
-            if is_state(name, value, self._instances[0].params[number], self._rule.probe.states):
+            if is_state(name, value, p=self._instances[0].params[number], state_names=self._rule.probe.states):
                 self._copy_state(number, name, [worker_state.get(name) for worker_state in worker_states], state)
 
     def _copy_state(self, number: int, name: str, values: list[Any], state: dict[str, Tensor]) -> None:

@@ -58,7 +58,7 @@ def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
     indices, is_complete = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
     loops.find_largest(bits, k, max(1, n // (GROUPS_PER_ENTRY * k)), indices.numpy(), is_complete.numpy())
-    return _completed(indices, is_complete, x.abs(), k)
+    return _completed(indices, is_complete, magnitudes=x.abs(), k=k)
 
 
 def _completed(indices: Tensor, is_complete: Tensor, magnitudes: Tensor, k: int) -> Tensor:

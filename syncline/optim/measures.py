@@ -208,7 +208,7 @@ class Watch:
     def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
         """Return all recorded values in order, one for each of the ``seeds`` of the replicas."""
         return [
-            WatchedValue(seed, step, measured.measure, measured.layer, float(value))
+            WatchedValue(seed, step, measured.measure, measured.layer, value=float(value))
             for step, measured in self._found
             for seed, value in zip(seeds, measured.value.tolist(), strict=True)
         ]

@@ -172,7 +172,7 @@ class AdEMAMix(UpdateRule):
         u, s = (state[name] for name in momentum_names(2))
         v = state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)
-        s.lerp_(g, 1 - beta3_at(beta1, beta3, t, h["beta3_warmup_steps"]))
+        s.lerp_(g, 1 - beta3_at(beta1, beta3, t, warmup_steps=h["beta3_warmup_steps"]))
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         d = (u / (1 - beta1 ** (t + 1))).add_(s, alpha=alpha_at(h["alpha"], t, h["alpha_warmup_steps"]))
         return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))

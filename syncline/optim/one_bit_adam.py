@@ -71,7 +71,7 @@ class OneBitMean:
         details = encoded_from(*xs)
         received = comm.all_to_all(torch.cat(sent, -1), label="worker signs", details=details)
         parts = received.split([part.shape[-1] for part in sent], -1)
-        owned = [self._from_owner(p, x, s, comm) for p, x, s in zip(parts, xs, states, strict=True)]
+        owned = [self._from_owner(p, x, state=s, comm=comm) for p, x, s in zip(parts, xs, states, strict=True)]
         gathered = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
         # All workers of a replica receive the same bytes, so that one of them decodes for all.
         parts = first_rows(gathered, comm).split([part.shape[-1] for part in owned], -1)

@@ -38,14 +38,14 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
     """
     # A float64 has 53 bits in its mantissa, so that 11 of the 64 random bits are dropped.
     if device.type == "cpu":
-        return torch.from_numpy(_shifted_bits(workers, count, names, 11, np.dtype(np.float64)))
+        return torch.from_numpy(_shifted_bits(workers, count, names, drop=11, dtype=np.dtype(np.float64)))
     return _shift(_bits(workers, count, device, *names), 11).double() * 2.0**-53
 
 
 def coins(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
     """Return random booleans ``(R, count)``, true with probability 1/2; the arguments are those of ``uniform``."""
     if device.type == "cpu":
-        return torch.from_numpy(_shifted_bits(workers, count, names, 63, np.dtype(np.bool_)))
+        return torch.from_numpy(_shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_)))
     return _bits(workers, count, device, *names) < 0
 
 

@@ -301,7 +301,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             if self.estimate == "exact":
                 new = exact_basis(matrices)
             else:
-                new = power_basis(matrices, reordered(old, order, -1))
+                new = power_basis(matrices, reordered(old, order, dim=-1))
             if self.tolerance is not None:
                 is_unchanged = off_diagonal_share(rotate(matrices, old, old)) <= self.tolerance
                 new = torch.where(is_unchanged, old, new)

@@ -103,7 +103,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         for indices in with_equal(rows, tuple(self.hyperparameters())):
             group_rows = [rows[index] for index in indices]
             gradients, states = [row.g for row in group_rows], [row.state for row in group_rows]
-            directions = self._of_group(gradients, states, group_rows[0].group, t)
+            directions = self._of_group(gradients, states, h=group_rows[0].group, t=t)
             for index, d in zip(indices, directions or (), strict=directions is not None):
                 out[index] = d
         return out
@@ -121,7 +121,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             decay(xs, h)
             first_moments, second_moments = ([row.state[name] for row in group_rows] for name in names)
             moments = Moments([row.g for row in group_rows], first_moments, second_moments)
-            fused_adam(xs, moments, h["lr"], (h["betas"][0], h["beta2"]), h["eps"], t)
+            fused_adam(xs, moments, lr=h["lr"], betas=(h["betas"][0], h["beta2"]), eps=h["eps"], t=t)
         return True
 
     def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:

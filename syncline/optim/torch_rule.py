@@ -92,7 +92,7 @@ class TorchRule(SteppingRule[Method]):
             )
             # A user's function may depend on the shapes of its parameters, so only known classes are elementwise.
             elementwise = self.is_class and type(optimizer) in ELEMENTWISE
-            return Probe(type(optimizer).__name__, groups, tuple(states), elementwise, shapes)
+            return Probe(type(optimizer).__name__, groups, states=tuple(states), elementwise=elementwise, shapes=shapes)
         assert first_error is not None
         raise first_error
 

@@ -145,12 +145,12 @@ class OneBitVote(Vote):
         code, workers = SignCode(self.ties == "zero"), comm.world_size
         count = ballots.shape[1]
         chunk = code.nbytes(-(-count // workers)) * code.per_byte
-        signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
+        signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         chunks = torch.nn.functional.pad(signs, (0, workers * chunk - count)).unflatten(1, (workers, chunk))
         details = encoded_from(ballots)
         received = comm.all_to_all(code.encode(chunks), label="votes", details=details)
         total = code.decode(received, chunk).sum(1)
-        owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, "tie")
+        owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, coin_name="tie")
         everyone = comm.all_gather(code.encode(owned), label="verdict", details=details)
         return code.decode(first_rows(everyone, comm), chunk).flatten(1)[:, :count]
 
@@ -194,7 +194,7 @@ class DirectVote(Vote):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote from the sum of all votes."""
         fields, highest = self.fields(comm.world_size), self.largest * comm.world_size
-        signs = break_zeros(ballots, self.ties, comm.local_workers, t, "vote")
+        signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
         words = comm.all_reduce(fields.encode(votes), op="sum", label="votes", details=encoded_from(ballots))
         return (2 * fields.decode(first_rows(words, comm), ballots.shape[1]) - highest).sign()
@@ -234,12 +234,12 @@ class ServerVote(Vote):
             return first_rows(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)
         ties, count = self.ties or "alternate", ballots.shape[1]
         code = SignCode(ties == "zero")
-        signs = break_zeros(ballots, ties, comm.local_workers, t, "vote")
+        signs = break_zeros(ballots, ties, comm.local_workers, t, coin_name="vote")
         # Row 0 of a replica is the server; elsewhere it holds nothing that counts.
         details = encoded_from(ballots)
         received = first_rows(comm.gather(code.encode(signs), label="votes", details=details), comm)
         total = code.decode(received, count).sum(1)
-        verdict = break_zeros(total.sign(), ties, [0] * comm.replicas, t, "tie")
+        verdict = break_zeros(total.sign(), ties, workers=[0] * comm.replicas, t=t, coin_name="tie")
         sent = for_all(code.encode(verdict), len(ballots))
         return code.decode(first_rows(comm.broadcast(sent, label="verdict", details=details), comm), count)
 

@@ -114,7 +114,7 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
     shape = spec.model
     text = f"{shape.name}, {shape.parameters:,} parameters"
     source = getattr(shape, "source", "") or ""
-    yield Assumption("model", shape.name, "", text, PRESET if source else GIVEN, source)
+    yield Assumption("model", shape.name, unit="", text=text, origin=PRESET if source else GIVEN, source=source)
     yield spec_batch(spec)
     if isinstance(spec.model, ModelShape):
         yield sequence_assumption(spec.model, origins.get("sequence"))
@@ -123,22 +123,26 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
     yield Assumption(
         "wire format",
         spec.number_format,
-        "",
-        f"gradients in {spec.number_format}",
-        f"the format of the peak of {machine.name}" if by_hardware and machine else _origin_of_field(spec, "precision"),
+        unit="",
+        text=f"gradients in {spec.number_format}",
+        origin=f"the format of the peak of {machine.name}"
+        if by_hardware and machine
+        else _origin_of_field(spec, "precision"),
     )
     text = OVERLAP_TEXTS[spec.overlap]
     if spec.overlap == "ddp":
-        text = _with_exceptions(text, "as a whole after it", spec.networks, lambda on: hivemind_on(on) is not None)
-    yield Assumption("overlap", spec.overlap, "", text, _origin_of_field(spec, "overlap"))
+        text = _with_exceptions(
+            text, "as a whole after it", spec.networks, differs=lambda on: hivemind_on(on) is not None
+        )
+    yield Assumption("overlap", spec.overlap, unit="", text=text, origin=_origin_of_field(spec, "overlap"))
     algorithm = spec.algorithm or "auto"
     text = "the fastest for each size" if algorithm == "auto" else algorithm
     if spec.algorithm is None:
-        text = _with_exceptions(text, "the library's own", spec.networks, knows_library)
-    yield Assumption("algorithm", algorithm, "", text, _origin_of_field(spec, "algorithm"))
+        text = _with_exceptions(text, "the library's own", spec.networks, differs=knows_library)
+    yield Assumption("algorithm", algorithm, unit="", text=text, origin=_origin_of_field(spec, "algorithm"))
     if spec.placement != "given" or "placement" in origins:
         text = PLACEMENT_TEXTS[spec.placement]
-        yield Assumption("placement", spec.placement, "", text, origins.get("placement", GIVEN))
+        yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
     yield _computing(spec)
     counted = spec.memory.memory_precision(spec.number_format)
     activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
@@ -194,7 +198,7 @@ def spec_batch(spec: ProjectSpec) -> Assumption:
 def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str = "") -> Assumption:
     """Return the tokens of all workers in a step, of which each worker has the same part."""
     text = f"{batch_tokens:,} tokens in a step, {batch_tokens // workers:,} for each of {workers:,} workers"
-    return Assumption("batch", batch_tokens, "tokens", text, origin, source)
+    return Assumption("batch", batch_tokens, unit="tokens", text=text, origin=origin, source=source)
 
 
 def sequence_assumption(shape: ModelShape, origin: str | None = None) -> Assumption:
@@ -208,7 +212,7 @@ def _computing(spec: ProjectSpec) -> Assumption:
     """Return the utilisation of the hardware, or the seconds of a step if the spec has these."""
     compute = spec.compute
     if compute.seconds is not None:
-        return Assumption("computing", compute.seconds, "s", f"{compute.seconds:g} s in a step", GIVEN)
+        return Assumption("computing", compute.seconds, unit="s", text=f"{compute.seconds:g} s in a step", origin=GIVEN)
     if compute.batch_times is not None:
         return Assumption("computing", dict(compute.batch_times.times_s), "s", "times by batch size", GIVEN)
     machine = compute.machine
@@ -217,7 +221,7 @@ def _computing(spec: ProjectSpec) -> Assumption:
     share = machine.mfu if compute.mfu is None else compute.mfu
     text = f"{share:.0%} of {machine.peak_flops / 1e12:.4g} TFLOP/s ({machine.precision}) of {machine.name}"
     origin, source = (PRESET, machine.source) if compute.mfu is None else (GIVEN, "")
-    return Assumption("utilisation", share, "1", text, origin, source)
+    return Assumption("utilisation", share, unit="1", text=text, origin=origin, source=source)
 
 
 def _kernels(spec: ProjectSpec) -> Assumption:
@@ -230,7 +234,7 @@ def _kernels(spec: ProjectSpec) -> Assumption:
     if machine.power_w is not None:
         text += f", {machine.power_w:g} W"
     origin = PRESET if spec.compute.kernels == type(spec.compute.kernels)() else GIVEN
-    return Assumption("computing", text, "", text, origin, machine.kernels.source)
+    return Assumption("computing", text, unit="", text=text, origin=origin, source=machine.kernels.source)
 
 
 def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
@@ -293,7 +297,7 @@ def repair_assumption(repair_s: float, spares: int) -> Assumption:
     text += f"; {spares:,} spare machines replace failed ones at once" if spares else ""
     is_default = repair_s == REPAIR_S
     origin, source = (DEFAULT, REPAIR_SOURCE) if is_default else (GIVEN, "")
-    return Assumption("repair", repair_s, "s", text, origin, source)
+    return Assumption("repair", repair_s, unit="s", text=text, origin=origin, source=source)
 
 
 def _listed(names: Iterable[str]) -> str:

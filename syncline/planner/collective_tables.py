@@ -63,7 +63,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
             notes.append(_finishes(pair_rows, question.starts_s))
         if number == len(pairs) - 1:
             notes += [NOTE, *_gaps(rows), MORE.lstrip()]
-        tables.append(table(_title(kind, question, on), COLUMNS, pair_rows, "\n".join(notes), keys=("algorithm",)))
+        tables.append(table(_title(kind, question, on), COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",)))
     return tables
 
 

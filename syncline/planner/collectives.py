@@ -225,7 +225,7 @@ def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
 
 def chosen_by(policy: str, kind: str, workers: int, nbytes: float, on: Network) -> str:
     """Return the algorithm that a policy chooses, `auto` by simulation if no algorithm has a closed form."""
-    name = group_algorithm(kind, range(workers), workers, nbytes, on, policy, simulated_s)
+    name = group_algorithm(kind, range(workers), workers, nbytes, on, algorithms=policy, timer=simulated_s)
     return name or chosen_algorithm(policy, kind, workers, nbytes, on)
 
 
@@ -244,7 +244,7 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
 def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen: Mapping[str, str]) -> dict[str, Any]:
     """Return the times, bytes and bandwidths of an algorithm; ``chosen`` has each policy's choice."""
     workers, nbytes = question.workers, question.nbytes
-    closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, question.protocol)
+    closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule=question.protocol)
     played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
     finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
     last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
@@ -263,7 +263,7 @@ def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen:
         "closed_form_s": closed_s,
         "lockstep_s": last_s["lockstep"],
         "events_s": last_s["events"],
-        "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, inner_sizes(on, workers))),
+        "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, group=inner_sizes(on, workers))),
         "algbw_bytes_per_s": algbw,
         "busbw_bytes_per_s": None if algbw is None else algbw * bus_factor(kind, workers),
         "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
@@ -297,7 +297,7 @@ def _finish_s(
         return None
     try:
         done: list[float] = collective_finish_s(
-            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, question.protocol
+            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, rule=question.protocol
         ).tolist()
     except Contention:
         return CONTENTION
@@ -333,7 +333,7 @@ def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -
     """
     lines = {}
     for algorithm in algorithms_on(kind, on, workers):
-        empty_s = closed_form_s(kind, workers, 0.0, on, algorithm, protocol)
+        empty_s = closed_form_s(kind, workers, nbytes=0.0, network=on, algorithm=algorithm, rule=protocol)
         if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or empty_s is None:
             continue
         lines[algorithm] = (
@@ -374,16 +374,16 @@ def costs_figure(question: CostQuestion) -> Figure:
         costs = {
             algorithm: np.asarray(collective_s(kind, workers, sizes, on, algorithm, rule=protocol))
             for algorithm in question.algorithms_of(kind, on)
-            if closed_form_s(kind, workers, 1.0, on, algorithm, protocol) is not None
+            if closed_form_s(kind, workers, nbytes=1.0, network=on, algorithm=algorithm, rule=protocol) is not None
         }
         meetings = [
-            (size, float(collective_s(kind, workers, size, on, above, rule=protocol)))
+            (size, float(collective_s(kind, workers, size, on, algorithm=above, rule=protocol)))
             for size, below, above in crossovers(kind, workers, on, protocol)
             if {below, above} <= {*costs}
         ]
         if costs:
             title = kind if len(question.networks) == 1 else f"{kind}, {on.name}"
-            panels.append(SizePanel(title, sizes, costs, meetings))
+            panels.append(SizePanel(title, sizes, seconds=costs, crossovers=meetings))
     if not panels:
         names = [joined.name for joined in question.networks]
         raise SpecError("--plot", names, "an algorithm with a closed form on this network")

@@ -40,11 +40,14 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
         if question.target_loss is None:
             raise SpecError("parameters", None, "how many the model has, or a target loss")
         loss, extrapolate = question.target_loss, question.extrapolate
-        return [model_for_loss(method, loss, m, h, fit, extrapolate) for method, m, h in settings]
+        return [
+            model_for_loss(method, loss, replicas=m, period=h, fit=fit, extrapolate=extrapolate)
+            for method, m, h in settings
+        ]
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     batch = None if question.batch_tokens is None else parse_count(question.batch_tokens, "batch_tokens")
     trainings = [
-        TrainingAtScale(method, parse_count(size, "parameters"), tokens, m, h, batch)
+        TrainingAtScale(method, parse_count(size, "parameters"), tokens, replicas=m, period=h, batch_tokens=batch)
         for size in listed(question.parameters)
         for method, m, h in settings
     ]

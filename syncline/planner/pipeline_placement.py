@@ -152,9 +152,9 @@ class PlacementClock:
         backward = self._lines(grid[..., 1:], grid[..., :-1])
         ends_s = gpipe_ends_s(
             work.forward_s, work.backward_s,
-            np.stack([forward.byte_s, backward.byte_s], axis=-2) * work.message_bytes,
-            np.stack([forward.latency_s, backward.latency_s], axis=-2),
-            work.microbatches, messages_ahead(self.topology, work.message_bytes), work.flushes,
+            messages_s=np.stack([forward.byte_s, backward.byte_s], axis=-2) * work.message_bytes,
+            latencies_s=np.stack([forward.latency_s, backward.latency_s], axis=-2),
+            microbatches=work.microbatches, ahead=messages_ahead(self.topology, work.message_bytes), flushes=work.flushes,
         )  # fmt: skip
         after_s = self._averaging_s(grid) + np.array(work.update_s)
         seconds = (ends_s.max(axis=1) + after_s).max(axis=1)
@@ -234,7 +234,7 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes:
             if scores[best] < score * IMPROVEMENT:
                 positions, score, since_better = swapped[best], float(scores[best]), 0
         seconds = float(clock.times(positions[None, :ranks]).seconds[0])
-        results.append((score, FoundPlacement(positions[:ranks], seconds, name, swaps)))
+        results.append((score, FoundPlacement(positions[:ranks], seconds, start=name, swaps=swaps)))
     swaps = sum(placement.swaps for _, placement in results)
     _, best_placement = min(results, key=lambda result: result[0])
     return best_placement._replace(swaps=swaps)
@@ -271,7 +271,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     pipeline = spec.pipeline(schedule)
     if spec.placement == GIVEN or isinstance(network, Link):
         timeline = run_pipeline(pipeline, network)
-        return PlacedPipeline(GIVEN, [], network, timeline, {GIVEN: timeline.makespan_s})
+        return PlacedPipeline(GIVEN, [], network, timeline, candidates={GIVEN: timeline.makespan_s})
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _positions(spec, schedule, network).items():
@@ -308,10 +308,10 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
     forward, backward, weight = spec.stage_seconds(schedule)
     pipeline = spec.pipeline(schedule)
     return PipelineWork(
-        spec.stages, spec.replicas, spec.microbatches, spec.flushes, tuple(forward),
-        tuple(input_s + weight_s for input_s, weight_s in zip(backward, weight, strict=True)),
-        pipeline.activation_bytes,
-        tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, spec.averaging, tuple(pipeline.updates_s()),
+        spec.stages, spec.replicas, spec.microbatches, spec.flushes, forward_s=tuple(forward),
+        backward_s=tuple(input_s + weight_s for input_s, weight_s in zip(backward, weight, strict=True)),
+        message_bytes=pipeline.activation_bytes,
+        gradient_bytes=tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, averaging=spec.averaging, update_s=tuple(pipeline.updates_s()),
     )  # fmt: skip
 
 

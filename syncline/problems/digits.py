@@ -65,8 +65,8 @@ class Digits:
         return NetworkTask(
             module,
             rows.parameters(lambda seed: uniform_weights(module, torch_generator(seed, "weights")), dtype, device),
-            DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device),
-            rows,
+            data=DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device),
+            rows=rows,
             matrices=("0.weight",),  # the second layer is the output head
             # Two operations per weight and image forwards, twice that backwards.
             flops_per_step=6.0 * weights * self.batch_size,
@@ -109,7 +109,7 @@ def load() -> Images:
     order = torch.randperm(len(labels), generator=torch_generator(0, "digits", "split"))
     images, labels = (pixels.double() / 16)[order], labels[order].long()  # pixels are integers from 0 to 16
     cut = round(VALIDATION_SHARE * len(labels))
-    return Images(images[cut:], labels[cut:], images[:cut], labels[:cut])
+    return Images(images[cut:], labels[cut:], validation=images[:cut], validation_labels=labels[:cut])
 
 
 def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator, sites: int | None = None) -> Tensor:
@@ -161,7 +161,7 @@ class DigitsData:
             shards_of_rows.append(group[list(rows.workers)])
         self._shards = torch.cat(shards_of_rows).to(device)  # (R, shard)
         draw = integers(self._shards.shape[1])
-        self._places = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
+        self._places = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return images ``(R, batch, 64)`` and labels ``(R, batch)``."""

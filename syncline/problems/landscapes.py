@@ -94,7 +94,7 @@ class LandscapeTask:
         self._noise = None
         if problem.noise_std:
             draw = gaussian(problem.noise_std)
-            self._noise = StepStream(rows, "noise", tuple(start.shape), draw, dtype=dtype, device=device)
+            self._noise = StepStream(rows, "noise", shape=tuple(start.shape), draw=draw, dtype=dtype, device=device)
 
     @torch.no_grad()
     def step_gradients(self, step: int) -> Tensor:
@@ -336,7 +336,7 @@ def _polar(point: Tensor) -> _Polar:
     phase = TURNS * r - torch.atan2(y, x)
     outward = torch.stack((x, y), dim=-1) / r.unsqueeze(-1)
     around = torch.stack((-outward[..., 1], outward[..., 0]), dim=-1)
-    return _Polar(r, outward, around, DEPTH * phase.sin() + 1, DEPTH * phase.cos())
+    return _Polar(r, outward, around, s=DEPTH * phase.sin() + 1, c=DEPTH * phase.cos())
 
 
 def spiral(point: Tensor) -> tuple[Tensor, Tensor]:

@@ -93,7 +93,7 @@ class TeacherStudent:
         self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
     ) -> TeacherStudentTask:
         """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
-        return TeacherStudentTask(self, rows, dtype, device, how)
+        return TeacherStudentTask(self, rows, dtype, device, execution=how)
 
 
 class TeacherData:
@@ -103,7 +103,7 @@ class TeacherData:
         self._module = problem.module()
         self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
         shape = (problem.batch_size, problem.inputs)
-        self._inputs = StepStream(rows, "inputs", shape, gaussian(1.0), dtype=dtype, device=device)
+        self._inputs = StepStream(rows, "inputs", shape, draw=gaussian(1.0), dtype=dtype, device=device)
         self.validation = self._answered(problem.validation_inputs().to(device, dtype))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
@@ -138,7 +138,7 @@ class TeacherStudentTask:
         self._noise = None
         if problem.noise_scale:
             draw = stable(problem.alpha, problem.noise_scale)
-            self._noise = StepStream(rows, "noise", (sum(self._sizes),), draw, dtype=dtype, device=device)
+            self._noise = StepStream(rows, "noise", shape=(sum(self._sizes),), draw=draw, dtype=dtype, device=device)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the noisy gradients."""

@@ -127,7 +127,7 @@ def _corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:
     """Return bytes as a corpus, with their checksum."""
     digest = hashlib.sha256(train)
     digest.update(validation)
-    return Corpus(name, _tensor(train), _tensor(validation), digest.hexdigest())
+    return Corpus(name, _tensor(train), validation=_tensor(validation), sha256=digest.hexdigest())
 
 
 def _tensor(text: bytearray) -> Tensor:
@@ -232,7 +232,7 @@ class TextGPT:
         return NetworkTask(
             module,
             rows.parameters(lambda seed: gpt_weights(module, torch_generator(seed, "weights")), dtype, device),
-            Windows(
+            data=Windows(
                 corpus.train.to(device),
                 held_out.to(device),
                 rows,
@@ -242,7 +242,7 @@ class TextGPT:
                 num_from_part=max(1, round(self.skew * self.batch_size)) if self.skew else 0,
                 sites=self.sites,
             ),
-            rows,
+            rows=rows,
             matrices=tuple(name for name, p in module.named_parameters() if p.ndim == 2 and _is_hidden(name)),
             flops_per_step=training_flops_per_token(module, self.context) * self.batch_size * self.context,
             facts={
@@ -298,7 +298,7 @@ class Windows:
         spaced = torch.linspace(0, len(held_out) - 1, validation_windows, dtype=torch.float64)
         self.validation = _shifted(held_out[spaced.long().to(device)])
         draw = integers(len(self._windows))
-        self._starts = StepStream(rows, "batches", (batch_size,), draw, dtype=torch.int64, device=device)
+        self._starts = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
         self._num_from_part, windows = num_from_part, len(self._windows)
         parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
         bounds = [(windows * part // count, windows * (part + 1) // count) for part, count in parts]

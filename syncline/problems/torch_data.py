@@ -151,7 +151,7 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
         notes.append(f"{field} is a DataLoader: its num_workers {loader.num_workers} has no effect: one process reads")
     return DataReader(
         inner.data, field, loader.batch_size, inner.shuffle, loader.drop_last,
-        sampler if has_own_order else None, loader.collate_fn or default_collate, tuple(notes),
+        sampler=sampler if has_own_order else None, collate=loader.collate_fn or default_collate, notes=tuple(notes),
     )  # fmt: skip
 
 

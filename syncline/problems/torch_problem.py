@@ -147,7 +147,9 @@ class TorchProblem:
         """Return the reader of the evaluation data, and whether it reads the training data."""
         if self.validation is None:
             return training, True
-        return data_reader(self.validation, "problem.validation", training.batch_size, False, False), False
+        return data_reader(
+            self.validation, "problem.validation", training.batch_size, shuffle=False, drop_last=False
+        ), False
 
     def module(self) -> nn.Module | None:
         """Return the module on the meta device, without memory, made once; None if it cannot be made there."""
@@ -227,7 +229,13 @@ class TorchTask:
             if batches is not None:
                 return gradients_by_vmap(self._swappable, self._tensors, batches, self.rows, self._loss)
             return gradients_by_loop(
-                self._swappable, self._tensors, self._data, self.rows, step, self._loss, self._device
+                self._swappable,
+                self._tensors,
+                shards=self._data,
+                rows=self.rows,
+                step=step,
+                loss=self._loss,
+                device=self._device,
             )
 
     @torch.no_grad()
@@ -279,7 +287,7 @@ class TorchTask:
         key = (self.params[next(iter(self.params))].dtype, self._device.type)
         if key not in cache:
             batch = self._data.of_row(0, 0)[0]
-            load_row(self._swappable, self._tensors, self.rows, 0)
+            load_row(self._swappable, self._tensors, self.rows, row=0)
             self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
             seed, worker = seed_and_worker(self.rows, 0)
             seed_all(self._device, seed, "module", worker, 0)
@@ -319,7 +327,9 @@ class TorchTask:
         batches = stack_rows([self._data.of_row(row, 0) for row in range(TRIAL_ROWS)])
         if batches is None:
             return "batches hold what is no tensor, or differ in shape"
-        loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, 0, self._loss, self._device)
+        loop_losses = gradients_by_loop(
+            self._swappable, trial, shards=self._data, rows=rows, step=0, loss=self._loss, device=self._device
+        )
         for name, buffer in trial.buffers.items():
             buffer.copy_(self.buffers[name][:TRIAL_ROWS])
         try:

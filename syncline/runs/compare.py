@@ -72,13 +72,13 @@ def compare(
     ):
         folder.spec(spec)
         order = [method.name for method, _ in trainings(spec)]
-        trained_in_any_order = _train_all(spec, folder, progress, jobs or jobs_of(spec))
+        trained_in_any_order = _train_all(spec, folder, progress, jobs=jobs or jobs_of(spec))
         finished = sorted(trained_in_any_order, key=lambda training: order.index(training.method))
         write_measurements(folder, finished)
         timed: Timed = {}
         for trained in finished:
             for link in spec.networks:
-                if training := time_with_bounds(spec, trained, link, step_s is not None):
+                if training := time_with_bounds(spec, trained, link, measured=step_s is not None):
                     timed[trained.method, link.name] = training
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         bounds = _bounds(spec, timed)
@@ -94,13 +94,21 @@ def compare(
         folder.json("run", environment() | where_trained(spec) | facts)
         if finished:
             clocks = {key: training.clock for key, training in timed.items()}
-            write_curves(folder, spec, finished, clocks, {link.name: link for link in spec.networks}, target, bounds)
+            write_curves(
+                folder,
+                spec,
+                trained=finished,
+                clocks=clocks,
+                networks={link.name: link for link in spec.networks},
+                target=target,
+                bounds=bounds,
+            )
             timelines = [(*key, clock.timeline) for key, clock in clocks.items()]
             folder.table("timeline", timeline_columns(timelines))
             folder.trace(side_by_side_trace(timelines, spec.num_endpoints))
             write_contributions(folder, finished)
             if figures:
-                compare_figures(folder, spec, finished, clocks, target)
+                compare_figures(folder, spec, trained=finished, clocks=clocks, target=target)
         interrupted = progress.stopped
     result = {"rows": rows, "folder": str(folder.path), "target_loss": target}
     return result | {"interrupted": interrupted, "measured_step_s": step_s}
@@ -116,7 +124,7 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
         for i, (method, link) in enumerate(trainings(spec))
     ]
     turns = range(len(calls)) if jobs == 1 else longest_first(spec)
-    for trained in side_by_side([calls[i] for i in turns], jobs, progress, [spec.problem]):
+    for trained in side_by_side([calls[i] for i in turns], jobs, progress, shared=[spec.problem]):
         if trained.history.steps:
             yield trained
 

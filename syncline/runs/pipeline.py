@@ -136,7 +136,7 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
                 placed = run_placed(spec, name, network)
                 simulated.append(SimulatedSchedule(name, network.name, placed.timeline))
                 result = report(placed.timeline, spec.build_schedule(name), spec.stages)
-                row = schedule_row(spec, name, network.name, result)
+                row = schedule_row(spec, name, network=network.name, report=result)
                 timed = [{"placement": rule, "makespan_s": seconds} for rule, seconds in placed.candidates.items()]
                 row |= {"placement": placed.placement, "ranks": placed.ranks, "placements": timed}
                 rows.append(row | bounds_columns(spec, name, placed))
@@ -197,8 +197,8 @@ def makespan_closed_form_s(spec: PipelineSpec, name: str, network: Network) -> f
         nbytes = spec.pipeline(name).activation_bytes
         flush_s = gpipe_s(
             spec.stages, spec.microbatches, forward, backward,
-            network.overhead_s + nbytes / network.goodput_bytes_per_s, network.latency_s,
-            messages_ahead(network, nbytes),
+            message_s=network.overhead_s + nbytes / network.goodput_bytes_per_s, latency_s=network.latency_s,
+            ahead=messages_ahead(network, nbytes),
         )  # fmt: skip
     else:
         flush_s = pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
@@ -239,7 +239,7 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
         for schedule, timeline in zip(schedules, timelines, strict=True):
             shown = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
             cut = " (its beginning)" if len(shown) < (timeline.computes & (timeline.what != UPDATE)).sum() else ""
-            panels.append(SchedulePanel(_title(spec, schedule) + cut, spec.stages, shown, network))
+            panels.append(SchedulePanel(_title(spec, schedule) + cut, spec.stages, tasks=shown, group=network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
@@ -259,7 +259,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     for network in spec.links:
         network_rows = [row for row in rows if row["network"] == network.name]
         tables.append(
-            table(_table_title(network, spec), columns, network_rows, note if network is spec.links[-1] else "")
+            table(_table_title(network, spec), columns, network_rows, note=note if network is spec.links[-1] else "")
         )
         tables += _placement_tables(network_rows)
     first = [row for row in rows if row["network"] == spec.links[0].name]
@@ -272,7 +272,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     columns = STAGE_COLUMNS + (BYTES_COLUMNS if spec.model else [])
     title = "Stages" if len(spec.links) == 1 else f"Stages, on {spec.links[0].name}"
     note = STAGE_NOTE + ("" if len(stages) == len(first) * spec.stages else "\nStages in the middle: --json.")
-    tables.append(table(title, columns, stages, note, section="schedule"))
+    tables.append(table(title, columns, rows=stages, note=note, section="schedule"))
     return tables
 
 
@@ -287,7 +287,7 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
                 lines.append({"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / given_s})
     if not lines:
         return []
-    return [table("Placements of the ranks", PLACEMENT_COLUMNS, lines, PLACEMENT_NOTE, section="schedule")]
+    return [table("Placements of the ranks", PLACEMENT_COLUMNS, rows=lines, note=PLACEMENT_NOTE, section="schedule")]
 
 
 def _table_title(network: Network, spec: PipelineSpec) -> str:

@@ -64,7 +64,7 @@ def run(
             raise KeyboardInterrupt  # stopped before the first result
         write_measurements(folder, [trained])
         network = spec.network
-        timed = time_with_bounds(spec, trained, network, step_s is not None)
+        timed = time_with_bounds(spec, trained, network, measured=step_s is not None)
         bounds = timed.bounds() if timed else {}
         rows = [row | bounds for row in run_records(trained, timed and timed.clock, network, spec.workers)]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}

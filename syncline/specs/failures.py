@@ -218,7 +218,12 @@ class FailuresSpec(Spec):
         from syncline.sim.failures.outages import FailingGroup
 
         return FailingGroup(
-            workers, self.spares, self.detection_timeout, self.restart_time, self.regroup_time, self.min_workers
+            workers,
+            self.spares,
+            self.detection_timeout,
+            self.restart_time,
+            reform_s=self.regroup_time,
+            min_workers=self.min_workers,
         )
 
     def checkpoint_costs(
@@ -249,8 +254,8 @@ class FailuresSpec(Spec):
             checkpoint.blocking_s(nbytes),
             lag_s,
             checkpoint.load_s(nbytes),
-            checkpoint.mode == "peer",
-            rejoin_s if self.rejoin_time is None else self.rejoin_time,
+            peers=checkpoint.mode == "peer",
+            rejoin_s=rejoin_s if self.rejoin_time is None else self.rejoin_time,
         )
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
@@ -290,7 +295,7 @@ class FailuresSpec(Spec):
         for outage in self.outages:
             first, stop = outage.workers(self.workers_per_node, self.workers_per_site(workers))
             back_s = math.inf if outage.end is None else outage.end
-            listed.append(Outage(outage.start, first, min(stop, workers), back_s))
+            listed.append(Outage(outage.start, first, stop=min(stop, workers), back_s=back_s))
         return all_outages(self.failure_rates(), listed, workers, self.workers_per_node, self.sites, seed)
 
 
@@ -401,6 +406,6 @@ def fault_tolerant_group(
         failures_per_s += max(copy_workers / unit_workers, 1.0) / rate.mtbf_s
     return FaultTolerantGroup(
         copies, 1 / failures_per_s if failures_per_s else math.inf, failures.mtbf_s(workers),
-        failures.all_lost_mtbf_s(workers), step_s, failures.detection_timeout + 2 * failures.regroup_time,
-        failures.restart_time + load_s, downtime_s(failures), period,
+        failures.all_lost_mtbf_s(workers), step_s, pause_s=failures.detection_timeout + 2 * failures.regroup_time,
+        restart_s=failures.restart_time + load_s, down_s=downtime_s(failures), period=period,
     )  # fmt: skip

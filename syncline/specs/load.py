@@ -195,7 +195,7 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
     if scale not in scales:
         raise SpecError("--scale", scale, one_of(scales, scale) if scales else "none, as this spec has no scales")
     for path, value in scales[scale].items():
-        _set(fields, str(path), value, f"scales.{scale}.{path}", value)
+        _set(fields, str(path), value, option=f"scales.{scale}.{path}", written=value)
 
 
 def with_overrides(base_fields: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:

@@ -72,13 +72,13 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
     if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".json", *SUFFIXES))):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _from_mapping(parse_fields(value, value, path, "fields", AS_IN), path)
+        return _from_mapping(parse_fields(value, value, path, content_name="fields", example=AS_IN), path)
     if callable(value):  # an object of Python: a module, or a function that returns one
         return _of_object(value, path)
     name = value if is_reference(value) or not isinstance(value, str) else value.lower()
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
-    return _resolve_registered(BY_NAME.get(name, path), name, name, path)
+    return _resolve_registered(BY_NAME.get(name, path), name, reference=name, path=path)
 
 
 def transformer(value: Any, path: str = "model") -> ModelShape:
@@ -113,7 +113,7 @@ def _from_file(file: Path, path: str) -> ModelShape:
         if not isinstance(fields, dict):
             raise SpecError(path, str(file), AS_IN)
     else:
-        fields = dict(parse_fields(text, str(file), path, "a file", AS_IN))
+        fields = dict(parse_fields(text, str(file), path, content_name="a file", example=AS_IN))
     if str(fields.get("kind")).endswith((".json", *SUFFIXES)):
         raise SpecError(f"{path}.kind", fields["kind"], f"a model's name; this is in {file}, and files name no files")
     if "kind" not in fields and not _has_model_fields(fields):
@@ -130,7 +130,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
     """Return the model of a call, of a named model with changes, of a config, or of a shape's fields."""
     kind = mapping.get("kind")
     if kind == PYTHON:
-        return _shape_of(partial(call_from_fields, mapping, path), name_of_call(mapping), path, dict(mapping))
+        return _shape_of(partial(call_from_fields, mapping, path), name_of_call(mapping), path, reference=dict(mapping))
     if kind is None:
         is_config = any(config_field in mapping for config_field in CONFIG_FIELDS)
         return shape_of_config(mapping, path=path) if is_config else _model_of_shape_fields(mapping, path)

@@ -140,6 +140,6 @@ def gpt_shape(problem: Any) -> ModelShape:
     from syncline.problems.text_gpt import BYTES
 
     return ModelShape(
-        problem.name, problem.layers, problem.width, problem.heads, BYTES, problem.context,
+        problem.name, problem.layers, problem.width, problem.heads, vocabulary=BYTES, sequence=problem.context,
         experts=problem.experts, experts_per_token=problem.experts_per_token,
     )  # fmt: skip

@@ -140,12 +140,14 @@ def collective_s(
     >>> f"{collective_s('all_reduce', 8, 1000, NETWORKS['wan'].network, 'recursive-doubling'):.3f}"
     '0.075'
     """
-    name = _checked(kind, workers, nbytes, default_algorithm(kind, network) if algorithm is None else algorithm)
+    name = _checked(
+        kind, workers, nbytes, algorithm=default_algorithm(kind, network) if algorithm is None else algorithm
+    )
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
     entry = TABLE[kind][name]
     if isinstance(entry, Hierarchy):
-        return hierarchy_s(kind, name, peers(network, int(workers), group), nbytes, rule)
+        return hierarchy_s(kind, name, levels=peers(network, int(workers), group), nbytes=nbytes, rule=rule)
     if isinstance(entry, MeasuredAlgorithm):
         return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
     if isinstance(entry, NvlinkAlgorithm):
@@ -171,9 +173,9 @@ def _flat_s(
     if isinstance(entry, PlacedAlgorithm):  # on one link every worker is a place, in the order of the ranks
         return _on_link_s(kind, "ring", workers, nbytes, link, rule)
     if isinstance(entry, GlooAlgorithm):
-        return gloo_s(kind, workers, nbytes, link, network.gloo)
+        return gloo_s(kind, workers, nbytes, link, costs=network.gloo)
     if isinstance(entry, NcclAlgorithm):
-        return nccl_sockets_s(kind, workers, nbytes, link, nccl_on(network))
+        return nccl_sockets_s(kind, workers, nbytes, link, costs=nccl_on(network))
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
@@ -229,27 +231,40 @@ def hierarchy_s(
             if level.is_shared_half_duplex and entry.leaders and np.any(np.greater(level.size, 1)):
                 raise NoClosedForm(f"{kind}.algorithm", name, "an algorithm whose messages go both ways on these links")
             link = level.leader_link if entry.leaders else level.link
-            total_s = total_s + _on_link_s(kind, entry.between, level.size, part_bytes, link, rule)
+            total_s = total_s + _on_link_s(
+                kind, entry.between, workers=level.size, nbytes=part_bytes, link=link, rule=rule
+            )
         return total_s
     *inner, outermost = levels
     if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
-        _directions("all_reduce", name, FLAT["all_reduce"][entry.between], outermost.size)
+        _directions("all_reduce", name, entry=FLAT["all_reduce"][entry.between], workers=outermost.size)
     if entry.leaders:
         if any(level.is_shared_half_duplex and np.any(np.greater(level.size, 1)) for level in inner):
             raise NoClosedForm("all_reduce.algorithm", name, "an algorithm whose messages go both ways on these links")
-        trees = (_on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule) for level in inner)
-        leaders_s = _on_link_s("all_reduce", entry.between, outermost.size, nbytes, outermost.leader_link, rule)
+        trees = (
+            _on_link_s("broadcast", "binomial", workers=level.size, nbytes=nbytes, link=level.leader_link, rule=rule)
+            for level in inner
+        )
+        leaders_s = _on_link_s(
+            "all_reduce", entry.between, workers=outermost.size, nbytes=nbytes, link=outermost.leader_link, rule=rule
+        )
         return 2 * sum(trees) + leaders_s
     seconds: FloatOrArray = 0.0
     part_bytes = nbytes
     inner_parts = []  # each inner level with the bytes of a worker's part after its reduce-scatter
     for level in inner:
-        seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, part_bytes, level.link, rule)
+        seconds = seconds + _on_link_s(
+            "reduce_scatter", "ring", workers=level.size, nbytes=part_bytes, link=level.link, rule=rule
+        )
         part_bytes = part_bytes / level.size
         inner_parts.append((level, part_bytes))
-    seconds = seconds + _on_link_s("all_reduce", entry.between, outermost.size, part_bytes, outermost.link, rule)
+    seconds = seconds + _on_link_s(
+        "all_reduce", entry.between, workers=outermost.size, nbytes=part_bytes, link=outermost.link, rule=rule
+    )
     for level, part_bytes in reversed(inner_parts):
-        seconds = seconds + _on_link_s("all_gather", "ring", level.size, part_bytes, level.link, rule)
+        seconds = seconds + _on_link_s(
+            "all_gather", "ring", workers=level.size, nbytes=part_bytes, link=level.link, rule=rule
+        )
     return seconds
 
 
@@ -309,7 +324,7 @@ def wire_bytes(
         for size in inner:
             inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / copies
             copies *= size
-        return inside_bytes + wire_bytes(kind, outermost, nbytes, entry.between) / copies
+        return inside_bytes + wire_bytes(kind, outermost, nbytes, algorithm=entry.between) / copies
     if isinstance(entry, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(entry, NcclAlgorithm):
@@ -322,7 +337,7 @@ def wire_bytes(
 
 def ring_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of a ring all-reduce of n bytes among P workers: ``2 (P - 1) (alpha + o + n / (P R))``."""
-    return collective_s("all_reduce", workers, nbytes, link, "ring")
+    return collective_s("all_reduce", workers, nbytes, link, algorithm="ring")
 
 
 def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrArray:
@@ -330,4 +345,4 @@ def gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link) -> FloatOrAr
 
     They are ``floor(log2 P) alpha + ceil(log2 P) o + (P - 1) n / R``.
     """
-    return collective_s("gather", workers, nbytes, link, "binomial")
+    return collective_s("gather", workers, nbytes, link, algorithm="binomial")

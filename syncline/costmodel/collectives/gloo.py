@@ -192,7 +192,7 @@ def _all_reduce(
     count, segment_bytes = segments(workers, nbytes, element_bytes)
     chunk_segments = count // workers
     rate = connection_bytes_per_s(link)
-    rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, np.equal(workers, 2))
+    rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
     used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / chunk_segments)
     all_latencies = 4 * (workers - 1)
     latencies = np.minimum(all_latencies, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
@@ -223,7 +223,7 @@ def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link
     up = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up, link.down_bytes_per_s), 2 * alpha)
     count, segment_bytes = segments(workers, nbytes)
-    ring_s = window_s(np.maximum(count - 2, 1), segment_bytes / rate, alpha, np.equal(workers, 2))
+    ring_s = window_s(np.maximum(count - 2, 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
     chunk_s = tcp.after_idling_s(nbytes / workers, up, 2 * alpha)
     arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
     return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
@@ -348,6 +348,6 @@ def gloo_wire(
     return WireBytes(
         float(gloo_sent_bytes(kind, workers, nbytes)),
         3 * messages * HEADER_BYTES,
-        messages * (segment_count + 1) * PACKET_HEADER_BYTES,
-        messages * segment_count / 2 * PACKET_HEADER_BYTES,
+        packet_bytes=messages * (segment_count + 1) * PACKET_HEADER_BYTES,
+        acknowledgement_bytes=messages * segment_count / 2 * PACKET_HEADER_BYTES,
     )

@@ -398,7 +398,7 @@ def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) 
     counts, sizes = np.broadcast_arrays(workers, np.asarray(nbytes, dtype=np.float64))
     times_by_size = node_times(times.gpu)
     seconds = [
-        nvlink_all_reduce_s(times.gpu, count, size, times_by_size) if count > 1 and size > 0 else 0.0
+        nvlink_all_reduce_s(times.gpu, count, size, measured=times_by_size) if count > 1 and size > 0 else 0.0
         for count, size in zip(counts.ravel().tolist(), sizes.ravel().tolist(), strict=True)
     ]
     return times.factor * np.reshape(seconds, counts.shape)[()]

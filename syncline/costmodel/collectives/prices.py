@@ -191,7 +191,7 @@ def link_prices(
             for index, name in enumerate(ring_and_tree)
         )
         return CollectivePrices(np.where(is_tree, tree_s, ring_s), ring_and_tree, is_tree)
-    name = algorithm_for(algorithms, kind, 1, 0.0, link) or default_algorithm(kind, link)
+    name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
     return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
 
 
@@ -302,7 +302,7 @@ def _group_price(
             raise NoClosedForm("network", network.name, "full-duplex links between units")
         at_level: Algorithms = "auto" if algorithm_of(algorithms, kind) in HIERARCHICAL[kind] else algorithms
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
-        return link_prices(kind, np.array(levels[0].size), nbytes, link, at_level, rule)
+        return link_prices(kind, np.array(levels[0].size), nbytes, link, algorithms=at_level, rule=rule)
     priced = _nvlink_prices(kind, levels, nbytes, algorithms)
     if priced is None:
         names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
@@ -398,7 +398,7 @@ def _timed_price(
             prices.append(_unknown_price(single_network, error))
         else:
             seconds, source, name = min(times, key=lambda time: (np.isnan(time[0]), time[0]))
-            prices.append(CollectivePrices(seconds, (name,), FIRST, (source,), FIRST))
+            prices.append(CollectivePrices(seconds, (name,), name_index=FIRST, sources=(source,), source_index=FIRST))
     return prices[0] if len(prices) == 1 else _merged_prices(prices)
 
 
@@ -407,7 +407,7 @@ def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
     if error.path != "workers":
         raise error
     reason = f"{network.name} cannot join so many workers; expected {error.expected}"
-    return CollectivePrices(np.float64(np.nan), ("",), FIRST, (reason,), FIRST)
+    return CollectivePrices(np.float64(np.nan), ("",), name_index=FIRST, sources=(reason,), source_index=FIRST)
 
 
 def _merged_prices(prices: Sequence[CollectivePrices]) -> CollectivePrices:

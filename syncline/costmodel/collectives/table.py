@@ -213,7 +213,11 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
         is_half, rate = network.duplex == "half", network.goodput_bytes_per_s
     else:
         is_half, rate = bool(np.any(base.half_duplex)), base.bandwidth_bytes_per_s.min()
-    return None if is_half else GpuNodes(workers, 1, rate, np.inf, 0.0, costs)
+    return (
+        None
+        if is_half
+        else GpuNodes(workers, 1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
+    )
 
 
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:

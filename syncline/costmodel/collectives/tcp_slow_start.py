@@ -80,7 +80,7 @@ def opening_connections(
     if not is_library_algorithm(kind, algorithm):
         return rounds_and_block(kind, workers, nbytes, algorithm)
     if algorithm == "gloo-tree":
-        return rounds_and_block(kind, workers, nbytes, "binomial")
+        return rounds_and_block(kind, workers, nbytes, algorithm="binomial")
     if is_direct(kind, algorithm):
         return 1, 2 * nbytes / np.asarray(workers)
     return 1, nbytes / np.asarray(workers) if kind == "all_to_all" else nbytes
@@ -97,7 +97,16 @@ def collective_opening_s(
     if link.tcp is None:
         return 0.0
     name = default_algorithm(kind, link) if algorithm is None else algorithm
-    return _opening_s(kind, workers, nbytes, name, link.tcp, link.goodput_bytes_per_s, 2 * link.latency_s, idle_s)
+    return _opening_s(
+        kind,
+        workers,
+        nbytes,
+        name,
+        link.tcp,
+        rate=link.goodput_bytes_per_s,
+        round_trip_s=2 * link.latency_s,
+        idle_s=idle_s,
+    )
 
 
 def after_idling(
@@ -119,7 +128,7 @@ def after_idling(
         if np.max(idle_s) < shortest_s:
             return seconds
         for index in used:
-            algorithm_s = collective_opening_s(kind, workers, nbytes, link, names[index], idle_s)
+            algorithm_s = collective_opening_s(kind, workers, nbytes, link, algorithm=names[index], idle_s=idle_s)
             seconds = np.where(name_index == index, algorithm_s, seconds) if len(used) > 1 else algorithm_s
         return seconds
 

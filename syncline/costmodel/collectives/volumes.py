@@ -42,17 +42,17 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
         if kind != "all_reduce":
             return sum(workers // size * most_messages(kind, level_algorithm, size, network) for size in sizes)
         *inner_sizes, outermost_size = sizes
-        group_messages = most_messages(kind, level_algorithm, outermost_size, network)
+        group_messages = most_messages(kind, level_algorithm, workers=outermost_size, network=network)
         return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
     if algorithm in OF_NCCL[kind]:
-        return nccl_messages(kind, workers, nbytes, nccl_on(network))
+        return nccl_messages(kind, workers, nbytes, costs=nccl_on(network))
     if is_direct(kind, algorithm) or algorithm in OF_PLACES[kind]:  # at most as many as in a ring
         algorithm = ALGORITHMS[kind][0]
     if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers
-    return int(rounds_and_block(kind, workers, 0.0, algorithm)[0]) * workers
+    return int(rounds_and_block(kind, workers, nbytes=0.0, algorithm=algorithm)[0]) * workers
 
 
 def channel_links(topology: Topology) -> list[str]:

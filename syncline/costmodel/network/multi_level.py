@@ -208,7 +208,7 @@ class MultiLevel(CostsOfLinks):
                 raise SpecError(f"network.levels.{number}.rails", count, expected)
             rails.append(min(count, members[-1]))
             begins.append(begins[-1] if self.shares_lower_links(number) else number)
-        return LevelShape(sizes, capacity, tuple(members), tuple(rails), tuple(begins))
+        return LevelShape(sizes, capacity, members=tuple(members), rails=tuple(rails), begins=tuple(begins))
 
     def crossing(self, number: int, workers: int, all_send: bool = True) -> Link:
         """Return the effective link of a message across a level while its peers in all units send and receive.
@@ -375,7 +375,7 @@ class LevelTopology(ByValue, NetworkTopology):
                 via_peer, node_workers = changes_rail, shape.capacity[0]
                 peers = senders // node_workers * node_workers + receivers % node_workers
                 leaving = np.where(via_peer, peers, senders)
-                to_peer = *self._level_channels(0, senders, False), *self._level_channels(0, leaving, True)
+                to_peer = *self._level_channels(0, senders, down=False), *self._level_channels(0, leaving, down=True)
                 columns += [np.where(via_peer, channel, -1) for channel in to_peer]
         lowest = np.array(shape.begins)[highest]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
@@ -385,8 +385,8 @@ class LevelTopology(ByValue, NetworkTopology):
             is_passed = (lowest <= number) & (number <= highest)
             latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
-            up += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, leaving, False)]
-            down += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, receivers, True)]
+            up += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, leaving, down=False)]
+            down += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, receivers, down=True)]
         return Paths(_pack_channels([*columns, *up, *down[::-1]]), latency_s, overhead_s)
 
 

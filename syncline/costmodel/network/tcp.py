@@ -133,7 +133,7 @@ class Tcp:
             windows = np.divide(self.connections * self.window_bytes, round_trip_s)
         limit = np.minimum(windows, self.connections * self.flow_bytes_per_s)
         if self.loss:
-            lossy = tcp_bytes_per_s(self.loss, round_trip_s, self.connections, self.segment_bytes)
+            lossy = tcp_bytes_per_s(self.loss, round_trip_s, streams=self.connections, segment_bytes=self.segment_bytes)
             limit = np.minimum(limit, lossy)
         return np.minimum(np.divide(line_bytes_per_s, 1 + self.resent_part), limit)
 
@@ -150,7 +150,7 @@ class Tcp:
         '0.511, 157 MB/s'
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
-        elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, np.inf)
+        elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, timeouts=np.inf)
         return np.asarray(elapsed_s + remaining / rate)[()]
 
     def opening_s(

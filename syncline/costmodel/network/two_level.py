@@ -235,4 +235,6 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     across = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
-    return Level(max(fixed_sizes, default=None), network.lan), Level(network.count, across, 1, shares_lower_links=True)
+    return Level(max(fixed_sizes, default=None), network.lan), Level(
+        network.count, across, rails=1, shares_lower_links=True
+    )

@@ -239,7 +239,9 @@ def uncertainties() -> Mapping[str, Uncertainty]:
     with FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             low, high, points, sources = float(row["low"]), float(row["high"]), int(row["points"]), int(row["sources"])
-            table[row["basis"]] = Uncertainty(low, high, points, row["basis"], sources, Scope.from_columns(row))
+            table[row["basis"]] = Uncertainty(
+                low, high, points, basis=row["basis"], sources=sources, scope=Scope.from_columns(row)
+            )
     return table
 
 

@@ -188,7 +188,7 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
         ratios = measured_ratios(family, method, largest)
         sizes = sorted({measured.row.parameters for measured in ratios})
         for size in sizes[LEAST_SIZES - 1 : -1]:
-            curve = fitted_curve(family, method, size, capped)
+            curve = fitted_curve(family, method, largest=size, capped=capped)
             errors += [
                 GrownError(float(np.log(curve.ratio(row.setting) / ratio)), float(np.log(row.parameters / size)))
                 for row, ratio in ratios

@@ -201,7 +201,16 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     if all(field.basis is not None for field in beyond):
         low = loss * float(np.exp(-np.hypot.reduce(low_logs)))
         high = loss * float(np.exp(np.hypot.reduce(high_logs)))
-    return PredictedLoss(loss, low, high, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
+    return PredictedLoss(
+        loss,
+        low,
+        high,
+        basis="; ".join(bases),
+        fit=used_fit,
+        training=complete,
+        beyond=tuple(beyond),
+        gain_limit=gain_limit,
+    )
 
 
 def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) -> float:
@@ -240,14 +249,14 @@ def _shift_outside(fit: LossFit, fields: Mapping[str, float], name: str, span: S
     """Return the change of the loss outside the range of the quantity ``name``, beside the law's own prediction."""
     factor = span.factor_outside(fields[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
-        return _Shift(0.0, 0.0, 0.0, TOKENS_BASIS)
+        return _Shift(0.0, 0.0, high=0.0, basis=TOKENS_BASIS)
     if isinstance(fit.law, AdditiveLaw):  # the bounds are the differences of other laws from the range's edge on
         edge = {**fields, name: fields[name] / factor}
         logs = [float(np.log(law.value(fields) / law.value(edge))) for law in (fit.law, *TOKEN_LAWS.values())]
-        return _Shift(0.0, min(logs) - logs[0], max(logs) - logs[0], TOKENS_BASIS)
+        return _Shift(0.0, min(logs) - logs[0], high=max(logs) - logs[0], basis=TOKENS_BASIS)
     drift: Drift | None = fit.drifts.get(name)
     if drift is None:
-        return _Shift(0.0, 0.0, 0.0, None)
+        return _Shift(0.0, 0.0, high=0.0, basis=None)
     folds = float(np.log(factor))
     low, high = log_bounds(drift.uncertainty, abs(folds))
     return _Shift(drift.exponent * folds, low, high, drift.uncertainty.basis)
@@ -311,7 +320,7 @@ def parameters_for_loss(
     def training_at(parameters: float) -> TrainingAtScale:
         return replace(training, parameters=parameters, tokens=None)
 
-    return _loss_reached(target_loss, training_at, fit, extrapolate, "parameters")
+    return _loss_reached(target_loss, training_at, fit, extrapolate, quantity="parameters")
 
 
 def _loss_reached(

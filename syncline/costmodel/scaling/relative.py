@@ -66,7 +66,7 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     prediction = predicted_loss(training, fit, extrapolate)
     ddp_fit = ddp_fit_of(prediction.fit)
     if ddp_fit.name == prediction.fit.name:
-        return RelativeLoss(1.0, 1.0, 1.0, "the same", prediction)
+        return RelativeLoss(1.0, 1.0, high=1.0, basis="the same", prediction=prediction)
     tokens = prediction.training.tokens
     ddp = predicted_loss(TrainingAtScale("ddp-adam", training.parameters, tokens), ddp_fit.name, extrapolate)
     ratio = prediction.loss / ddp.loss
@@ -84,8 +84,8 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     low_log, high_log = (float(np.hypot.reduce(side)) for side in zip(*logs, strict=True))
     low, high = float(ratio * np.exp(-low_log)), float(ratio * np.exp(high_log))
     if not is_bounded:
-        return RelativeLoss(ratio, None, None, "; ".join(bases), prediction)
-    return RelativeLoss(ratio, low, high, "; ".join(bases), prediction)
+        return RelativeLoss(ratio, None, high=None, basis="; ".join(bases), prediction=prediction)
+    return RelativeLoss(ratio, low, high, basis="; ".join(bases), prediction=prediction)
 
 
 def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
@@ -161,7 +161,7 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
     (1.223, 1.208, 1.241)
     """
     if ratio == 1:
-        return LawFactors(1.0, 1.0, 1.0)
+        return LawFactors(1.0, 1.0, largest=1.0)
     factors = []
     for law in TOKEN_LAWS.values():
         target_loss = law.value({"parameters": parameters, "tokens": tokens}) / ratio
@@ -247,7 +247,7 @@ def tokens_for_equal_loss(
         extrapolate: see `predicted_loss`.
     """
     ddp_training = replace(training, method="ddp-adam", replicas=1.0, period=None)
-    ddp = tokens_for_loss(target_loss, ddp_training, None, extrapolate)
+    ddp = tokens_for_loss(target_loss, ddp_training, fit=None, extrapolate=extrapolate)
     token_ratio = token_factor(replace(training, tokens=ddp.value), extrapolate)
     if token_ratio is None:
         raise SpecError("target_loss", target_loss, f"a loss that {training.method} reaches by laws of tokens")

@@ -272,7 +272,7 @@ def call_s(
     """
     has_many_links = np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0)) > 0
     if rule == "eager" and has_many_links and algorithm_of(algorithm, kind) == "auto":
-        return link_prices(kind, int(workers), nbytes, link, "auto", rule).seconds
+        return link_prices(kind, int(workers), nbytes, link, algorithms="auto", rule=rule).seconds
     return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
 
 

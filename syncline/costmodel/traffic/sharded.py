@@ -112,7 +112,7 @@ def sharded_exchanges(
 def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:
     """Return the gathers of the weights of all units after the update; arguments as of `sharded_exchanges`."""
     shards_bytes = (unit.share * parameter_bytes / workers for unit in reversed(units))
-    return [Exchange(nbytes, 1, "parameters", "all_gather", joins=False) for nbytes in shards_bytes]
+    return [Exchange(nbytes, 1, label="parameters", collective="all_gather", joins=False) for nbytes in shards_bytes]
 
 
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:

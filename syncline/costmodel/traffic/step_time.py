@@ -356,17 +356,27 @@ def mean_step(
         """Return the call, or its buckets, with their seconds on the link."""
         parts = []
         for part in split_call(call, overlap, buckets):
-            cost_s = call_s(part.collective, workers, part.payload_bytes, link, algorithm, rule)
+            cost_s = call_s(
+                part.collective, workers, nbytes=part.payload_bytes, link=link, algorithm=algorithm, rule=rule
+            )
             encode_s = 0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s
             opening = None
             if link.tcp is not None:
                 prices = collective_prices(part.collective, np.asarray(workers), part.payload_bytes, link, algorithm)
                 names = prices.names, prices.name_index
                 opening = after_idling(part.collective, workers, part.payload_bytes, link, *names)
-            parts.append(PricedCall(part, cost_s, encode_s, opening))
+            parts.append(PricedCall(part, cost_s, encode_s, after_idling=opening))
         return parts
 
-    return priced_step(compute_s, exchanges, calls_by_step(exchanges, steps), steps, price, trigger_s, optimizer_s)
+    return priced_step(
+        compute_s,
+        exchanges,
+        patterns=calls_by_step(exchanges, steps),
+        steps=steps,
+        price=price,
+        trigger_s=trigger_s,
+        optimizer_s=optimizer_s,
+    )
 
 
 def priced_step(
@@ -401,9 +411,16 @@ def priced_step(
                 longest_idle_s = max(longest_idle_s or 0.0, priced.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or longest_idle_s is not None:
-        worker = worker_after(compute_s, exchanges, steps, price, trigger_s, longest_idle_s or 0.0, optimizer_s)
+        worker = worker_after(
+            compute_s, exchanges, steps, price, trigger_s, idle_s=longest_idle_s or 0.0, optimizer_s=optimizer_s
+        )
         communication_s = communication_s + worker.opened_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(
-        compute_s, communication_s / steps, encode_s / steps, trigger_s, hidden_s / steps, optimizer_s=optimizer_s
+        compute_s,
+        communication_s / steps,
+        encode_s=encode_s / steps,
+        trigger_s=trigger_s,
+        hidden_communication_s=hidden_s / steps,
+        optimizer_s=optimizer_s,
     )

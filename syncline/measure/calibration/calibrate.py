@@ -128,7 +128,9 @@ def wire_seconds(
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
         for name, (encode, decode) in _formats(count, device).items():
-            encode_s, decode_s = (float(np.median(block_means_s(run, window_s, device, 3))) for run in (encode, decode))
+            encode_s, decode_s = (
+                float(np.median(block_means_s(run, window_s, device, blocks=3))) for run in (encode, decode)
+            )
             encoded = count // KEPT if name.startswith("sparse") else count
             seconds.setdefault(name, []).append((encoded, encode_s, decode_s))
     return seconds
@@ -196,7 +198,7 @@ def calibrate(
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
         for number, processes in enumerate(sorted(workers)):
-            measurement = _on_local_processes(plan, processes, options, on_progress, number * len(plan.parts))
+            measurement = _on_local_processes(plan, processes, options, on_progress, done=number * len(plan.parts))
             if isinstance(measurement, Failure):
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)
@@ -303,8 +305,10 @@ def measure(
 def calibration_process(rank: int, plan: Calibration, processes: int, options: Launch, port: int, folder: Path) -> None:
     """Run one process of ``syncline calibrate``; rank 0 writes the measurements to the folder."""
     store, place = join_local_processes(rank, processes, port, options)
-    machines = agree(store, place, identity(plan.identity()), options.meeting_s)
-    measurement = measure(plan, options, store, place, machines, Progress.shared(folder / "progress", processes, rank))
+    machines = agree(store, place, values=identity(plan.identity()), timeout_s=options.meeting_s)
+    measurement = measure(
+        plan, options, store, place, machines, progress=Progress.shared(folder / "progress", processes, rank)
+    )
     if rank == 0:
         (folder / "measured.json").write_text(json.dumps(measurement))
 
@@ -317,8 +321,8 @@ def _on_local_processes(
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
         failure = run_watched(
-            calibration_process, processes, (plan, processes, options, store.port, folder), progress, folder,
-            options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
+            calibration_process, processes, args=(plan, processes, options, store.port, folder), progress=progress, folder=folder,
+            timeout_s=options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
         )  # fmt: skip
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))

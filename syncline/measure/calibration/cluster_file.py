@@ -136,7 +136,11 @@ def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
     if len(errors) < 2:
         return {}
     fitted = uncertainty_of(errors)
-    return {"bounds": bounds_fields(Uncertainty(fitted.low, fitted.high, len(errors), basis, 0, scope))}
+    return {
+        "bounds": bounds_fields(
+            Uncertainty(fitted.low, fitted.high, points=len(errors), basis=basis, sources=0, scope=scope)
+        )
+    }
 
 
 def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibration) -> Fields | None:

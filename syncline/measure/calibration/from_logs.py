@@ -73,7 +73,9 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     )
     kinds = ", ".join(sorted({entry.setting["kind"] for entry in logged}))
     fitted = uncertainty_of(errors)
-    bounds = bounds_fields(Uncertainty(fitted.low, fitted.high, len(logged), f"{kinds} in the logs", 0, scope))
+    bounds = bounds_fields(
+        Uncertainty(fitted.low, fitted.high, points=len(logged), basis=f"{kinds} in the logs", sources=0, scope=scope)
+    )
     section = network_fields(network)
     assert isinstance(section, dict), "candidates are described by fields"
     (section if isinstance(network, Link) else section["between"])["bounds"] = bounds
@@ -190,6 +192,8 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
             })  # fmt: skip
     if len(errors) >= 2:
         fitted = uncertainty_of(errors)
-        bounds = Uncertainty(fitted.low, fitted.high, len(errors), "streams in the logs", 0, Scope((STREAMS,)))
+        bounds = Uncertainty(
+            fitted.low, fitted.high, points=len(errors), basis="streams in the logs", sources=0, scope=Scope((STREAMS,))
+        )
         section["bounds"] = bounds_fields(bounds)
     return section, rows

@@ -97,10 +97,10 @@ def calibrate_tables(result: dict[str, Any]) -> list[Group]:
     measured = result["measured"]
     link_note = "" if measured["link_fitted"] else "; latency and bandwidth as given"
     return [
-        table(f"Network: {measured['backend']}{link_note}", CONSTANTS, result["constants"], CONSTANTS_NOTE),
-        table("Errors of the fit", RESIDUALS, result["residuals"], RESIDUALS_NOTE),
-        table(f"Compute: {measured['problem']}", COMPUTE, result["compute"], COMPUTE_NOTE, ()),
-        table("Wire formats", WIRES, result["wires"], WIRES_NOTE, section="workers"),
+        table(f"Network: {measured['backend']}{link_note}", CONSTANTS, rows=result["constants"], note=CONSTANTS_NOTE),
+        table("Errors of the fit", RESIDUALS, rows=result["residuals"], note=RESIDUALS_NOTE),
+        table(f"Compute: {measured['problem']}", COMPUTE, rows=result["compute"], note=COMPUTE_NOTE, text_columns=()),
+        table("Wire formats", WIRES, rows=result["wires"], note=WIRES_NOTE, section="workers"),
     ]
 
 
@@ -137,5 +137,5 @@ def log_tables(result: dict[str, Any]) -> list[Group]:
         lacks_cap = "" if any(row["capped"] for row in rows) else (
             " No measurement reached a cap: the largest rate stands for it."
         )  # fmt: skip
-        return [table("Streams", STREAMS, rows, f"{STREAMS_NOTE}{lacks_cap} {note}", text_columns=(0, 1))]
+        return [table("Streams", STREAMS, rows, note=f"{STREAMS_NOTE}{lacks_cap} {note}", text_columns=(0, 1))]
     return [table("Collectives", COLLECTIVES, rows, note)]

@@ -129,7 +129,14 @@ def on_local_processes(
     interrupted, failure, started_s = False, None, time.perf_counter()
     try:
         failure = run_watched(
-            target, processes, args, progress, parts, options.timeout_s, preload=PRELOAD, on_poll=on_poll
+            target,
+            processes,
+            args,
+            progress,
+            folder=parts,
+            timeout_s=options.timeout_s,
+            preload=PRELOAD,
+            on_poll=on_poll,
         )
     except KeyboardInterrupt:
         interrupted = True
@@ -196,7 +203,7 @@ def write_launch(
         simulated = time_method(spec, measured.trained, spec.network)
     record = ended.record(spec, options, processes, step_s)
     if measured is not None:
-        record |= {"device": measured.device} | _rows_and_simulated(spec, measured, simulated, step_s is not None)
+        record |= {"device": measured.device} | _rows_and_simulated(spec, measured, simulated, timed=step_s is not None)
     folder.json("run", environment() | record)
     parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
@@ -253,7 +260,7 @@ def write_results(
     worlds = {f"{MEASURED}: {place}": first_steps, "simulated: worker": simulated.timeline}
     joined, names = worlds_together(worlds)
     folder.trace(chrome_trace(joined, track_names or names))
-    run_figures(folder, spec, trained, replace(clock, timeline=first_steps))
+    run_figures(folder, spec, trained, clock=replace(clock, timeline=first_steps))
 
 
 def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:

@@ -143,12 +143,12 @@ def read_parts(
     trained = Trained(
         spec.method.name,
         History.concatenate(parts),
-        [Call.from_fields(fields) for line in lines for fields in line["ledger"]],
-        facts["problem"],
-        facts["flops_per_step"],
-        wall_s,
-        read_tensors(facts["tensors"]),
-        {line["step"]: line["readbacks"] for line in lines},
+        ledger=[Call.from_fields(fields) for line in lines for fields in line["ledger"]],
+        facts=facts["problem"],
+        flops_per_step=facts["flops_per_step"],
+        wall_s=wall_s,
+        tensors=read_tensors(facts["tensors"]),
+        readbacks={line["step"]: line["readbacks"] for line in lines},
     )
     timeline, start_s, ended_s = _times(ranks, first, parts[0].steps)
     seconds = {"start_s": start_s, "step_s": ended_s - start_s}
@@ -212,7 +212,16 @@ def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
         shift = rank.facts["offset_ns"] + zero
         for stream, activity, label, start, end, nbytes, step in on_streams(laps):
-            span = Span(worker, stream, activity, label, (start - shift) / 1e9, (end - shift) / 1e9, nbytes, step)
+            span = Span(
+                worker,
+                stream,
+                what=activity,
+                label=label,
+                start_s=(start - shift) / 1e9,
+                end_s=(end - shift) / 1e9,
+                nbytes=nbytes,
+                step=step,
+            )
             spans.append(span)
     return Timeline.from_spans(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
 

@@ -63,7 +63,12 @@ class Stages:
         names = {id(p): name for name, p in self.model.named_parameters()}
         self.optimizers = [
             stage_optimizer(
-                spec.training.method, self.task, [(names[id(p)], p) for p in part.parameters()], k, delays, self._seed
+                spec.training.method,
+                self.task,
+                named=[(names[id(p)], p) for p in part.parameters()],
+                stage=k,
+                delays=delays,
+                seed=self._seed,
             )
             for k, part in enumerate(owned)
         ]
@@ -153,7 +158,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
             if target is not None:
                 part = task.chunk * stages + stage + (1 if task.kind == "forward" else -1)
                 next_task = task._replace(chunk=part // stages)
-                tag = _tag(schedule, next_task, part % stages, stages)
+                tag = _tag(schedule, next_task, stage=part % stages, stages=stages)
                 sender.send(math.outgoing(stage, task).cpu().contiguous(), target, tag, task)
         sender.finish()
     finally:
@@ -310,7 +315,7 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         schedule = spec.build_schedule(name)
         losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
         update_s = float(middle.duration_s[middle.what == UPDATE].sum()) / spec.stages
-        measured = schedule_row(spec, name, MEASURED, _report_with_updates(middle, spec, schedule))
+        measured = schedule_row(spec, name, network=MEASURED, report=_report_with_updates(middle, spec, schedule))
         replay_s = replayed_s(repeats, schedule, spec.stages)
         more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
         more |= {"replayed_s": replay_s, "replayed_error": replay_s / measured["makespan_s"] - 1}
@@ -361,7 +366,18 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
         for stage, offset_ns, (stream, activity, label, start_ns, end_ns, nbytes, step) in laps:
             start_s, end_s = ((time_ns - offset_ns - zero_ns) / 1e9 for time_ns in (start_ns, end_ns))
             if end_s > 0:  # before the first task the stages only wait
-                spans.append(Span(stage, stream, activity, label, max(start_s, 0.0), end_s, nbytes, step))
+                spans.append(
+                    Span(
+                        stage,
+                        stream,
+                        what=activity,
+                        label=label,
+                        start_s=max(start_s, 0.0),
+                        end_s=end_s,
+                        nbytes=nbytes,
+                        step=step,
+                    )
+                )
         timelines.append(Timeline.from_spans(spans, len(lines)))
     return timelines
 

@@ -105,7 +105,7 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
     processes = options.processes(spec.workers)
     store, place = join_local_processes(rank, processes, port, options)
     progress = Progress.shared(folder / "progress", processes, rank)
-    take_part(spec, options, store, place, meet(spec, options, store, place), progress, folder)
+    take_part(spec, options, store, place, machines=meet(spec, options, store, place), progress=progress, folder=folder)
 
 
 def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
@@ -118,7 +118,7 @@ def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Pla
         same |= {"device": local_devices.kind, "backend": local_devices.backend}
     except SynclineError as error:  # the other processes must know, because they would wait for this one
         mistake = str(error)
-    return agree(store, place, same, options.meeting_s, mistake)
+    return agree(store, place, values=same, timeout_s=options.meeting_s, mistake=mistake)
 
 
 def take_part(
@@ -135,7 +135,7 @@ def take_part(
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)
     # The watching process ends a training that hangs; this timeout is for a run without one.
-    with group(store, place, backend, 1.5 * options.timeout_s + 10.0):
+    with group(store, place, backend, timeout_s=1.5 * options.timeout_s + 10.0):
         offset_ns = clock_offset_ns(place, machines)
         part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
         facts: dict[str, Any] = {"machine": machines[place.rank], "device": name_of_device(device), "backend": backend}
@@ -152,7 +152,7 @@ def take_part(
                     "tensors": written_tensors(shapes),
                 }
                 part.line({"rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns} | facts)
-            train_seed(spec, seed, built, comm, watch, part, dist.barrier)
+            train_seed(spec, seed, built, comm, watch, part, meet=dist.barrier)
             if options.keep_parameters and number == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
@@ -186,7 +186,7 @@ def train_seed(
         part.write_evaluation(seed, watch.done - before, values)
 
     first = comm.local_workers[0] == 0
-    task = MeasuredTask(built, watch, on_evaluation if first else None, meet)
+    task = MeasuredTask(built, watch, on_evaluation=on_evaluation if first else None, meet=meet)
     optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
     time_optimizer_steps(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)

@@ -62,7 +62,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
         ]
         title = network_title(spec.network, spec.workers, rows[0]["steps"])
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
-        tables.append(table(title, [world, *clock_columns(clocks), *split], clocks, note))
+        tables.append(table(title, [world, *clock_columns(clocks), *split], rows=clocks, note=note))
         if "ages" in rows[0]:
             tables.append(_ages(clocks))
     return tables
@@ -79,7 +79,7 @@ def _ages(worlds: list[dict[str, Any]]) -> Group:
         ("updates\nby worker", lambda row: ", ".join(map(str, row["contributions"]))),
     ]
     note = "Ages of updates: versions of the model since a worker took its own."
-    return table("who came, and how late", columns, worlds, note)
+    return table("who came, and how late", columns, rows=worlds, note=note)
 
 
 def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
@@ -100,7 +100,7 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
     note = f"{NOTE}\nMeasured: the repeat of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
-    return [table(title, columns, rows, note, (0, 1), section="schedule")]
+    return [table(title, columns, rows, note, text_columns=(0, 1), section="schedule")]
 
 
 def _replayed(row: dict[str, Any]) -> str:

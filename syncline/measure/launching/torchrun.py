@@ -78,13 +78,15 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         run_store.set("folder", str(parts.absolute()))
         lead = _Leader(run_store, place, options.timeout_s, parts)
         started_s = time.perf_counter()
-        failure = lead.run(lambda: take_part(spec, options, store, place, machines, lead.progress, parts))
+        failure = lead.run(lambda: take_part(spec, options, store, place, machines, lead.progress, folder=parts))
         interrupted = lead.interrupted
         run_store.set("blamed", "1")
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-        _receive_files(run_store, away, parts, GRACE_S if failure or interrupted else options.timeout_s)
+        _receive_files(
+            run_store, away, folder=parts, timeout_s=GRACE_S if failure or interrupted else options.timeout_s
+        )
         wall_s = time.perf_counter() - started_s
         result = write_launch(folder, spec, options, parts, Ended(failure, interrupted, wall_s), step_s)
     run_store.set("written", "1")
@@ -114,8 +116,8 @@ def _run_follower(
         is_over = threading.Event()
         threading.Thread(target=_publish_progress, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
-            take_part(spec, options, store, place, machines, progress, parts)
-            _report_end(run_store, place.rank, None)
+            take_part(spec, options, store, place, machines, progress, folder=parts)
+            _report_end(run_store, place.rank, error=None)
         except Exception as error:
             if to_end.ident is not None:
                 to_end.join()  # this ends the process: other ranks have ended as they were asked to

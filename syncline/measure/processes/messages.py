@@ -127,7 +127,7 @@ class ServerSocket:
                 connection, head, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            messages.append(Message(int(head.get(SENDER)), connection.bytes, head.bytes, frames))
+            messages.append(Message(int(head.get(SENDER)), connection.bytes, head=head.bytes, frames=frames))
         return messages
 
     def send(self, connection: bytes, head: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:

@@ -228,7 +228,7 @@ class ServedProcesses:
         restarts = sum(departure.worker == rank for departure in self.departures)
         returns = restarts < self.rejoins
         ending = exit_description(self.processes[rank].exitcode)
-        self.departures.append(Departure(rank, time.monotonic() - self.begun_s, ending, returns))
+        self.departures.append(Departure(rank, time.monotonic() - self.begun_s, how=ending, returns=returns))
         if not returns:
             self.over.add(rank)
             self.register.leave(rank)

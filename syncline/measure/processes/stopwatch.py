@@ -81,7 +81,9 @@ class Stopwatch:
         self._until(now_ns)
         time.sleep(factor * (now_ns - self.begun_ns) / 1e9)
         self._since_ns = self.now_ns()
-        self._note("compute", "compute", "slowed", now_ns, self._since_ns, 0, self._step)
+        self._note(
+            "compute", "compute", label="slowed", start_ns=now_ns, end_ns=self._since_ns, nbytes=0, step=self._step
+        )
 
     def end(self) -> None:
         """End the step, and record its last lap and the progress."""
@@ -103,12 +105,14 @@ class Stopwatch:
         """Record that this process waited for a collective."""
         if self._what:
             self._until(start_ns)
-            self._note("compute", "wait", label, start_ns, end_ns, 0, self._step)
+            self._note("compute", "wait", label, start_ns, end_ns, nbytes=0, step=self._step)
             self._since_ns = end_ns
 
     def record_transfer(self, start_ns: int, end_ns: int, call: Call) -> None:
         """Record the time during which a collective was in progress on the network."""
-        self._note("network", call.collective, call.label, start_ns, end_ns, int(call.payload_bytes), call.step)
+        self._note(
+            "network", call.collective, call.label, start_ns, end_ns, nbytes=int(call.payload_bytes), step=call.step
+        )
 
     def take_laps(self) -> list[Lap]:
         """Return and clear the laps since the last call."""
@@ -117,7 +121,9 @@ class Stopwatch:
 
     def _until(self, now_ns: int) -> None:
         """End the current lap at this time, and begin the next lap."""
-        self._note("compute", self._what, self._what, self._since_ns, now_ns, 0, self._step)
+        self._note(
+            "compute", self._what, label=self._what, start_ns=self._since_ns, end_ns=now_ns, nbytes=0, step=self._step
+        )
         self._since_ns = now_ns
 
     def _note(

@@ -257,7 +257,7 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
         if rank not in reported and ended_early(rank, process, folder):
             return Failure(rank, _step(progress, rank), f"died ({exit_description(process.exitcode)})")
     _, rank, mistake, text, _ = min(notes)
-    return Failure(rank, _step(progress, rank), f"failed ({text})" if not mistake else text, mistake)
+    return Failure(rank, _step(progress, rank), reason=f"failed ({text})" if not mistake else text, mistake=mistake)
 
 
 def _step(progress: Progress, rank: int) -> int | None:

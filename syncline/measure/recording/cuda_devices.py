@@ -130,7 +130,7 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if not Current.touched:
         return out
     device = marked_device(x) if target is None else cuda_of(target)
-    return moved_tensor(x, device, out, bool(kwargs.get("non_blocking")))
+    return moved_tensor(x, device, copied=out, is_asynchronous=bool(kwargs.get("non_blocking")))
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -129,7 +129,18 @@ class TracedGroup(dist.ProcessGroup):
         """Record a collective, run it without recording, and return the call in progress."""
         call = RECORDER.new_call()
         key = self.key, RECORDER.number(self.key)
-        RECORDER.note(Started(call, kind, script_kind or kind, nbytes, self.ranks, key, site(), RECORDER.stream))
+        RECORDER.note(
+            Started(
+                call,
+                kind,
+                asked=script_kind or kind,
+                payload_bytes=nbytes,
+                ranks=self.ranks,
+                key=key,
+                site=site(),
+                stream=RECORDER.stream,
+            )
+        )
         with RECORDER.silence():
             return TracedWork(run(), call)
 
@@ -207,7 +218,9 @@ class TracedGroup(dist.ProcessGroup):
 
     def scatter(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Scatter tensors from one rank with gloo, and record a gather, which has the same cost in reverse."""
-        return self._collective("gather", size_of(outs), lambda: self.inner.scatter(outs, inputs, opts), "scatter")
+        return self._collective(
+            "gather", size_of(outs), run=lambda: self.inner.scatter(outs, inputs, opts), script_kind="scatter"
+        )
 
     def reduce_scatter_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """Reduce-scatter one tensor, which gloo lacks, by an all-reduce of a copy."""
@@ -253,21 +266,26 @@ class TracedGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None) -> TracedWork:
         """Wait for all ranks by an all-reduce of one number."""
         return self._collective(
-            "all_reduce", 4, lambda: self.inner.allreduce([torch.zeros(1)], AllreduceOptions()), "barrier"
+            "all_reduce",
+            4,
+            run=lambda: self.inner.allreduce([torch.zeros(1)], AllreduceOptions()),
+            script_kind="barrier",
         )
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """Send tensors to another rank with gloo."""
         inputs, call = as_list(tensors), RECORDER.new_call()
         nbytes, key = size_of(inputs), self._tag(self.own_rank, to)
-        RECORDER.note(MessageSent(call, self.ranks[to], nbytes, key, site(), RECORDER.stream))
+        RECORDER.note(
+            MessageSent(call, self.ranks[to], payload_bytes=nbytes, tag=key, site=site(), stream=RECORDER.stream)
+        )
         with RECORDER.silence():
             return TracedWork(self.inner.send(inputs, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """Receive tensors from another rank with gloo."""
         outputs, call, key = as_list(tensors), RECORDER.new_call(), self._tag(source, self.own_rank)
-        RECORDER.note(MessageAwaited(call, self.ranks[source], key, site(), RECORDER.stream))
+        RECORDER.note(MessageAwaited(call, self.ranks[source], tag=key, site=site(), stream=RECORDER.stream))
         with RECORDER.silence():
             return TracedWork(self.inner.recv(outputs, source, tag), call)
 

@@ -198,7 +198,7 @@ class OperationCounter(TorchDispatchMode):
             signature = tuple(key)
             entry = self._known.get(signature)
             if entry is None:
-                entry = self._known[signature] = cost_of(func, args, kwargs or {}, out), is_read(func)
+                entry = self._known[signature] = cost_of(func, args, kwargs=kwargs or {}, out=out), is_read(func)
             cost, is_read_now = entry
             if cost is not None:
                 self.note(cost)
@@ -259,7 +259,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     precision = format_of(operands[0].dtype)
     if "attention" in name:
         return _attention(name, func._schema, args, kwargs, Counted(flops, nbytes, precision=precision))
-    return Counted(flops, nbytes, "product", precision, product_shape(name, operands, out, flops))
+    return Counted(flops, nbytes, kind="product", precision=precision, shape=product_shape(name, operands, out, flops))
 
 
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8"}

@@ -293,7 +293,7 @@ def script_of(words: Sequence[str]) -> ForeignScript:
     if words[0] == "-m":
         if len(words) < 2:
             raise SpecError("script", "-m", "a module's name behind it")
-        return ForeignScript(words[1], tuple(words[2:]), True)
+        return ForeignScript(words[1], tuple(words[2:]), is_module=True)
     return ForeignScript(words[0], tuple(words[1:]))
 
 

@@ -151,7 +151,7 @@ def rank_of_tables(
             started.add(values["call"])
         elif kind is Waited and values["call"] not in started:
             raise SpecError("call", values["call"], f"a call that rank {rank} has made before it waits for it")
-        record.events.append(_event(rank, kind, values, groups))
+        record.events.append(_event(rank, kind, fields=values, groups=groups))
     return record
 
 

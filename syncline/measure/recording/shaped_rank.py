@@ -53,7 +53,7 @@ class ShapedGroups:
     def group(self, options: Any, group_options: Any = None) -> TracedGroup:
         """Create the process group that torch asks the backend for when a script makes a group."""
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-        return TracedGroup(NullGroup(), options.group_rank, ranks, options.group_id)
+        return TracedGroup(NullGroup(), options.group_rank, ranks, name=options.group_id)
 
     def noting(self, helper: Callable[..., Any]) -> Callable[..., Any]:
         """Return torch's function ``helper``, which creates a group on every rank, such that it notes the group."""
@@ -133,7 +133,9 @@ def note_functional(func: Any, args: tuple[Any, ...], out: Any) -> None:
         group = distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
     inputs = [args[0]] if isinstance(args[0], torch.Tensor) else list(args[0])
     call, key = RECORDER.new_call(), (group.key, RECORDER.number(group.key))
-    RECORDER.note(Started(call, kind, kind, size_of(inputs), group.ranks, key, site()))
+    RECORDER.note(
+        Started(call, kind, asked=kind, payload_bytes=size_of(inputs), ranks=group.ranks, key=key, site=site())
+    )
     outputs: list[Any] = [out] if isinstance(out, torch.Tensor) else list(out)
     for output in outputs:
         output._syncline_call = call

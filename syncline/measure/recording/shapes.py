@@ -235,7 +235,7 @@ def shaped(
     with temporary_folder() as folder:
 
         def record(new_ranks: Sequence[int]) -> None:
-            for rank in recorded_ranks(program, workers, new_ranks, folder, set(recorded), options):
+            for rank in recorded_ranks(program, workers, new_ranks, folder, recorded=set(recorded), options=options):
                 if not (folder / f"{rank}").exists():
                     raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
                 rank_record, rank_groups = pickle.loads((folder / f"{rank}").read_bytes())
@@ -247,7 +247,7 @@ def shaped(
         record(ranks or [0])
         families = Families(groups)
         if not ranks:
-            return ShapedRecord(recorded, stand_ins(families, workers, recorded, record), groups)
+            return ShapedRecord(recorded, stand_ins(families, workers, records=recorded, record_more=record), groups)
     numbered = families.with_messages(recorded.values())
     places = {rank: families.place(rank, numbered) for rank in range(workers)}
     stand_in_of = []
@@ -327,7 +327,7 @@ def _fork_rank(program: ForeignScript, rank: int, workers: int, folder: Path, op
     code = 1
     try:
         set_up_child()
-        rank_environment(rank, workers, 29500, options)
+        rank_environment(rank, workers, port=29500, options=options)
         _record_by_shapes(program, rank, workers, folder, options)
         code = 0
     except SynclineError as error:

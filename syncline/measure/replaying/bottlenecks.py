@@ -56,7 +56,7 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
     """
     changed, _ = question.network_and_hardware(on)
     paths, window = topology(changed, len(record.ranks)), Window.for_steps(record.steps)
-    carried = carried_in(record, window, changed, question.algorithm) / window.steps
+    carried = carried_in(record, window, on=changed, algorithm=question.algorithm) / window.steps
     names = channel_links(topology(on, len(record.ranks)))
     rows = []
     for name in dict.fromkeys(names):
@@ -100,7 +100,9 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
     for (kind, algorithm_name, nbytes, ranks), times in calls.items():
         sizes = inner_sizes(among(paths, ranks), len(ranks))
         nccl = nccl_on(on) if is_nccl(kind, algorithm_name) else None
-        total += times * channel_bytes(rounds(kind, len(ranks), nbytes, algorithm_name, sizes, nccl), ranks, paths)
+        total += times * channel_bytes(
+            rounds(kind, len(ranks), nbytes, algorithm_name, group=sizes, nccl=nccl), ranks, paths
+        )
     if sent:
         senders, receivers = np.array(list(sent)).T
         sizes_of = np.array(list(sent.values()), dtype=np.float64)

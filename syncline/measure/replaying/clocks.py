@@ -177,7 +177,7 @@ def ledger_of(record: TraceRecord) -> list[Call]:
                     group = None if event.ranks == all_ranks else event.ranks
                     calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
             elif isinstance(event, MessageSent):
-                calls.append(Call(step, "send", event.payload_bytes, (sender, event.to), label=event.site))
+                calls.append(Call(step, "send", event.payload_bytes, group=(sender, event.to), label=event.site))
     return sorted(calls, key=lambda call: call.step)
 
 
@@ -252,7 +252,7 @@ def replay_timed(
     """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
     network, machine = question.network_and_hardware(on, slowdown)
     record = record._replace(ranks=question.changes.of_record(record.ranks))
-    replayed = replay(record.ranks, network, machine, question.algorithm, question.host)
+    replayed = replay(record.ranks, network, hardware=machine, algorithm=question.algorithm, host=question.host)
     return replayed, clock_of(record, replayed)
 
 
@@ -272,13 +272,13 @@ def _replay_with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) 
     communication = communication_uncertainty(on, algorithm_or_auto(question.algorithm, on))
     varied = []
     for factors in at_bounds(computing, communication):
-        varied_clock = clock if factors == AS_PREDICTED else replay_timed(record, on, question, factors)[1]
+        varied_clock = clock if factors == AS_PREDICTED else replay_timed(record, on, question, slowdown=factors)[1]
         varied.append(np.array(varied_clock.step_time_s))
     before_s = clock.step_time_s
     if question.changes != Changes():
         before_s = replay_timed(record, on, replace(question, changes=Changes()))[1].step_time_s
     basis = basis_text(computing.basis, communication.basis)
-    return TimedReplay(record, on, replayed, clock, StepTimeVariants(*varied), basis, before_s)
+    return TimedReplay(record, on, replayed, clock, varied=StepTimeVariants(*varied), basis=basis, before_s=before_s)
 
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
@@ -318,7 +318,7 @@ def _row(
         "unchanged_step_time_s": timed.before_s,
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
         **bounds_record(clock, timed.varied, timed.basis),
-        **speedup_bounds(clock, timed.varied, base.clock, base.varied),
+        **speedup_bounds(clock, timed.varied, base=base.clock, base_varied=base.varied),
         "loss": final,
         "last_loss": None if final is None else float(losses[finite][-1]),
         "target_loss": target,

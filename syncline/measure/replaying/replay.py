@@ -159,14 +159,14 @@ def programs_of(
 
     def collective(event: Started, step: int) -> Collective:
         return Collective(
-            event.kind, event.payload_bytes, event.key, event.site, step, None if price else algorithm(event),
+            event.kind, event.payload_bytes, event.key, label=event.site, step=step, algorithm=None if price else algorithm(event),
             group=None if len(event.ranks) == len(ranks) else event.ranks, takes_s=price(event) if price else None,
             stream=stream(event),
         )  # fmt: skip
 
     programs: list[Program] = []
     for rank in ranks:
-        translated = _Translated(rank, segment_seconds(rank, hardware), collective, host == "ahead")
+        translated = _Translated(rank, segment_seconds(rank, hardware), collective, ahead=host == "ahead")
         programs.append(
             Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
         )
@@ -264,10 +264,20 @@ def algorithms_on(network: Network, workers: int, policy: str | None) -> Callabl
         if policy is None:
             return None
         if len(ranks) < workers and not isinstance(network, Link):
-            return group_algorithm(kind, ranks, workers, max(nbytes, 1.0), network, policy, simulated_s)
+            return group_algorithm(
+                kind, ranks, workers, nbytes=max(nbytes, 1.0), network=network, algorithms=policy, timer=simulated_s
+            )
         if policy == "auto":
-            return group_algorithm(kind, range(workers), workers, max(nbytes, 1.0), network, policy, simulated_s)
-        return chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), network)
+            return group_algorithm(
+                kind,
+                range(workers),
+                workers,
+                nbytes=max(nbytes, 1.0),
+                network=network,
+                algorithms=policy,
+                timer=simulated_s,
+            )
+        return chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=network)
 
     return lambda event: chosen(event.kind, event.ranks, event.payload_bytes)
 
@@ -356,7 +366,7 @@ def group_price(network: Network, workers: int, policy: str | None) -> Callable[
     @cache
     def alone_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
         on = among(topology(network, workers), ranks)
-        name = chosen_algorithm(policy, kind, len(ranks), max(nbytes, 1.0), on)
+        name = chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=on)
         return float(collective_finish_s(kind, len(ranks), nbytes, on, name).max())
 
     def price_s(event: Started) -> float:

@@ -227,7 +227,7 @@ class ReplayedOn:
         """Return the settings from fields that `fields` returned."""
         changes = Changes(**fields["changes"])
         networks, machine, algorithm, host = (fields[name] for name in ("networks", "hardware", "algorithm", "host"))
-        return cls.from_options(networks, machine, algorithm, host, changes, fields["target_loss"])
+        return cls.from_options(networks, machine, algorithm, host, changes, target_loss=fields["target_loss"])
 
     def network_and_hardware(
         self, on: Network, slowdown: Factors = AS_PREDICTED

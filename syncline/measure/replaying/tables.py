@@ -47,9 +47,17 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
     if sites:
         name = line_names([row["site"] for row in sites])
         line: Column = "line", lambda row: name(row["site"])
-        tables.append(_table_by_network("lines that communicate", line, SITE_COLUMNS, sites, SITES_NOTE, several))
+        tables.append(
+            _table_by_network(
+                "lines that communicate", line, SITE_COLUMNS, rows=sites, note=SITES_NOTE, several=several
+            )
+        )
     if result.get("links"):
-        tables.append(_table_by_network("links", text_of("link"), LINK_COLUMNS, result["links"], LINKS_NOTE, several))
+        tables.append(
+            _table_by_network(
+                "links", text_of("link"), LINK_COLUMNS, rows=result["links"], note=LINKS_NOTE, several=several
+            )
+        )
     if result.get("sensitivities"):
         tables.append(_causes(result["sensitivities"], rows, several))
     return tables

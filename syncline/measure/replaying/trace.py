@@ -84,7 +84,7 @@ def trace(
             records.append(TraceRecord(name, ranks))
         write_records(folder, records)
         words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
-        result = _written(folder, "trace", records, question, {"scripts": words} | asdict(options))
+        result = _written(folder, "trace", records, question, fields={"scripts": words} | asdict(options))
     return result | {"folder": str(folder.path)}
 
 
@@ -121,7 +121,7 @@ def _written(
 ) -> TraceAnswer:
     """Compute the results of a command, write them into its folder, and return them."""
     result, replays = results_of(records, question, whatif=command == "whatif")
-    write_replays(folder, replays, result["rows"], question)
+    write_replays(folder, replays, rows=result["rows"], question=question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
     folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)
     return result

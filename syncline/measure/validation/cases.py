@@ -155,7 +155,7 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 "problem": plain(built.describe()), "flops_per_step": built.flops_per_step,
                 "tensors": written_tensors(task_tensors(built)),
             })  # fmt: skip
-            train_seed(spec, seed, built, comm, watch, part, memory.barrier, extra_fields)
+            train_seed(spec, seed, built, comm, watch, part, meet=memory.barrier, extra_fields=extra_fields)
             part.close()
 
 
@@ -199,7 +199,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
         return float(gloo_s(transfer.collective, place.processes, transfer.nbytes, link))
 
     torch.set_num_threads(plan.cases[0].run.threads)
-    with group(store, place, "gloo", plan.timeout_s):
+    with group(store, place, backend="gloo", timeout_s=plan.timeout_s):
         warm(link, place)
         with memory_file(plan.folder) as file:
             dist.barrier()  # now every older file of that name is removed

@@ -73,7 +73,7 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
         except SynclineError as error:
             raise log_error(entry.file, entry.line, str(error)) from None
         bounds = communication_uncertainty(on, algorithm, workers, nbytes)
-        row = _row(entry, predicted_s, entry.value, f"{kind}, {workers} workers, {on.name}")
+        row = _row(entry, predicted_s, measured_s=entry.value, regime=f"{kind}, {workers} workers, {on.name}")
         row |= {"low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s}
         rows.append(row | {"basis": f"{bounds.points} residuals of {bounds.basis}"})
     return rows
@@ -106,7 +106,7 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
                 rate, basis = law.rate_bytes_per_s(streams), f"{law.bounds.points} residuals of {law.bounds.basis}"
             else:
                 rate, basis = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s)), "Linux's window"
-            row = _row(entry, GB / rate, GB / entry.value, f"streams from {source} to {target}")
+            row = _row(entry, GB / rate, measured_s=GB / entry.value, regime=f"streams from {source} to {target}")
             if has_law and streams == min(counts):
                 row["error"] = None  # this row gives the window
             is_bounded = has_law and law.bounds.points
@@ -218,7 +218,16 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
     rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
     nodes, nbytes = int(positive_number(row["nodes"], "nodes")), positive_number(row["megabytes"], "megabytes") * MIB
     pieces = in_pieces(row)
-    return p3_s(row["collective"], row["backend"], nodes, nbytes, delay_s, rate, pieces=pieces, constants=constants)
+    return p3_s(
+        row["collective"],
+        row["backend"],
+        workers=nodes,
+        nbytes=nbytes,
+        delay_s=delay_s,
+        bytes_per_s=rate,
+        pieces=pieces,
+        constants=constants,
+    )
 
 
 def in_pieces(row: Mapping[str, str]) -> bool:
@@ -252,7 +261,7 @@ def _l40s(row: Mapping[str, str]) -> _Row:
     syncs = int(positive_number(row["n_sync"], "n_sync", minimum=0.0))
     method = re.sub("[-_ ]", "", row["algorithm"].lower())
     params, batch, sequence, steps = (positive_number(row[name], name) for name in ("params", "batch", "seq", "steps"))
-    step = l40s_step(method, params, batch, sequence, int(steps), syncs, g6e_nccl_link(rate, flow))
+    step = l40s_step(method, params, batch, seq=sequence, steps=int(steps), syncs=syncs, link=g6e_nccl_link(rate, flow))
     regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
     regime += ", shaped" if rate else ", not shaped"
     if syncs == 1:
@@ -281,7 +290,7 @@ def _nvlink(row: Mapping[str, str]) -> _Row:
     if gpus not in RINGS[gpu]:
         raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in RINGS[gpu])}")
     link, nbytes = NETWORKS[NVLINKS[gpu]].network, positive_number(row["bytes"], "bytes")
-    seconds = float(collective_s("all_reduce", gpus, nbytes, link, MEASURED))
+    seconds = float(collective_s("all_reduce", gpus, nbytes, link, algorithm=MEASURED))
     source = KNOWN if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 

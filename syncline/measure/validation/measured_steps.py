@@ -293,11 +293,11 @@ def without_its_cell(spec: StepTimesSpec, single: list[Point], recomputed: bool 
         single: points measured on one node.
         recomputed: whether activations were recomputed.
     """
-    errors = errors_by_cell(single, (spec.folds, spec.fold), spec.hardware, recomputed)
+    errors = errors_by_cell(single, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
     if not errors:
         return []
     rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", cell_errors) for cell, cell_errors in errors.items()]
-    return [_summary_row(LEFT_OUT, "tensor", "1", np.concatenate(list(errors.values()))), *rows]
+    return [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values()))), *rows]
 
 
 def errors_by_cell(
@@ -336,7 +336,7 @@ def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) 
     if not errors:
         return []
     means = [float(repeat_errors.mean()) for repeat_errors in errors]
-    row = _summary_row("repeats", "tensor", "1", np.concatenate(errors)) | {"points": len(points) - size}
+    row = _summary_row("repeats", "tensor", value="1", errors=np.concatenate(errors)) | {"points": len(points) - size}
     return [row | {"calibrated": size, "mape_worst": max(means), "mape_best": min(means), "bias": None}]
 
 
@@ -366,7 +366,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 errors["all"].append(row["error"])
         if role == "calibration":
             del errors["all"]
-        out += [_summary_row(role, "tensor", tensor, group) for tensor, group in errors.items() if group]
+        out += [_summary_row(role, "tensor", value=tensor, errors=group) for tensor, group in errors.items() if group]
     single_rows = [
         row | {BOTH: (row["width"], row["micro_batch"])}
         for row in rows
@@ -374,7 +374,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
     for name in (*GROUPS, BOTH):
         for value, group in errors_by_group(single_rows, name, lambda value: str(value).strip("()")).items():
-            out.append(_summary_row("validation", name, value, group))
+            out.append(_summary_row("validation", name, value, errors=group))
     return out
 
 

@@ -82,7 +82,7 @@ def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun
     """Return the measured runs of a training, one per repeat, from the files of its processes."""
     runs = []
     for repeat in range(repeats):
-        run = read_parts(folder / str(repeat), spec, 0.0, interrupted=False)
+        run = read_parts(folder / str(repeat), spec, wall_s=0.0, interrupted=False)
         if run is None or len(run.steps["step_s"]) < spec.steps:
             name = spec.method.name
             raise SynclineError(f"{name}: a training between processes did not finish its {spec.steps} steps")
@@ -149,7 +149,7 @@ def predict(
             for kind, nbytes in software.carried.get(sent, ((sent.collective, sent.payload_bytes),)):
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
-    clocks = tuple(clock(calls, repeat_s, link, workers, len(steps), algorithm="gloo") for repeat_s in step_s)
+    clocks = tuple(clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s)
     return Predicted(clocks, tuple(inside_s.mean((1, 2)).tolist()), device_bytes)
 
 

@@ -108,7 +108,7 @@ def validate_processes(
                 )
                 plan = CasePlan(place.absolute(), cases, question.timeout_s, link_fields(link))
                 hosts.run(link, workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
-                rows += [_row(question, hosts, training, link, place / training.name) for training in trainings]
+                rows += [_row(question, hosts, training, link, folder=place / training.name) for training in trainings]
                 folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
         summary = summarise(rows)
         folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],

@@ -96,7 +96,20 @@ def nvlink_row_s(row: Row, constants: Constants = BUNDLED_CONSTANTS) -> float:
     costs = replace(constants.costs, generation=generation, switches=switches)
     card = float(row["card_gbit_s"] or np.inf) * 1e9 / 8
     nbytes = float(row["bytes"]) / (gpus * nodes if row["collective"] == "all_gather" else 1)
-    return float(nvlink_s(row["collective"], nbytes, GpuNodes(gpus, nodes, GENERATIONS[generation], card, 0.0, costs)))
+    return float(
+        nvlink_s(
+            row["collective"],
+            nbytes,
+            GpuNodes(
+                gpus,
+                nodes,
+                nvlink_bytes_per_s=GENERATIONS[generation],
+                card_bytes_per_s=card,
+                card_latency_s=0.0,
+                costs=costs,
+            ),
+        )
+    )
 
 
 def errors_of(rows: Sequence[Row], constants: Constants = BUNDLED_CONSTANTS) -> np.ndarray:

@@ -263,7 +263,7 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
 
     A data centre's own delay is never left out, because no other rows determine it.
     """
-    errors = _errors(rows, fitted_p3(rows), "nothing", "fit")
+    errors = _errors(rows, fitted_p3(rows), column="nothing", value="fit")
     for column in GROUPS_LEFT_OUT:
         for value in sorted({row[column] for row in rows} - {DEFAULT}, key=float):
             without = fitted_p3([row for row in rows if row[column] != value])
@@ -289,7 +289,7 @@ def nvlink_left_out() -> list[dict[str, Any]]:
         for gpus in sorted(times_of)[1:-1]:
             others = {count: times for count, times in times_of.items() if count != gpus}
             sizes, measured = times_of[gpus]
-            predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, others) for size in sizes])
+            predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, measured=others) for size in sizes])
             row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(gpus)}
             rows.append(row | error_of(predicted / measured - 1))
     return rows

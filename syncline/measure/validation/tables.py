@@ -41,7 +41,7 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
     roles = [row for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)]
     first: list[Column] = [("of", _role), count_of("points"), *ERRORS]
     note = NOTE.format(calibration=_repeats(rows, spec))
-    tables = [table(f"{spec.name}: predicted against measured", first, roles, note)]
+    tables = [table(f"{spec.name}: predicted against measured", first, rows=roles, note=note)]
     groups: list[Column] = [text_of("by"), text_of("value"), count_of("points"), *ERRORS]
     group_rows = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
     tables.append(table("One node without tensor parallelism, by group", groups, group_rows, section="by"))
@@ -62,14 +62,32 @@ def _cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
         count_of("points"), median, worst, bias, _percent("half_width", digits=1, title="+-", missing=""),
         _percent("coverage", digits=0, title="within", missing=""),
     ]  # fmt: skip
-    shown = [table(f"{spec.name}: predicted against measured", columns, result["summary"], CLUSTERS_NOTE, (0,), "file")]
+    shown = [
+        table(
+            f"{spec.name}: predicted against measured",
+            columns,
+            rows=result["summary"],
+            note=CLUSTERS_NOTE,
+            text_columns=(0,),
+            section="file",
+        )
+    ]
     if result["cross_validation"]:
         columns = [
             text_of("stage"), ("left out", lambda row: f"{row['held_out']} {row['value']}"), count_of("points"), median,
             ERRORS[0], worst, bias,
         ]  # fmt: skip
         fits = result["cross_validation"]
-        shown.append(table("Constants fitted without a group", columns, fits, LEFT_OUT_NOTE, (0, 1), "stage"))
+        shown.append(
+            table(
+                "Constants fitted without a group",
+                columns,
+                rows=fits,
+                note=LEFT_OUT_NOTE,
+                text_columns=(0, 1),
+                section="stage",
+            )
+        )
     return shown
 
 

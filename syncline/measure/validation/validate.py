@@ -66,7 +66,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
                 say(f"warning: {line}")
         target = Path(question.out or f"runs/{'-'.join(spec.name for spec in trainings)}")
         result = validate_local(
-            trainings, question.workers, question.cluster, question.repeats, target, exact=exact, on_progress=say
+            trainings, question.workers, question.cluster, question.repeats, out=target, exact=exact, on_progress=say
         )
         yield result, validation_tables(result)
 
@@ -213,8 +213,8 @@ def panels(rows: _Rows) -> dict[str, dict[str, list[float]]]:
         column_rows = [row for row in rows if _has_out_of_sample_error(row) and row.get(column)]
         if column_rows:
             errors[name] = errors_by_group(
-                column_rows, column, lambda group: "own" if group == DEFAULT else group,
-                lambda group: math.inf if group == DEFAULT else float(group),
+                column_rows, column, label=lambda group: "own" if group == DEFAULT else group,
+                order=lambda group: math.inf if group == DEFAULT else float(group),
             )  # fmt: skip
     return errors
 

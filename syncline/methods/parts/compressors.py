@@ -76,7 +76,15 @@ class CompressorBase(Spec):
             call_label, collective, _ = calls[0]
             nbytes = sum(nbytes for *_, nbytes in calls)
             encoded = 0 if call_label else FP32_BYTES * elements(tensors)
-            exchange = Exchange(nbytes, period, call_label or label, collective, offset, joins, encoded_bytes=encoded)
+            exchange = Exchange(
+                nbytes,
+                period,
+                label=call_label or label,
+                collective=collective,
+                offset=offset,
+                joins=joins,
+                encoded_bytes=encoded,
+            )
             exchanges.append(exchange)
         return exchanges
 
@@ -105,7 +113,7 @@ class TopKCompressor(CompressorBase):
             SpecError: if the index cannot tell a tensor's entries apart.
         """
         count = kept_entries(self.fraction, tensor.elements)
-        nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value_format, "compressor.index_bits")
+        nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value_format, path="compressor.index_bits")
         return [("", "all_gather", nbytes)]
 
     @property

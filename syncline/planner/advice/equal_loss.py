@@ -89,9 +89,9 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         covered,
         float(question.model.parameters),
         base.tokens,
-        float(replicas),
-        float(dict(method).get("period", 1)),
-        float(question.batch_tokens),
+        replicas=float(replicas),
+        period=float(dict(method).get("period", 1)),
+        batch_tokens=float(question.batch_tokens),
     )
     try:
         needed = token_factor(trained, question.extrapolate)

@@ -108,7 +108,7 @@ def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float
     if steps * step_s / goodput > MOST_FAILURES * question.failures.mtbf_s(question.workers):
         return None
     failures = question.failures.model_copy(update={"recovery": row["recovery"]})
-    return simulated_goodput(failures, failing_plan(question, plan, step_s, steps, str(row["sharding"])))[0]
+    return simulated_goodput(failures, failing_plan(question, plan, step_s, steps, sharding=str(row["sharding"])))[0]
 
 
 def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]:
@@ -169,8 +169,8 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
             return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
         return [row for plan in plans for row in _rows_of(question, [plan])]
     network = plans[0].on(question.network, question.workers)
-    projected = ColumnRows([plan_columns(prepared, [network], False)]).tolist()
-    return [_row(question, plan, prepared, number, projected[number]) for number, plan in enumerate(plans)]
+    projected = ColumnRows([plan_columns(prepared, [network], with_thresholds=False)]).tolist()
+    return [_row(question, plan, prepared, number, projected=projected[number]) for number, plan in enumerate(plans)]
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -220,7 +220,7 @@ def _row(
     """
     needed = tokens_needed(question, plan.method, plan.layout.replicas(question.workers))
     steps = needed.tokens / question.batch_tokens
-    goodput = plan_goodput(question, plan, projected["step_time_s"], steps, projected["sharding"])
+    goodput = plan_goodput(question, plan, step_s=projected["step_time_s"], steps=steps, sharding=projected["sharding"])
     seconds = with_failures(_seconds(steps, needed, projected), goodput)
     levels = level_bytes_per_step(prepared, number, plan.on(question.network, question.workers))
     leaving = _bytes_leaving_sites(question, plan, levels, prepared.spec, projected)
@@ -266,7 +266,7 @@ def _bytes_leaving_sites(
         return 0.0
     if sizes is not None and levels is not None:
         return float(levels[-1])
-    return egress_per_step(plan.method, spec, plan.on(question.network, question.workers), projected)
+    return egress_per_step(plan.method, spec, plan.on(question.network, question.workers), row=projected)
 
 
 def _utilisation_at(projected: PlanRow, step_s: float | None) -> float | None:

@@ -203,7 +203,7 @@ def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | No
         by_name["period"] = Assumption("period", list(question.periods), "steps", text, "all are tried")
     by_name |= {assumption.name: assumption for assumption in question.assumptions}
     for name in ("overlap", "algorithm"):
-        by_name[name] = Assumption(name, None, "", "each plan has its own", "all are tried")
+        by_name[name] = Assumption(name, None, unit="", text="each plan has its own", origin="all are tried")
     by_name["sharding"] = Assumption("sharding", "auto", "", "the least that fits into memory, for each plan", DEFAULT)
     if question.failures is not None and question.failures.rates:
         by_name["repair"] = repair_assumption(question.failures.repair_s(), question.failures.spares)

@@ -149,7 +149,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
     if question.target_loss is not None:
         text = f"as many as each method needs for a loss of {question.target_loss:g}"
     origin, source = (FITS, TOKENS_SOURCE) if question.tokens is None and question.target_loss is None else (GIVEN, "")
-    assumptions.append(Assumption("tokens", trained, "tokens", text, origin, source))
+    assumptions.append(Assumption("tokens", trained, unit="tokens", text=text, origin=origin, source=source))
     if question.batch_tokens is None:
         batch = default_batch(shape.parameters, count, shape.sequence)
         origin, source = FITS, batch_source(shape.parameters)
@@ -166,24 +166,24 @@ def advice_question(question: Advise) -> AdviceQuestion:
         assumptions.append(period_assumption(methods, origins["period"]))
     elif periods != PERIODS:
         text = f"{periods[0]:,} steps, for methods that exchange now and then"
-        assumptions.append(Assumption("period", periods[0], "steps", text, GIVEN))
+        assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
     return AdviceQuestion(
         shape,
         joined,
-        machine,
-        count,
-        batch,
-        trained,
-        question.target_loss,
-        None if question.budget is None else parse_count(question.budget, "budget"),
-        None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
-        None if question.prices is None else parse_prices(question.prices),
-        question.extrapolate,
-        methods,
-        periods,
-        tuple(assumptions),
-        tuple(_free_costs(failing)),
-        failing,
+        hardware=machine,
+        workers=count,
+        batch_tokens=batch,
+        tokens=trained,
+        target_loss=question.target_loss,
+        budget=None if question.budget is None else parse_count(question.budget, "budget"),
+        deadline_s=None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
+        prices=None if question.prices is None else parse_prices(question.prices),
+        extrapolate=question.extrapolate,
+        methods=methods,
+        periods=periods,
+        assumptions=tuple(assumptions),
+        defaults=tuple(_free_costs(failing)),
+        failures=failing,
     )
 
 

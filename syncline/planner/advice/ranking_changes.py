@@ -54,7 +54,7 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
     computing, communicating = computing_bounds(prepared), communication_bounds(prepared, [network])
     cache: dict[Any, Any] = {}
     step = prepared.step(number, network, cache=cache)
-    varied_times = step_time_variants(prepared, number, network, cache, step, computing, communicating)
+    varied_times = step_time_variants(prepared, number, network, cache, step, computing, communication=communicating)
     return VariedStep(
         float(np.ravel(step.step_time_s)[0]), tuple(float(np.ravel(time_s)[0]) for time_s in varied_times)
     )
@@ -181,8 +181,8 @@ def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     return PreparedPlan(
         projection,
         lambda step_s: time_with_failures_s(question, plan, step_s, steps, sharding),
-        lambda network: plan.on(network, question.workers),
-        number,
+        place=lambda network: plan.on(network, question.workers),
+        number=number,
     )
 
 
@@ -227,8 +227,13 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
     if parallel and 0 not in parallel:
         others = set(range(len(rows))) - parallel
-        change = _find_change(lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], True, others)
-        results.append(_threshold_record("bandwidth", bandwidth, True, change, bounds) | {"of": "data parallelism"})
+        change = _find_change(
+            lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], up=True, before=others
+        )
+        results.append(
+            _threshold_record("bandwidth", bandwidth, up=True, change=change, bounds=bounds)
+            | {"of": "data parallelism"}
+        )
     return results + [_with_workers(question, rows, up) for up in (True, False)]
 
 
@@ -302,7 +307,7 @@ def _threshold_record(
 def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
     """Return the record of the change with more or fewer workers in each unit of the outermost level, in one batch."""
     step = 2.0 if up else 0.5
-    change, last = LeaderChange(None, None, 1.0), 1.0
+    change, last = LeaderChange(None, None, looked_to=1.0), 1.0
     for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
         factor = step**number
         times = _times_with(question, rows, factor)
@@ -313,7 +318,7 @@ def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -
         if first != 0:
             change = LeaderChange(factor, first, factor)
             break
-    return _threshold_record("workers", question.workers, up, change._replace(looked_to=last), (1.0, 1.0))
+    return _threshold_record("workers", question.workers, up, change=change._replace(looked_to=last), bounds=(1.0, 1.0))
 
 
 def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:

@@ -77,7 +77,7 @@ def calls_by_level(
         yield from _of_groups(call, "reduce_scatter", [(group, n / g) for group, g in inner], workers)
         yield from _of_groups(call, kind, [(groups[-1], n / inner_sizes[-1])], workers, algorithm)
         down = [(group, n / g / len(group)) for group, g in reversed(inner)]
-        yield from _of_groups(call, "all_gather", down, workers)
+        yield from _of_groups(call, "all_gather", group_bytes=down, workers=workers)
     elif kind == "reduce_scatter":
         group_bytes = [(group, n / g) for group, g in zip(groups, inner_sizes, strict=True)]
         yield from _of_groups(call, kind, group_bytes, workers, algorithm)
@@ -145,7 +145,7 @@ class Replay:
         busy_s = float(np.ravel(inside.step_s)[0])
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)
-            first = priced_step(busy_s, regular, patterns, self.spec.steps, self._timed)
+            first = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._timed)
             busy_s = float(np.ravel(first.step_time_s)[0])
         trigger_s = self.spec.compute.readback_latency * self.prepared.readbacks[self.number]
         optimizer_s = float(self.prepared.optimizer_s[self.number][0])
@@ -158,7 +158,7 @@ class Replay:
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._played:
                 alone = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
-                self._played[key] = self._clock(list(self._by_level(alone)), 0.0, 1).wall_s
+                self._played[key] = self._clock(list(self._by_level(alone)), 0.0, steps=1).wall_s
             parts.append(PricedCall(part, self._played[key]))
         return parts
 
@@ -175,10 +175,10 @@ class Replay:
         algorithm = self.spec.algorithm_on(self.network)
         among, nbytes = np.array([self.workers]), float(call.payload_bytes)
         carrier = collective_prices(
-            call.collective, among, nbytes, self.network, algorithm, self.spec.protocol, groups=[ranks]
+            call.collective, among, nbytes, self.network, algorithm, rule=self.spec.protocol, groups=[ranks]
         )
         name = carrier.names[int(np.ravel(carrier.name_index)[0])]
-        return calls_by_level(call, ranks, self.workers, self.level_sizes, name or None)
+        return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=name or None)
 
     def _clock(
         self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0
@@ -210,5 +210,5 @@ class Replay:
         calls = [
             part for step in range(2 * cycle) for call in calls_at(exchanges, step) for part in self._by_level(call)
         ]
-        ends = self._clock(calls, busy_s, 2 * cycle, trigger_s, optimizer_s).step_end_s
+        ends = self._clock(calls, busy_s, steps=2 * cycle, trigger_s=trigger_s, optimizer_s=optimizer_s).step_end_s
         return float(ends[-1] - ends[cycle - 1]) / cycle

@@ -331,7 +331,7 @@ def _saving(question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow],
 
 def _saved(question: AdviceQuestion, slow: PlanRow, fast: PlanRow) -> str:
     """Return the share of a slow plan's time that a fast plan saves, with its interval, as text."""
-    low, high = time_ratio_bounds(slow, varied_step(question, slow), fast, varied_step(question, fast))
+    low, high = time_ratio_bounds(slow, varied_step(question, slow), row=fast, step=varied_step(question, fast))
     share = 1 - fast["time_s"] / slow["time_s"]
     if low is None or high is None:
         return f"{share:.0%}"

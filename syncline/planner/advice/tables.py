@@ -46,12 +46,12 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {_period_words(advice)}"
         kinds = compared(advice.question, advice.loss_unknown)
-        groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, kinds, advice.question))
+        groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, chosen=kinds, question=advice.question))
     if advice.infeasible:
         num_hidden = len(advice.infeasible) - MOST_SHOWN
         more = f"\n{num_hidden} more: --json, --csv." if num_hidden > 0 else ""
         columns: list[Column] = [("plan", _plan_cell), ("why not", lambda row: row["infeasible"])]
-        groups.append(table("Cannot be", columns, advice.infeasible[:MOST_SHOWN], more, text_columns=(0, 1)))
+        groups.append(table("Cannot be", columns, rows=advice.infeasible[:MOST_SHOWN], note=more, text_columns=(0, 1)))
     for heading, lines in (
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
@@ -101,7 +101,7 @@ def _short_table(advice: Advice) -> Group:
         note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
     note += "".join(_at_risk(advice))
     title = f"Plans by time to the same loss, then plans of unknown loss, {_period_words(advice)}"
-    return table(title, columns, shown, note, text_columns=(0, 1))
+    return table(title, columns, rows=shown, note=note, text_columns=(0, 1))
 
 
 def _period_words(advice: Advice) -> str:
@@ -168,7 +168,7 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
         columns.insert(2, ("goodput\nsaves", goodput_and_interval))
     num_hidden = len(rows) - len(chosen)
     notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _sharding_note(chosen)]
-    return table("\n" + title, columns, list(chosen), "".join(notes))
+    return table("\n" + title, columns, rows=list(chosen), note="".join(notes))
 
 
 def _plan_cell(row: PlanRow) -> str:

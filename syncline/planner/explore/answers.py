@@ -101,7 +101,9 @@ def ranking_of(settings: PageSettings) -> Ranking:
         SpecError: settings that do not go together.
     """
     question = explored_spec(settings)
-    projected = ColumnRows([plan_columns(_plan_of(settings), question.spec.networks, True)])  # as in `project_all`
+    projected = ColumnRows(
+        [plan_columns(_plan_of(settings), question.spec.networks, with_thresholds=True)]
+    )  # as in `project_all`
     failing = failures_of_settings(settings)
     asked_training = WholeTraining(
         settings.tokens,
@@ -191,7 +193,7 @@ def _computed_curves(settings: PageSettings) -> Curves:
         links = at_bandwidth(line, drawn[None])
         steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}
         step_s = {name: np.broadcast_to(times, drawn.shape) for name, times in steps.items()}
-        return Curves(drawn, step_s, compute_s, DRAWN)
+        return Curves(drawn, step_s, compute_s, priced=DRAWN)
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced: dict[str, list[float]] = {name: [] for name in numbers}
     for bandwidth in bandwidths.tolist():
@@ -199,7 +201,7 @@ def _computed_curves(settings: PageSettings) -> Curves:
         for name, number in numbers.items():
             priced[name].append(float(np.ravel(plan.step(number, joined, cache=cache).step_time_s)[0]))
     step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in priced.items()}
-    return Curves(drawn, step_s, compute_s, len(bandwidths))
+    return Curves(drawn, step_s, compute_s, priced=len(bandwidths))
 
 
 def shown_method(ranking: Ranking) -> str:
@@ -396,7 +398,7 @@ def _leaders(curves: Curves, among: set[str]) -> str:
         before, after = names[first[edge - 1]], names[first[edge]]
         ends = slice(edge - 1, edge + 1)
         ratios = (curves.step_s[before] / curves.step_s[after])[ends]
-        boundary = crossing(curves.bandwidths[ends], ratios, 1.0)
+        boundary = crossing(curves.bandwidths[ends], ratios, wanted=1.0)
         parts.append(f"from about {_two_digits(boundary or curves.bandwidths[edge])} on {after}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
@@ -411,7 +413,7 @@ def _faster_than_baseline(row: Mapping[str, Any], curves: Curves, method: str) -
         bandwidth = "" if rate is None else format_bandwidth(rate)
         return f"{when} {bandwidth}".strip()
     speedups = curves.step_s[BASELINE] / curves.step_s[method]
-    boundary, is_faster = crossing(curves.bandwidths, speedups, 1.05), speedups[-1] >= 1.05
+    boundary, is_faster = crossing(curves.bandwidths, speedups, wanted=1.05), speedups[-1] >= 1.05
     if boundary is None:
         return ALL_DRAWN if is_faster else "never"
     return f"{'above' if is_faster else 'below'} {_two_digits(boundary)}"

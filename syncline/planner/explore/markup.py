@@ -79,8 +79,8 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     )
     equal = ties(ranking.rows)
     fitting = [row for row in timed if row["fits"] is not False]
-    others = [_cells(row, "", ends, False) for row in timed if row["fits"] is False]
-    ranked = [_cells(row, str(place), ends, row["method"] in equal) for place, row in enumerate(fitting, start=1)]
+    others = [_cells(row, "", ends, tied=False) for row in timed if row["fits"] is False]
+    ranked = [_cells(row, str(place), ends, tied=row["method"] in equal) for place, row in enumerate(fitting, start=1)]
     heads = [
         ("", "place"), ("method", ""), ("time of the training", "number"), ("nine of ten between", "between"),
         ("speedup", "number"), ("waits", "number"), ("sends per step", "number wide"), ("memory", "number wide"),
@@ -110,7 +110,7 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
         "tied": tied,
         "seconds": repr(middle),
         "time": duration_text(middle),
-        "interval": Markup(interval_picture(low, middle, high, ends, row["method"])),
+        "interval": Markup(interval_picture(low, middle, high, ends, method=row["method"])),
         "between": f"{duration_text(low)} to {duration_text(high)}",
         "speedup": speedup_text(row["speedup"]),
         "around": "baseline" if row["method"] == BASELINE else around if row["speedup"] is not None else "",

@@ -126,11 +126,11 @@ def utilisation_picture(
         )
         ends.append(y(float(shares[-1])))
     if not narrow:
-        out += _end_labels(ends, now, margin + across, (top, top + down))
+        out += _end_labels(ends, now, right=margin + across, between=(top, top + down))
     description = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
         f"{name} {percent(value)}" for name, value in now.items()
     )
-    return _svg(width, height, out, description)
+    return _svg(width, height, inside=out, description=description)
 
 
 def _end_labels(
@@ -209,7 +209,7 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
         out.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{axis}" y2="{axis + 4}"/>')
         out.append(f'<text x="{place:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
     names = ", ".join(f"{row.method} computes {percent(_computing_share(row.round))}" for row in rows)
-    return _svg(width, height, out, f"{duration_text(window)} of training: {names}")
+    return _svg(width, height, inside=out, description=f"{duration_text(window)} of training: {names}")
 
 
 _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0))
@@ -241,7 +241,7 @@ def _legend(x: int) -> list[str]:
     """Return the legend of a round as SVG elements, from a position in pixels to the right."""
     out = []
     for kind, text in (("compute", "computes"), ("wait", "waits"), ("network", "on the network")):
-        out.append(_bar(kind, x, 5, 12, 10))
+        out.append(_bar(kind, x, y=5, width=12, height=10))
         out.append(f'<text x="{x + 17}" y="14">{text}</text>')
         x += 32 + 7 * len(text)
     return out
@@ -276,7 +276,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, across: floa
         spans = [span for span in method_round.spans if span.what == kind]
         for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
             title = f"{label or kind}: {duration_text((end - begin) / scale)}"
-            out.append(_bar(kind, margin + begin, y, end - begin, height, title))
+            out.append(_bar(kind, margin + begin, y, width=end - begin, height=height, title=title))
     if seconds * MOST_TILES < window:
         x = margin + scale * seconds * MOST_TILES + 6
         out.append(f'<text x="{x:.1f}" y="{base + 16}">… and so on</text>')

@@ -218,7 +218,7 @@ def picture_svg(settings: PageSettings, dark: bool) -> str:
     rows, times = _rounds(ranked), curves(settings)
     used = utilisation_picture(times, settings.bandwidth, computing_now(ranked), line=line_name(settings))
     pictures = [(COMPUTES, used), (_round_title(rows), round_picture(rows))]
-    return standalone_svg(pictures, headline(ranked), [setting_line(settings), caveat(ranked)], dark)
+    return standalone_svg(pictures, headline(ranked), lines=[setting_line(settings), caveat(ranked)], dark=dark)
 
 
 @ui.page("/", title="Syncline: explore")

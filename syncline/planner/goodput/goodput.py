@@ -93,7 +93,9 @@ def failing_training(
     """
     copies = 1 if method.sends_in_backward and sharding != "none" else replicas
     fetch_s = rejoin_s(network, workers, copies, state.replica_bytes)
-    return FailingTraining(workers, copies, state.exchanges_every, state.nbytes, step_s, steps, fetch_s)
+    return FailingTraining(
+        workers, copies, state.exchanges_every, state_bytes=state.nbytes, step_s=step_s, steps=steps, rejoin_s=fetch_s
+    )
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,14 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     recovery = recovery_of(failures, training)
     failures = failures.model_copy(update={"recovery": recovery})
     if not math.isfinite(training.step_s) or training.step_s <= 0:
-        return Goodput(recovery, None, 1.0, failures.repair_s(), failures.spares, training.rejoin_s or 0.0)
+        return Goodput(
+            recovery,
+            None,
+            goodput=1.0,
+            repair_s=failures.repair_s(),
+            spares=failures.spares,
+            rejoin_s=training.rejoin_s or 0.0,
+        )
     saving, work_s = _saving(failures, training), training.step_s * training.steps
     # If the interval is longer than the training, the only checkpoint is at the end.
     interval_s = None if saving.every is None or saving.every > training.steps else saving.every * training.step_s
@@ -98,14 +105,27 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
         goodput = restarted_goodput(failures, training.workers, saving, interval_s, work_s)
     else:
         group = fault_tolerant_group(
-            failures, training.workers, saving.join_s, training.step_s, training.copies, training.exchanges_every
+            failures,
+            training.workers,
+            load_s=saving.join_s,
+            step_s=training.step_s,
+            copies=training.copies,
+            period=training.exchanges_every,
         )
         goodput = reformed_goodput(failures, group, saving, interval_s, work_s)
     stuck = _stuck_reason(failures, training, saving, interval_s)
     if stuck is None and goodput is None:
         goodput, stuck = simulated_goodput(failures, training, SEEDS)
     share = 0.0 if stuck or goodput is None else goodput
-    return Goodput(recovery, interval_s, share, failures.repair_s(), failures.spares, saving.join_s, stuck)
+    return Goodput(
+        recovery,
+        interval_s,
+        goodput=share,
+        repair_s=failures.repair_s(),
+        spares=failures.spares,
+        rejoin_s=saving.join_s,
+        stuck=stuck,
+    )
 
 
 def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:

@@ -111,13 +111,15 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
     return GoodputQuestion(
         failures,
         listed(question.workers),
-        parse_seconds(question.step_time, "--step-time"),
-        [failures.recovery] if recovery is None else listed(recovery),
-        [failures.checkpoint.interval] if interval is None else [interval_of(value) for value in listed(interval)],
-        parse_seconds(question.duration, "--duration"),
-        question.steps,
-        question.seeds,
-        question.period,
+        step_s=parse_seconds(question.step_time, "--step-time"),
+        recoveries=[failures.recovery] if recovery is None else listed(recovery),
+        intervals=[failures.checkpoint.interval]
+        if interval is None
+        else [interval_of(value) for value in listed(interval)],
+        for_s=parse_seconds(question.duration, "--duration"),
+        steps=question.steps,
+        seeds=question.seeds,
+        period=question.period,
     )
 
 
@@ -170,11 +172,13 @@ def simulate_training(
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
         return simulate_independent_workers(
-            group, steps, question.step_s, question.period, saving.join_s, outages, until_s
+            group, steps, question.step_s, question.period, load_s=saving.join_s, outages=outages, until_s=until_s
         )
     if recovery == "elastic":
         work = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
-        return ElasticTraining(group, steps, lambda _: work, outages, until_s, period=question.period).simulate()
+        return ElasticTraining(
+            group, steps, work_of=lambda _: work, outages=outages, until_s=until_s, period=question.period
+        ).simulate()
     work = SavedSteps(steps, equal_step_ends(question.step_s), saving)
     return RestartedTraining(group, work, outages, until_s).simulate()
 

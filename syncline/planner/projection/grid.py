@@ -121,9 +121,9 @@ class ProjectedGrid:
         for grid, value in outer_first:
             if grid.path == "compute.hardware":
                 for replaced in ("seconds", "batch_times"):
-                    overrides.append(Override(f"compute.{replaced}", None, grid.origin, None))
+                    overrides.append(Override(f"compute.{replaced}", None, grid.origin, written=None))
             if grid.path != "sequence":
-                overrides.append(Override(grid.path, value, grid.origin, value))
+                overrides.append(Override(grid.path, value, grid.origin, written=value))
         try:
             spec = load_spec(dict(self.spec), overrides, ProjectSpec)
         except SpecError as error:
@@ -184,7 +184,7 @@ class ProjectedGrid:
                 for start in range(0, len(self.networks), across):
                     networks, of_networks = self.networks.part(start, min(start + across, len(self.networks)))
                     extra |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
-                    yield plan_columns(plan, networks, thresholds, extra | self._of_methods)
+                    yield plan_columns(plan, networks, thresholds, extra_columns=extra | self._of_methods)
 
     def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridPlaces]]:
         """Yield up to ``count`` specs at a time, with the value of each grid that has no column of its own."""

@@ -94,7 +94,7 @@ def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> Met
     if not values:
         return base
     options = {grid.path.removeprefix("method."): grid.origin for grid, _ in values}
-    overrides = [Override(grid.path, value, grid.origin, value) for grid, value in values]
+    overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in values]
     fields = with_overrides({"method": base}, overrides)["method"]
     try:
         with within("method"):
@@ -209,7 +209,7 @@ def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
         raise SpecError(grid.origin, original.name, "networks that are described by fields")
     *above, last = grid.path.split(".")
     path = ".".join([*above, IN_SPECS.get(last, last)])
-    changed = with_overrides({"network": fields}, [Override(path, value, grid.origin, value)])["network"]
+    changed = with_overrides({"network": fields}, [Override(path, value, grid.origin, written=value)])["network"]
     try:
         return network(changed | {"name": original.name}, "network")
     except SpecError as error:

@@ -57,7 +57,9 @@ def computing_s(
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, recomputed, sharers
         if key not in cache:
             if spec.priced_by_kernels:
-                parts = step_parts(spec, layout, elements, micro, SHARDINGS[sharding], recomputed, sharers)
+                parts = step_parts(
+                    spec, layout, elements, micro, sharding=SHARDINGS[sharding], recomputed=recomputed, sharers=sharers
+                )
                 cache[key] = sum(parts.values())
             else:
                 cache[key] = flops_s(spec, RECOMPUTED if recomputed else 1.0)
@@ -82,10 +84,18 @@ def step_parts(
     model = spec.model
     assert isinstance(model, ModelShape)
     sequences = spec.worker_tokens * layout.workers / layout.data / model.sequence / micro
-    share = Share(sequences, layout.tensor, layout.context, layout.expert, spec.product_format)
+    share = Share(sequences, layout.tensor, layout.context, layout.expert, precision=spec.product_format)
     gathers_weights = sharding == SHARDINGS[-1]
-    work = Work(share, micro, layout.pipeline, elements, elements / sharers, recomputed, gathers_weights)
-    return step_seconds(model, work, spec.compute.kernels.build(), spec.compute.machine)
+    work = Work(
+        share,
+        micro,
+        stages=layout.pipeline,
+        parameters=elements,
+        updated=elements / sharers,
+        recomputed=recomputed,
+        sharded=gathers_weights,
+    )
+    return step_seconds(model, work, software=spec.compute.kernels.build(), hardware=spec.compute.machine)
 
 
 def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
@@ -166,13 +176,13 @@ class IntraReplica:
         parts: list[tuple[list[int], ReplicaTimes]] = []
         for (count, micro, recomputed), rows in rows_by_step.items():
             links = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
-            factor = factor_of_rows(selection.factors.communication, rows, len(settings), ndim)
+            factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
             alike = _AlikeSettings(count, links, factor, ndim)
             try:
                 times = replica_times(
-                    model, layout, computed[rows], micro, self.tokens / micro,
-                    partial(self._call_s, alike, algorithm), partial(self._message_s, alike),
-                    self.bytes_per_number, recomputed, self.kernels.overlapped,
+                    model, layout, compute_s=computed[rows], micro_batches=micro, micro_tokens=self.tokens / micro,
+                    collective_s=partial(self._call_s, alike, algorithm), message_s=partial(self._message_s, alike),
+                    bytes_per_number=self.bytes_per_number, recomputed=recomputed, overlapped=self.kernels.overlapped,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
                 times = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))

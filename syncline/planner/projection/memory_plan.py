@@ -43,8 +43,8 @@ def memory_of(
         elements(tensors),
         method.kept_elements(tensors, workers) - errors,
         errors,
-        spec.memory_precision("fp32") if spec else "fp32",
-        largest_call_bytes(patterns, workers, concurrent=sends_together(method)),
+        precision=spec.memory_precision("fp32") if spec else "fp32",
+        wire_bytes=largest_call_bytes(patterns, workers, concurrent=sends_together(method)),
         gradient_bytes=2 if spec is not None and spec.gradients == "bf16" else FP32_BYTES,
     )
 
@@ -162,9 +162,9 @@ def plan_memory(
     return MemoryPlan(
         np.array([SHARDINGS.index(choice) for choice in choices])[choice_index],
         micro,
-        np.where(activations > 0, policies, 0),
-        Memory(**parts | {"activations_bytes": activations / micro}),
-        np.asarray(fits.any(axis=0)),
+        activations=np.where(activations > 0, policies, 0),
+        memory=Memory(**parts | {"activations_bytes": activations / micro}),
+        fits=np.asarray(fits.any(axis=0)),
     )
 
 

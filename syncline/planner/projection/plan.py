@@ -107,7 +107,7 @@ class ProjectionPlan:
         for number, method in enumerate(self.methods):
             with within(f"methods.{number}"):
                 traffic, memory_plan = traffic_and_memory(
-                    specs, method, worker_tensors, self.layout, self.workers, self.included[:, number]
+                    specs, method, worker_tensors, self.layout, self.workers, mask=self.included[:, number]
                 )
             self.traffic.append(traffic)
             self.memory_plans.append(memory_plan)
@@ -145,11 +145,13 @@ class ProjectionPlan:
                 continue
             row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
             row_factors = Factors(
-                factor_of_rows(factors.computing, rows, len(selected), 1),
-                factor_of_rows(factors.communication, rows, len(selected), ndim),
+                factor_of_rows(factors.computing, rows, count=len(selected), ndim=1),
+                factor_of_rows(factors.communication, rows, count=len(selected), ndim=ndim),
             )
             memo = {} if cache is None else cache
-            selection = PricedSettings(selected[rows], place[rows], row_links, ndim, memo, row_factors)
+            selection = PricedSettings(
+                selected[rows], place[rows], network=row_links, ndim=ndim, cache=memo, factors=row_factors
+            )
             parts.append((rows, self._step(traffic, number, selection)))
         if len(parts) == 1 and len(parts[0][0]) == len(selected):
             return parts[0][1]
@@ -168,19 +170,29 @@ class ProjectionPlan:
             if regular:
                 step = self._every_step.step_time(traffic.buckets, step_s, regular, timed, trigger_s, optimizer_s)
             else:
-                step = priced_step(step_s, rare, traffic.patterns, steps, timed, trigger_s, optimizer_s)
+                step = priced_step(
+                    step_s, rare, traffic.patterns, steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s
+                )
             return replace(step, compute_s=inside.compute_s, inside_s=step_s - inside.compute_s)
         first = self._every_step.step_time(traffic.buckets, step_s, regular, timed)
         busy_s = step_s + first.exposed_communication_s
-        rare_step = priced_step(busy_s, rare, calls_by_step(rare, steps), steps, timed, trigger_s, optimizer_s)
+        rare_step = priced_step(
+            busy_s,
+            rare,
+            patterns=calls_by_step(rare, steps),
+            steps=steps,
+            price=timed,
+            trigger_s=trigger_s,
+            optimizer_s=optimizer_s,
+        )
         return StepTime(
             inside.compute_s,
             first.communication_s + rare_step.communication_s,
-            first.encode_s + rare_step.encode_s,
-            trigger_s,
-            first.hidden_communication_s + rare_step.hidden_communication_s,
-            step_s - inside.compute_s,
-            optimizer_s,
+            encode_s=first.encode_s + rare_step.encode_s,
+            trigger_s=trigger_s,
+            hidden_communication_s=first.hidden_communication_s + rare_step.hidden_communication_s,
+            inside_s=step_s - inside.compute_s,
+            optimizer_s=optimizer_s,
         )
 
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
@@ -238,7 +250,7 @@ class ProjectionPlan:
         """
         settings = np.zeros(1, dtype=np.int64)
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0).on(network)
-        selection = PricedSettings(settings, traffic.place[:1], network, 1, {} if cache is None else cache)
+        selection = PricedSettings(settings, traffic.place[:1], network, ndim=1, cache={} if cache is None else cache)
         timed = self._timed(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = float(self.optimizer_s[number][0])
@@ -252,7 +264,7 @@ class ProjectionPlan:
     def inside_times(self, number: int, network: Network) -> ReplicaTimes:
         """Return the times of each setting's step inside a replica by a method."""
         settings = np.arange(len(self.specs))
-        return self._inside(number, PricedSettings(settings, settings, network, price_ndim(network), {}))
+        return self._inside(number, PricedSettings(settings, settings, network, price_ndim(network), cache={}))
 
     def _inside(self, number: int, selection: PricedSettings) -> ReplicaTimes:
         compute_s = selection.slowdown * selection.along(self.compute_s[number])
@@ -273,7 +285,14 @@ class ProjectionPlan:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
             workers, algorithm = selection.along(self.workers), self.spec.algorithm_on(selection.network)
             selection.cache[key] = collective_prices(
-                call.collective, workers, size, selection.network, algorithm, self.spec.protocol, simulated_s, groups
+                call.collective,
+                workers,
+                size,
+                selection.network,
+                algorithm,
+                rule=self.spec.protocol,
+                timer=simulated_s,
+                groups=groups,
             )
         return selection.cache[key]
 

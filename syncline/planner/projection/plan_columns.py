@@ -166,7 +166,7 @@ def _prices(
             for names, priced in ((STEP_TIMES, step), (INSIDE_TIMES, inside)):
                 for name in names:
                     times[name][:, places, number] = by_link(getattr(priced, name))
-            varied = step_time_variants(plan, number, network, cache, step, computing, factors)
+            varied = step_time_variants(plan, number, network, cache, step, computing, communication=factors)
             for variant, variant_s in zip(variants, varied, strict=True):
                 variant[:, places, number] = variant_s
             for array, code_by_text, (texts, codes) in (
@@ -178,8 +178,8 @@ def _prices(
     return _Prices(
         times,
         variants,
-        Categorical(algorithms, tuple(algorithm_codes)),
-        Categorical(evaluators, tuple(evaluator_codes)),
+        algorithms=Categorical(algorithms, tuple(algorithm_codes)),
+        evaluators=Categorical(evaluators, tuple(evaluator_codes)),
     )
 
 

@@ -198,12 +198,16 @@ class StepTimeCache:
         _, patterns, different_calls = self._patterns[sent]
         parts = [part for call in different_calls for part in timed(call)]
         if any(part.after_idling is not None for part in parts):
-            return priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
+            return priced_step(
+                step_s, exchanges, patterns, self.steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s
+            )
         costs = (seconds for part in parts for seconds in (part.cost_s, part.encode_s))
         numbers = [step_s, trigger_s, optimizer_s, *costs]
         key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._step_times:
-            self._step_times[key] = priced_step(step_s, exchanges, patterns, self.steps, timed, trigger_s, optimizer_s)
+            self._step_times[key] = priced_step(
+                step_s, exchanges, patterns, self.steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s
+            )
         return self._step_times[key]
 
 

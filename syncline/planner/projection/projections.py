@@ -315,9 +315,9 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
         plan = ProjectionPlan([spec])
         curves, points = {}, {}
         for number, method in enumerate(spec.methods[1:], start=1):
-            curves[method.name] = speedups(plan, number, links[0], bandwidths)
+            curves[method.name] = speedups(plan, number, link=links[0], bandwidths=bandwidths)
             points[method.name] = [
-                (bandwidth, float(speedups(plan, number, link, np.array([bandwidth]))[0]))
+                (bandwidth, float(speedups(plan, number, link, bandwidths=np.array([bandwidth]))[0]))
                 for link, bandwidth in zip(links, ends, strict=True)
             ]
         labels = [label_of(spec) for name, label_of in LABELS.items() if several[name] or name == "workers"]

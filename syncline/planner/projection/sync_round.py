@@ -64,12 +64,12 @@ class _RecordingWorker(Worker):
     def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
         begin_s = np.maximum(self.free_s, at_s)
         super()._start(priced, at_s, number)
-        self._record("network", priced.call.label or priced.call.collective, begin_s, self.free_s)
+        self._record("network", priced.call.label or priced.call.collective, start_s=begin_s, end_s=self.free_s)
 
     @override
     def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
         super()._expose(at_s, late_s)
-        self._record("wait", "", at_s, at_s + late_s)
+        self._record("wait", "", start_s=at_s, end_s=at_s + late_s)
 
     def _record(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
         """Record a span that is not empty."""
@@ -121,9 +121,9 @@ def _busy(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
     now_s, spans = 0.0, []
     for wait in waits:
         if wait.start_s > now_s:
-            spans.append(ActivitySpan("compute", "", now_s, wait.start_s))
+            spans.append(ActivitySpan("compute", "", start_s=now_s, end_s=wait.start_s))
         now_s = max(now_s, wait.end_s)
-    return [*spans, ActivitySpan("compute", "", now_s, end_s)] if end_s > now_s else spans
+    return [*spans, ActivitySpan("compute", "", start_s=now_s, end_s=end_s)] if end_s > now_s else spans
 
 
 def _number(value: FloatOrArray) -> float:

@@ -175,7 +175,9 @@ def project_tables(
     return [
         assumptions_block(projection_assumptions(projections, rows) if assumptions is None else assumptions),
         *(
-            table(title, columns, table_rows, note if number == len(tables) - 1 else "", section="workers", keys=keys)
+            table(
+                title, columns, table_rows, note=note if number == len(tables) - 1 else "", section="workers", keys=keys
+            )
             for number, (title, table_rows) in enumerate(tables)
         ),
     ]

@@ -195,13 +195,15 @@ def threshold_columns(
         for begin in range(0, len(both_closed), AT_A_TIME):
             part = both_closed[begin : begin + AT_A_TIME]
             cell = settings[part], networks[part], numbers[part]
-            low, high = threshold_bounds(computing, communication, settings[part], networks[part])
+            low, high = threshold_bounds(computing, communication, settings=settings[part], networks=networks[part])
             factors = np.concatenate([np.ones_like(low), low, high])
             order = np.argsort(np.tile(numbers[part], len(ENDS)), kind="stable")  # methods ascend
             setting, link, number = (
                 np.tile(values[part], len(ENDS))[order] for values in (settings, link_index, numbers)
             )
-            by_name = thresholds(_speedups_on_links(plan, links, setting, link, number, factors[order]), len(order))
+            by_name = thresholds(
+                _speedups_on_links(plan, links, setting, link, number, factors=factors[order]), len(order)
+            )
             back = np.argsort(order).reshape(len(ENDS), -1)
             for name, threshold in by_name.items():
                 when[name][cell] = threshold.when[back[0]]

@@ -238,15 +238,15 @@ def traffic_and_memory(
             return list(method.exchanges(tensors, count))
         if count == layout.workers:
             return []
-        return list(_exchanges_between(method, tensors, count // layout.workers, layout, share))
+        return list(_exchanges_between(method, tensors, replicas=count // layout.workers, layout=layout, share=share))
 
-    sent = traffic_of(method, workers, mask, spec.steps, between, same_for_all=layout.workers == 1)
+    sent = traffic_of(method, workers, mask, spec.steps, exchanges_among=between, same_for_all=layout.workers == 1)
     gradient_bytes = bytes_per_number(spec.number_format)
     wire_width = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     parameter_width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
     units = _gathered_units(spec, layout, counts)
     buffer_bytes = np.full(len(specs), max(wire_width * shard.elements for shard in shards) if inside else 0.0)
-    _add_call_buffers(buffer_bytes, sent, workers // layout.workers, sends_together(method))
+    _add_call_buffers(buffer_bytes, sent, replicas=workers // layout.workers, together=sends_together(method))
     memory_plan = _memory_plan(specs, method, worker_tensors, layout, workers, mask, shards, buffer_bytes)
     if not inside and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
@@ -263,8 +263,8 @@ def traffic_and_memory(
             continue
         kind = SHARDINGS[sharding]
         options = _StepOptions(
-            kind, spec.memory.weights, spec.overlap != "none", micro, wire_width, parameter_width,
-            units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
+            kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro, gradient_width=wire_width, parameter_width=parameter_width,
+            units=units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
         )  # fmt: skip
 
         def exchanges_among(count: int, options: _StepOptions = options) -> list[Exchange]:
@@ -274,7 +274,7 @@ def traffic_and_memory(
                 return [replace(exchange, part=None) for exchange in _exchanges_inside(shard, options)]
             return [exchange for shard in shards for exchange in _exchanges_inside(shard, options)] + between(count)
 
-        traffics = traffic_of(method, workers, selected, spec.steps, exchanges_among)
+        traffics = traffic_of(method, workers, mask=selected, steps=spec.steps, exchanges_among=exchanges_among)
         split_traffic += [traffic._replace(buckets=last_buckets) for traffic in traffics]
     return split_traffic, memory_plan
 
@@ -321,8 +321,8 @@ def _memory_plan(
     spec, replicas, inside = specs[0], workers // layout.workers, layout.sharers > 1
     tensors, elements = tensors_of(worker_tensors.tensors), worker_tensors.elements
     precision = spec.memory.memory_precision(spec.number_format)
-    errors = _per_setting(lambda p: method.error_feedback_elements(tensors, p), method, replicas, mask)
-    states = _per_setting(lambda p: method.kept_elements(tensors, p), method, replicas, mask)
+    errors = _per_setting(lambda p: method.error_feedback_elements(tensors, p), method, workers=replicas, mask=mask)
+    states = _per_setting(lambda p: method.kept_elements(tensors, p), method, workers=replicas, mask=mask)
     memory = model_memory(
         elements, states - errors, errors, precision, buffer_bytes,
         gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
@@ -336,7 +336,16 @@ def _memory_plan(
         options = options.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
     choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
-    return plan_memory(options, budget, memory, sharers, inside or method.shares_out, unit_bytes, precision, choices)
+    return plan_memory(
+        options,
+        budget,
+        unsharded=memory,
+        workers=sharers,
+        shares=inside or method.shares_out,
+        unit_bytes=unit_bytes,
+        precision=precision,
+        auto=choices,
+    )
 
 
 def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
@@ -392,7 +401,7 @@ def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exch
         return exchanges
     gathers = update_gathers(parameter_bytes, shard.sharers, options.units) if options.weights == "gathers" else None
     for exchange in sharded_exchanges(
-        gradient_bytes, parameter_bytes, shard.sharers, options.sharding, options.units, options.micro_batches,
+        gradient_bytes, parameter_bytes, workers=shard.sharers, sharding=options.sharding, units=options.units, micro_batches=options.micro_batches,
         overlapped=options.overlapped, weights=gathers,
     ):  # fmt: skip
         if shard.sharers > 1:

@@ -77,7 +77,7 @@ def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) ->
         for exchange in traffic.exchanges:
             group = plan.layout.replica_group(workers) if exchange.part is None else exchange.part
             nbytes = float(np.reshape(exchange.payload_bytes, (-1,))[0]) * exchange.num_runs(steps) / steps
-            totals += level_bytes(exchange.collective, nbytes, group, workers, unit_sizes)
+            totals += level_bytes(exchange.collective, nbytes, ranks=group, workers=workers, unit_workers=unit_sizes)
     if isinstance(plan.inside.model, ModelShape):
         totals += _layout_bytes(plan, plan.inside.model, plan.memory_plans[number], workers, unit_sizes)
     return totals
@@ -217,10 +217,10 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
             reached, needed = equal
             steps = reached.value / tokens_per_step
             if step_s is not None:
-                seconds = time_to_loss_s(reached, tokens_per_step / step_s, low_s / step_s, high_s / step_s)
+                seconds = time_to_loss_s(reached, tokens_per_step / step_s, low=low_s / step_s, high=high_s / step_s)
                 computing_s = steps / needed.factor * row["compute_s"]
                 fields["below_computing"] = below_computing(
-                    seconds[0], computing_s, needed.factor, (needed.low, needed.high), needed.source
+                    seconds[0], computing_s, needed.factor, bounds=(needed.low, needed.high), source=needed.source
                 )
     if options.failures is not None:
         goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
@@ -230,7 +230,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
         fields |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if options.prices is not None:
         sent = egress_per_step(method, spec, network, row)
-        fields |= training_cost(row, options.prices, steps, seconds, None if sent is None else sent * steps)
+        fields |= training_cost(row, options.prices, steps, seconds, sent=None if sent is None else sent * steps)
     return fields
 
 
@@ -250,7 +250,7 @@ def _goodput(
     replicas = spec.layout.build().replicas(spec.workers)
     state = kept_state(method, spec.model.tensors, replicas)
     training = failing_training(
-        method, state, network, spec.workers, replicas, row["sharding"], row["step_time_s"], steps
+        method, state, network, spec.workers, replicas, sharding=row["sharding"], step_s=row["step_time_s"], steps=steps
     )
     return estimate_goodput(failures, training)
 
@@ -359,10 +359,10 @@ def training_cost(
     for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
         money = joules = None
         if duration_s is not None:
-            usage = Usage(row["workers"], duration_s, busy_s, sent)
+            usage = Usage(row["workers"], duration_s, busy_s, egress_bytes=sent)
             if power is not None:
                 waiting = idle if idle is not None else 0.0 if end == "_low" else power
-                joules = energy_j(prices, usage, power, waiting)
+                joules = energy_j(prices, usage, power, idle_power_w=waiting)
             money = cost(prices, usage, joules)
         fields |= {
             f"cost{end}": money,

@@ -192,7 +192,7 @@ def _answer_without_variable(
         "now_holds": trial.is_met, "decides": trial.decides.removesuffix("_s"),
         "why": trial.unknown or f"it has no {question.variable} to be another", "at": None,
     }  # fmt: skip
-    return SolvedAnswer(fields, trial.row, True)
+    return SolvedAnswer(fields, trial.row, upward=True)
 
 
 def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:

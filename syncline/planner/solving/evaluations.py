@@ -143,7 +143,7 @@ def _evaluation(
     excess, decides = margins(decisive, values)
     if np.isnan(excess[0]):
         unknown = unknown or _why_unknown(row, decides)
-    return Evaluation(row, excess, decides, values, unknown if np.isnan(excess[0]) else None)
+    return Evaluation(row, excess, decides, reached=values, unknown=unknown if np.isnan(excess[0]) else None)
 
 
 def _loss_over_ddp(
@@ -336,7 +336,7 @@ def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: 
     """
     upward = _is_upward(spans_by_bound, sense)
     value, optimistic, pessimistic = (
-        _answer_among(feasible.spans, sense, upward, lowest) for feasible in spans_by_bound
+        _answer_among(feasible.spans, sense, upward, smallest=lowest) for feasible in spans_by_bound
     )
     ends = (optimistic, pessimistic) if upward else (pessimistic, optimistic)
     return SolvedValue(value, *ends, upward)

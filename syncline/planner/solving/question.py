@@ -119,13 +119,15 @@ class InverseProblem:
             SpecError: the method has no such number of steps, or no number of workers is possible.
         """
         if self.variable in OF_METHODS:
-            return method_variable(spec, network, method, self.variable)
+            return method_variable(spec, network, method, name=self.variable)
         if self.variable == "workers":
             level_index = None
             if self.level is not None:
                 names = [link_place.name for link_place in link_places(network)]
                 level_index = names.index(place_of(network, self.level).name)
-            return workers_variable(spec, network, method, level_index, self.most, self.batch_tokens)
+            return workers_variable(
+                spec, network, method, level_index, max_workers=self.most, batch_tokens=self.batch_tokens
+            )
         place = place_of(network, self.level)
         link_variable = bandwidth_variable if self.variable == "bandwidth" else latency_variable
         return link_variable(spec, network, method, place)
@@ -181,8 +183,8 @@ class InverseInputs:
         return WholeTraining(
             None if self.inputs.tokens is None else parse_count(self.inputs.tokens, "tokens"),
             self.inputs.target_loss,
-            None if self.inputs.prices is None else parse_prices(self.inputs.prices),
-            self.inputs.extrapolate,
+            prices=None if self.inputs.prices is None else parse_prices(self.inputs.prices),
+            extrapolate=self.inputs.extrapolate,
         )
 
     def question(self, variable: str, specs: Sequence[Experiment], own_methods: bool = True) -> InverseProblem:
@@ -218,11 +220,11 @@ class InverseInputs:
             self.training(),
             baseline,
             self.inputs.level,
-            offered_links(self.inputs.among),
-            self.inputs.most,
-            batch,
-            self.inputs.best,
-            own_methods,
+            among=offered_links(self.inputs.among),
+            most=self.inputs.most,
+            batch_tokens=batch,
+            best=self.inputs.best,
+            own_methods=own_methods,
         )
 
     def specs(self, spec: Experiment, options: Options, own_methods: bool) -> Sequence[Experiment]:

@@ -100,11 +100,11 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     return AdviceQuestion(
         shape,
         network,
-        machine,
-        spec.workers,
-        batch,
-        tokens,
-        training.target_loss,
+        hardware=machine,
+        workers=spec.workers,
+        batch_tokens=batch,
+        tokens=tokens,
+        target_loss=training.target_loss,
         prices=training.prices,
         extrapolate=training.extrapolate,
         methods=spec.methods if methods else (),
@@ -133,7 +133,7 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
         finalists = candidates[:FINALISTS]
         data_parallel = [candidate for candidate in candidates if candidate.plan.method.sends_in_backward]
         finalists += [candidate for candidate in data_parallel[:1] if candidate not in finalists]
-        answers = [_exact_answer(question, advice, network, candidate) for candidate in finalists]
+        answers = [_exact_answer(question, advice, network, rough_plan=candidate) for candidate in finalists]
         rows += [answer.flat() for answer in ranked_answers(answers)]
     if not rows:
         raise SpecError("best", advice.model.name, "a plan that fits into the memory of the workers")
@@ -158,7 +158,7 @@ def _rough_plans(
         prepared_plan = prepared(advice, row["plan"], row["tokens"])
         value = _crossing(prepared_plan, variable, deadline_s)
         name = KNOWN if row["loss_unknown"] is None else UNKNOWN
-        rough_plans.append(RoughPlan(row["plan"], row["tokens"], name, value))
+        rough_plans.append(RoughPlan(row["plan"], row["tokens"], list=name, value=value))
     return rough_plans
 
 
@@ -192,7 +192,7 @@ def _exact_answer(
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
-    answer = answer_of(plan_question, spec, network, spec.methods[0])
+    answer = answer_of(plan_question, spec, network, method=spec.methods[0])
     record = answer.record | {"target": question.describe()}
     fields = rough_plan.plan.fields | {
         "steps": spec.steps,

@@ -122,7 +122,16 @@ def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, 
 
     now = float(place.link.bandwidth_bytes_per_s)
     return DecisionVariable(
-        "bandwidth", "least", "B/s", place.describe(), grid, None, setting_at, format_bandwidth, now, place
+        "bandwidth",
+        "least",
+        unit="B/s",
+        of=place.describe(),
+        grid=grid,
+        whole=None,
+        at=setting_at,
+        text=format_bandwidth,
+        now=now,
+        place=place,
     )
 
 
@@ -136,7 +145,16 @@ def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, pl
 
     now = float(place.link.latency_s)
     return DecisionVariable(
-        "latency", "most", "s", place.describe(), grid, None, setting_at, format_seconds, now, place
+        "latency",
+        "most",
+        unit="s",
+        of=place.describe(),
+        grid=grid,
+        whole=None,
+        at=setting_at,
+        text=format_seconds,
+        now=now,
+        place=place,
     )
 
 
@@ -166,7 +184,17 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
         return f"{int(value):,} step{'' if value == 1 else 's'}{' late' if name == 'delay' else ''}"
 
     sense: Sense = "longest" if name == "period" else "fewest"
-    return DecisionVariable(name, sense, "steps", method.name, _thin(values), values, setting_at, text, float(now))
+    return DecisionVariable(
+        name,
+        sense,
+        unit="steps",
+        of=method.name,
+        grid=_thin(values),
+        whole=values,
+        at=setting_at,
+        text=text,
+        now=float(now),
+    )
 
 
 def has_variable(method: MethodBase, name: str) -> bool:
@@ -223,7 +251,17 @@ def workers_variable(
         return f"{int(value):,}"
 
     now = float(spec.workers) if spec.workers in specs else None
-    return DecisionVariable("workers", "fewest", "", network.name, _thin(counts), counts, setting_at, text, now)
+    return DecisionVariable(
+        "workers",
+        "fewest",
+        unit="",
+        of=network.name,
+        grid=_thin(counts),
+        whole=counts,
+        at=setting_at,
+        text=text,
+        now=now,
+    )
 
 
 def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> ProjectSpec | None:

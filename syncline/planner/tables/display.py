@@ -155,10 +155,10 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     note = f"{few_note(rows, spec.methods[0].name)}{spec.compute.source_note()}{stuck_note(rows)}{MORE}"
     return [
         table(
-            network_title(network, spec.num_endpoints, spec.steps, spec.endpoint_noun),
+            network_title(network, spec.num_endpoints, spec.steps, unit_name=spec.endpoint_noun),
             columns,
-            [row for row in rows if row["network"] == network.name],
-            note if network is spec.networks[-1] else "",
+            rows=[row for row in rows if row["network"] == network.name],
+            note=note if network is spec.networks[-1] else "",
             keys=("method",),
         )
         for network in spec.networks
@@ -201,9 +201,9 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     tables = [table(title, columns, rows, note, keys=("seed",))]
     if "step_time_s" in rows[0]:
         network: Column = ("network", lambda row: row["network"])
-        title = network_title(spec.network, spec.num_endpoints, rows[0]["steps"], spec.endpoint_noun)
+        title = network_title(spec.network, spec.num_endpoints, steps=rows[0]["steps"], unit_name=spec.endpoint_noun)
         note = clock_note(rows) + spec.compute.source_note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
-        tables.append(table(title, [network, *clock_columns(rows)], rows[:1], note))
+        tables.append(table(title, [network, *clock_columns(rows)], rows=rows[:1], note=note))
     if "ages" in rows[0]:
         tables.append(_server_table(rows[0]))
     return tables
@@ -236,7 +236,7 @@ def _server_table(row: Record) -> Group:
         ("waited", seconds_of("waited_s")),
         ("waited for", seconds_of("waited_for_s")),
     ]
-    return table(f"At the server, {row['versions']:,} versions of the model", columns, workers, note)
+    return table(f"At the server, {row['versions']:,} versions of the model", columns, rows=workers, note=note)
 
 
 CATALOGUE_COLUMNS = {
@@ -283,7 +283,11 @@ def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
     note = notes.get(catalogue, "")
     return table(
-        catalogue, columns, rows, f"{note}Everything about them: syncline list {catalogue} --json", text_columns
+        catalogue,
+        columns,
+        rows,
+        note=f"{note}Everything about them: syncline list {catalogue} --json",
+        text_columns=text_columns,
     )
 
 

@@ -124,7 +124,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
                 lines.append(f"{name}: {column} has {len(values):,} rows in {a} and {len(others):,} in {b}")
             count = min(len(values), len(others))
             cells += 0 if is_spec else count
-            difference = _difference(name, column, values[:count], others[:count])
+            difference = _difference(name, column, a=values[:count], b=others[:count])
             if difference is None:
                 continue
             if is_spec:
@@ -137,7 +137,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
             differences.append(difference)
         (specs if is_spec else unmatched).extend(lines)
     differences.sort(key=lambda item: ("loss" not in item.column, item.file, item.column))
-    return FolderComparison(differences, unmatched, specs, skipped, len(files_a & files_b), cells)
+    return FolderComparison(differences, unmatched, specs, skipped, files=len(files_a & files_b), cells=cells)
 
 
 def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def comparison_table(comparison: FolderComparison) -> Group:
     note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
     num_hidden = len(comparison.differences) - len(shown)
     note += f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""
-    return table("", columns, shown, note, text_columns=(0, 1, 5, 6))
+    return table("", columns, rows=shown, note=note, text_columns=(0, 1, 5, 6))
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _opened(path: Path) -> _Opened:
         if path.suffix == ".parquet":
             schema = pq.read_schema(path)
             types = {field.name: str(field.type) for field in schema}
-            return _Opened(schema.names, lambda column: _read(path, column), types, set())
+            return _Opened(schema.names, lambda column: _read(path, column), types, skipped=set())
         content = read_json(path) if path.suffix == ".json" else parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, pa.ArrowException, SynclineError) as error:
         raise _unreadable(path, error) from None
@@ -201,7 +201,7 @@ def _opened(path: Path) -> _Opened:
     skipped: set[str] = set()
     for name, value in _leaves(content, "", skipped):
         columns.setdefault(name, []).append(value)
-    return _Opened(list(columns), lambda column: _array(columns[column]), {}, skipped)
+    return _Opened(list(columns), lambda column: _array(columns[column]), types={}, skipped=skipped)
 
 
 def _read(path: Path, column: str) -> np.ndarray:
@@ -266,7 +266,18 @@ def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Differe
     if not unequal.any():
         return None
     row = int(unequal.argmax())
-    return Difference(file, column, len(a), int(unequal.sum()), absolute, largest, row, None, a[row], b[row])
+    return Difference(
+        file,
+        column,
+        cells=len(a),
+        different=int(unequal.sum()),
+        absolute=absolute,
+        relative=largest,
+        row=row,
+        step=None,
+        a=a[row],
+        b=b[row],
+    )
 
 
 def _equal(a: Any, b: Any) -> bool:

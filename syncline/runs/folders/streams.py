@@ -78,7 +78,10 @@ class SeedStream:
         first, method = self._rows, self._stream.method
         history = self._recorder.part(self._seeds, first, rows)
         schema, end = metrics_schema([history]), first + history.steps + (first == 0)
-        parts = [metrics_table(method, history, s, schema, first, end, first) for s in range(len(history.seeds))]
+        parts = [
+            metrics_table(method, history, s, schema, begin=first, end=end, first=first)
+            for s in range(len(history.seeds))
+        ]
         append(self._stream.metrics, pa.concat_tables(parts))
         calls = self._ledger.records[self._calls :] if self._ledger is not None else []
         if calls:

@@ -128,7 +128,7 @@ def stoppable_results(
         if jobs == 1:
             results: Iterable[T | None] = (call() for call in stoppable)
         else:
-            results = call_results(stoppable, jobs, progress.path.parent, shared)
+            results = call_results(stoppable, jobs, folder=progress.path.parent, shared=shared)
         yield from (result for result in results if result is not None)
         confirm()
     except BrokenProcessPool:

@@ -119,10 +119,10 @@ def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
         by_step = group.pivot(index="seed", columns="step", values="loss")
         network_step_s = step_time_s.get(str(method)) or {OWN_NETWORK: group["step_time_s"].median()}
         step = by_step.columns.to_numpy()
-        curves.append(Curve(str(method), step, by_step.to_numpy(), _clocks(step, network_step_s)))
+        curves.append(Curve(str(method), step, loss=by_step.to_numpy(), clock_s=_clocks(step, network_step_s)))
         sent[str(method)] = step * group["bytes_per_worker"].median()
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
-    return FileCurves(curves, sent, {name: name for name in networks}, "evaluation loss", None)
+    return FileCurves(curves, sent, networks={name: name for name in networks}, label="evaluation loss", target=None)
 
 
 def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
@@ -180,7 +180,9 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     several = len({row["configuration"] for row in result.rows})
     note = f"The best {len(chosen)} of {several:,} configurations. " if several > len(chosen) else ""
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
-    return FileCurves(curves, sent, {name: name for name in networks}, label, None), note + BY_MEANS
+    return FileCurves(
+        curves, sent, networks={name: name for name in networks}, label=label, target=None
+    ), note + BY_MEANS
 
 
 def _median(values: Iterable[Any]) -> float | None:

@@ -84,7 +84,15 @@ class Reported:
 
 def reported(result: Any, folder_name: str = "") -> Reported:
     """Return a `Result` as a page shows it; its title is the spec's name, or else ``folder_name``, or the command."""
-    shown = Reported("", result.command, result.record, result.tables, result.spec, result.folder, _findings(result))
+    shown = Reported(
+        "",
+        result.command,
+        output=result.record,
+        tables=result.tables,
+        spec=result.spec,
+        folder=result.folder,
+        findings=_findings(result),
+    )
     name = getattr(result.spec, "name", None) or shown.noted.get("name")
     return replace(shown, title=str(name or folder_name or result.command))
 

@@ -206,7 +206,7 @@ def read_sweep(path: Path) -> Swept:
     requests, stored = about.get("runs"), {row.get("run"): row for row in about["rows"]}
     if not isinstance(requests, list) or not isinstance(about.get("name"), str):
         raise SpecError("folder", str(path / NAME), "the name of a sweep, and a list of its 'runs'")
-    check_rows(requests, path / NAME, SWEEP_RUNS, "runs")
+    check_rows(requests, path / NAME, columns=SWEEP_RUNS, name="runs")
     plain_rows = [{name: value for name, value in row.items() if "." not in name} for row in stored.values()]
     check_rows(plain_rows, path / NAME, ROWS["sweep"])  # without the swept fields, whose values are the user's
     rows = []

@@ -101,11 +101,11 @@ class SweptSpec:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
         ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
-        chosen = [Override(grid.path, value, grid.origin, value) for grid, value in ordered]
+        chosen = [Override(grid.path, value, grid.origin, written=value) for grid, value in ordered]
         paths = [grid.path for grid, _ in settings]
         inside_grids = [change for change in self.overrides if any(is_below(change.path, path) for path in paths)]
         outside_grids = [override for override in self.overrides if override not in inside_grids]
-        seed_change = [] if seeds is None else [Override("seeds", list(seeds), "--seeds", list(seeds))]
+        seed_change = [] if seeds is None else [Override("seeds", list(seeds), origin="--seeds", written=list(seeds))]
         try:
             spec = load_spec(self.fields, [*outside_grids, *chosen, *inside_grids, *seed_change], RunSpec)
             check_training(spec, spec.method)

@@ -166,7 +166,7 @@ def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress:
         calls = [partial(_carry_out, number, job, folder, progress) for number, job in remaining.items()]
         problems = [job[0].spec.problem for job in remaining.values()]
         try:
-            for done in stoppable_results(calls, min(processes or cpu_count(), len(calls)), progress, problems):
+            for done in stoppable_results(calls, min(processes or cpu_count(), len(calls)), progress, shared=problems):
                 del remaining[done[0]]
                 yield done
             return

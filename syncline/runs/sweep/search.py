@@ -211,7 +211,7 @@ class _Study:
     def begin_with(self, base: SweptSpec, timed: Sequence[Grid]) -> None:
         """Make the spec's values the first trial; ``timed`` are the grids of the clock, each with a single value."""
         try:
-            (configured,) = configurations(base, [*self.fixed, *timed], None)
+            (configured,) = configurations(base, [*self.fixed, *timed], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over
             return
         drawn = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
@@ -242,7 +242,7 @@ def _batches(
             for study in studies:
                 trial, fixed = study.ask()
                 try:
-                    configured = configurations(base, [*fixed, *timed], seeds, number)
+                    configured = configurations(base, [*fixed, *timed], seeds, first=number)
                 except SpecError:  # this value cannot be trained, for example a size that must divide another
                     configured = []
                 proposed.append((study, trial, configured))

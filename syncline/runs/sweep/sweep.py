@@ -83,7 +83,9 @@ def sweep(
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if trials is None:
             raise SpecError("--trials", None, "how many trials of each combination of the grids")
-        batches, num_configurations = searched(base, grids, tuned, trials, chosen, search or "optuna", equal_effort)
+        batches, num_configurations = searched(
+            base, grids, tuned, trials, seeds=chosen, search=search or "optuna", equal_effort=equal_effort
+        )
         about["tuned"] = {_full_path(field): field.shown for field in tuned}
     else:
         configured = configurations(base, grids, chosen)
@@ -92,7 +94,13 @@ def sweep(
     client = client_of(dask) if dask else None
     try:
         running = _Sweep(
-            batches, num_configurations, about, jobs, client, allowance or Allowance(), listener or Listener()
+            batches,
+            num_configurations,
+            about,
+            jobs,
+            client,
+            allowance=allowance or Allowance(),
+            listener=listener or Listener(),
         )
         if not tuned:  # a search over integers may propose the same values twice
             check_differ(running.first)
@@ -179,7 +187,7 @@ class _Sweep:
                     new = None
             rows = folder.write(self._about, self._requests)
         requests = [run.request() for run in self._requests]
-        return Swept(name, requests, rows, str(folder.path), repeated=self._repeated, interrupted=stopped)
+        return Swept(name, requests, rows, folder=str(folder.path), repeated=self._repeated, interrupted=stopped)
 
     def _runs_of(self, configured: list[Configuration]) -> list[SweptRun]:
         """Return a run for each configuration and seed."""
@@ -226,7 +234,7 @@ class _Sweep:
             if self._client is not None:
                 results = run_jobs_on_dask(jobs, folder.runs, self._client, progress)
             else:
-                results = run_jobs(jobs, folder.runs, self._jobs, progress)
+                results = run_jobs(jobs, folder.runs, processes=self._jobs, progress=progress)
             for number, errors in results:
                 completed.add(number)
                 folder.failed(errors)

@@ -72,12 +72,14 @@ def train_async(
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     recorder = Recorder()
-    seed_stream = SeedStream(stream, spec.seeds, recorder, None) if stream else None
+    seed_stream = SeedStream(stream, spec.seeds, recorder, ledger=None) if stream else None
     report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
     step_s = base_s(spec, task.flops_per_step)
-    plan = async_plan(spec, method, task_tensors(task), step_s, network, batch_work(spec, method, step_s, build))
-    math = AsyncWorkers(spec, method, build, recorder, report, teams_of(plan), task)
+    plan = async_plan(
+        spec, method, task_tensors(task), base_s=step_s, network=network, work=batch_work(spec, method, step_s, build)
+    )
+    math = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=task)
     math.evaluate(0)
     report(0)
     played = plan.play(math)
@@ -88,8 +90,8 @@ def train_async(
         seed_stream.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
-        method.name, recorder.history(spec.seeds, played.interrupted), [], task.describe(), task.flops_per_step,
-        wall_s, tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, done),
+        method.name, recorder.history(spec.seeds, played.interrupted), ledger=[], facts=task.describe(), flops_per_step=task.flops_per_step,
+        wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, done),
     )  # fmt: skip
 
 

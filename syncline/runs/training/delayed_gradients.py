@@ -71,7 +71,9 @@ class DelayedTraining:
         warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps
         anneal = self.remedy.anneal_steps if self.remedy and self.remedy.kind == "discount" else 0
         delays = [group["delay"] for group in optimizer.param_groups]
-        return discounted(optimizer, delays, anneal or 0, lambda t: wsd_factor(t, self.steps, warmup, cooldown))
+        return discounted(
+            optimizer, delays, anneal_steps=anneal or 0, factor=lambda t: wsd_factor(t, self.steps, warmup, cooldown)
+        )
 
 
 class DelayedParts(NamedTuple):
@@ -157,7 +159,9 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     parts = cut(problem.weighted(seed).to(training.device), stages)
     delays = stage_delays(stages).tolist()
     optimizers = [
-        stage_optimizer(training.method, task, list(part.named_parameters()), stage, delays, seed)
+        stage_optimizer(
+            training.method, task, named=list(part.named_parameters()), stage=stage, delays=delays, seed=seed
+        )
         for stage, part in enumerate(parts)
     ]
     rates = [training.rates(optimizer) for optimizer in optimizers]
@@ -239,8 +243,8 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
     """Return the settings of a run with late gradients; a synchronous pipeline counts as one stage, without delay."""
     assert spec.pipeline is not None
     return DelayedTraining(
-        spec.problem, method, spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1, spec.steps,
-        remedy_of(method), spec.pipeline.backward_weights, schedule=spec.schedule, eval_every=spec.eval_every,
+        spec.problem, method, stages=spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1, steps=spec.steps,
+        remedy=remedy_of(method), backward_weights=spec.pipeline.backward_weights, schedule=spec.schedule, eval_every=spec.eval_every,
         device=training_device(spec.device),
     )  # fmt: skip
 
@@ -261,7 +265,16 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     wall_s = time.perf_counter() - start_s
     shapes = tuple(task_tensors(task))
     staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
-    return Trained(method.name, history, [], task.describe(), task.flops_per_step, wall_s, shapes, stages=staged)
+    return Trained(
+        method.name,
+        history,
+        ledger=[],
+        facts=task.describe(),
+        flops_per_step=task.flops_per_step,
+        wall_s=wall_s,
+        tensors=shapes,
+        stages=staged,
+    )
 
 
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:

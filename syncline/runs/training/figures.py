@@ -89,7 +89,7 @@ def _curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
     """Return a method's curve of evaluation losses over steps and over the clocks of networks, by their names."""
     history = trained.history
     clock_s = {network: eval_clock_s(trained, clock) for network, clock in clocks.items()}
-    return Curve(trained.method, history.eval_step, history.evaluation["loss"].T, clock_s)
+    return Curve(trained.method, history.eval_step, loss=history.evaluation["loss"].T, clock_s=clock_s)
 
 
 def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:

@@ -150,7 +150,7 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         own_mtbf_s = group_mtbf_s(failures.failure_rates(), 1)  # a failure of a shared part stops a worker, too
         event = f"a worker of {method.name} fails every {format_seconds(own_mtbf_s)}"
         _check_rate(failures.restart_time + step_s, own_mtbf_s, event)
-        _check_outages(failures, spec.workers, 0.0, 1, f" for {method.name}")
+        _check_outages(failures, spec.workers, until_s=0.0, needed=1, suffix=f" for {method.name}")
         return
     if failures.recovery == "elastic":
         needed_s, min_workers = failures.detection_timeout + failures.regroup_time + step_s, failures.min_workers
@@ -162,7 +162,7 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         needed_s = failures.restart_time + load_s + work_s
     mtbf_s = failures.mtbf_s(spec.workers)
     _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
-    _check_outages(failures, spec.workers, spec.steps * step_s, min_workers, "")
+    _check_outages(failures, spec.workers, until_s=spec.steps * step_s, needed=min_workers, suffix="")
 
 
 def _check_rate(needed_s: float, mtbf_s: float, event: str) -> None:

@@ -82,7 +82,7 @@ class ReformedGroup:
             if present.tobytes() not in works:
                 ends_s = np.concatenate([[0.0], self._constant_group_clock(present.copy(), factors).step_end_s])
                 if not saving:  # the first call is for all workers, which begin the training
-                    fetch_s = rejoin_s(self.network, spec.workers, spec.workers, self.state_bytes)
+                    fetch_s = rejoin_s(self.network, spec.workers, copies=spec.workers, copy_bytes=self.state_bytes)
                     step_s = float(ends_s[-1]) / spec.steps
                     saving.append(failures.checkpoint_costs(step_s, spec.workers, self.state_bytes, rejoin_s=fetch_s))
                 works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])

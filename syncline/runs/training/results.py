@@ -139,9 +139,9 @@ def write_curves(
         "target_loss": target,
     }
     every = every_steps(trained, len(networks))
-    parts = _curves(trained, clocks, list(networks), every)
+    parts = _curves(trained, clocks, networks=list(networks), every=every)
     folder.long_table("curves", (with_units(part, metadata | {"every_steps": every}) for part in parts))
-    rows = summary_rows(trained, clocks, list(networks), spec.workers, target, bounds)
+    rows = summary_rows(trained, clocks, networks=list(networks), workers=spec.workers, target=target, bounds=bounds)
     folder.long_table("summary", [with_units(summary_table(rows), metadata)] if rows else [])
 
 
@@ -223,7 +223,7 @@ def _metric(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -
         values = history.trace[base].reshape(history.steps, len(history.seeds), -1)[:, :, int(number)]
     if values is None:
         return _evaluated(history, name, steps, seeds)
-    return _traced(values, steps, seeds, history.evaluation.get(name))
+    return _traced(values, steps, seeds, evaluation=history.evaluation.get(name))
 
 
 def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None) -> pa.Array:
@@ -342,9 +342,9 @@ def read_curves(path: Path) -> FileCurves:
         shape = len(first["seed"].unique()), -1
         step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
         clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in parts.items()}
-        curves.append(Curve(method, step, first["loss"].to_numpy().reshape(shape), clock_s))
+        curves.append(Curve(method, step, loss=first["loss"].to_numpy().reshape(shape), clock_s=clock_s))
         sent[method] = nbytes
-    return FileCurves(curves, sent, networks, metadata["loss_label"], metadata["target_loss"])
+    return FileCurves(curves, sent, networks, label=metadata["loss_label"], target=metadata["target_loss"])
 
 
 def figure_of_file(folder: Path) -> Figure:

@@ -84,7 +84,7 @@ def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
     """
     stages = len(work.forward_s)
     short, long = LENGTH * stages, 2 * LENGTH * stages
-    short_s, long_s = (max(_ends_s("async-1f1b", work, network, batches)) for batches in (short, long))
+    short_s, long_s = (max(_ends_s("async-1f1b", work, network, microbatches=batches)) for batches in (short, long))
     update_s = (long_s - short_s) / (long - short)
     return UpdateTimes(update_s, long_s - (long - 1) * update_s)
 
@@ -164,7 +164,7 @@ class TrainedStages:
         compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
         if self.microbatches is None:
-            timeline = _simulated("async-1f1b", work, network, min(self.steps, max(self.kept_steps, 1)))
+            timeline = _simulated("async-1f1b", work, network, microbatches=min(self.steps, max(self.kept_steps, 1)))
         else:  # the first batch
             timeline = _simulated("1f1b", work.part(self.microbatches), network, self.microbatches)
         return Clock(

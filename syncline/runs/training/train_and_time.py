@@ -85,7 +85,9 @@ def train_method(
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(spec, method, (seed,), report, start_s, stream, network)
+        return _train_seeds(
+            spec, method, seeds=(seed,), on_step=report, start_s=start_s, stream=stream, network=network
+        )
 
     for part in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
@@ -120,9 +122,11 @@ def _train_seeds(
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
             step = WorkerStep(shapes, task.flops_per_step)
-            return _timed(spec, method, calls, step, network, factors, np.zeros(len(present)), present)
+            return _timed(
+                spec, method, calls, step, network, factors, readbacks=np.zeros(len(present)), present=present
+            )
 
-        reformed = ReformedGroup(spec, method, network, shapes, checkpoint_bytes, clock_of)
+        reformed = ReformedGroup(spec, method, network, tensors=shapes, state_bytes=checkpoint_bytes, clock_of=clock_of)
         group = TrainedGroup(reformed, reformed.play())
         comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
@@ -148,8 +152,8 @@ def _train_seeds(
     wall_s = time.perf_counter() - start_s
     stages = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
     return Trained(
-        method.name, history, comm.ledger.records, task.describe(), task.flops_per_step, wall_s, shapes,
-        comm.ledger.readbacks, checkpoint_bytes, stages=stages, group=group,
+        method.name, history, ledger=comm.ledger.records, facts=task.describe(), flops_per_step=task.flops_per_step, wall_s=wall_s, tensors=shapes,
+        readbacks=comm.ledger.readbacks, state_bytes=checkpoint_bytes, stages=stages, group=group,
     )  # fmt: skip
 
 
@@ -186,7 +190,7 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     timed = _timed(spec, method, trained.calls(), step, network, factors, trained.readbacks_by_step())
     if spec.failures is None:
         return timed
-    fetch_s = rejoin_s(network, spec.workers, spec.workers, trained.state_bytes)
+    fetch_s = rejoin_s(network, spec.workers, copies=spec.workers, copy_bytes=trained.state_bytes)
     saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
     return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
@@ -216,7 +220,7 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
     timed = time_again()
     if timed is None:
         return None
-    return TimedTraining(timed, *clock_bounds(spec, network, timed, time_again, measured))
+    return TimedTraining(timed, *clock_bounds(spec, network, clock=timed, retime=time_again, measured=measured))
 
 
 class WorkerStep(NamedTuple):
@@ -253,7 +257,7 @@ def _timed(
     compute_s = spec.step_times(slowdown * base_s(spec, step.flops), len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
-        network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present,
+        network=network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present=present,
         starts_s=spec.compute.start_offsets or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.protocol,

@@ -51,7 +51,7 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
     while True:
         at_s, unit = queue[0]
         first = unit * unit_workers
-        yield Outage(at_s, first, min(first + unit_workers, workers), at_s + rate.repair_s)
+        yield Outage(at_s, first, stop=min(first + unit_workers, workers), back_s=at_s + rate.repair_s)
         heapq.heapreplace(queue, (at_s + rate.scale_s * float(rng.weibull(rate.shape)), unit))
 
 
@@ -60,7 +60,7 @@ def all_outages(
 ) -> Iterator[Outage]:
     """Return the drawn and scheduled outages in the order of time; each rate has a random stream of its own."""
     streams = [
-        drawn_outages(rate, workers, node, sites, generator(seed, "failures", number))
+        drawn_outages(rate, workers, node, sites, rng=generator(seed, "failures", number))
         for number, rate in enumerate(rates)
     ]
     return heapq.merge(sorted(scheduled), *streams)

@@ -91,7 +91,7 @@ class RestartedTraining:
         if saved > first_step:
             costs.stretches.append(Stretch("steps", start_s, start_s + saved_s, first_step, saved - first_step))
         if end_s > start_s + saved_s:
-            costs.stretches.append(Stretch("lost", start_s + saved_s, end_s, saved, done - saved))
+            costs.stretches.append(Stretch("lost", start_s + saved_s, end_s, first=saved, steps=done - saved))
 
     def _restart(self, failed_s: float) -> float:
         """Process the failure at ``failed_s``, and return the time at which all workers train again, in seconds."""
@@ -153,7 +153,7 @@ class RestartedTraining:
         if end_s > start_s:
             seconds = getattr(self._costs, f"{kind}_s") + self.group.workers * (end_s - start_s)
             setattr(self._costs, f"{kind}_s", seconds)
-            self._costs.stretches.append(Stretch(kind, start_s, end_s, self._saved_step))
+            self._costs.stretches.append(Stretch(kind, start_s, end_s, first=self._saved_step))
 
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -254,10 +254,10 @@ class ElasticTraining:
             if change.joined:
                 step_end_s = start_s + work.end_s(done + 1) - work.ready_s(first_step)
                 costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
-                self._add_costs(start_s, step_end_s, first_step, done + 1, present)
+                self._add_costs(start_s, step_end_s, first_step, done=done + 1, present=present)
                 self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
                 return self._form_group(step_end_s, step_end_s + self.group.reform_s)
-        self._add_costs(start_s, end_s, first_step, last_step, roster.count)
+        self._add_costs(start_s, end_s, first_step, done=last_step, present=roster.count)
         return end_s
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
@@ -279,14 +279,14 @@ class ElasticTraining:
                 joined = [worker for worker in joined if self._members[worker]]
                 self.on_steps(start_s, first_step, done, self._members, joined)
             steps_end_s = start_s + useful_s + checkpoint_s
-            costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, done - first_step))
+            costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, steps=done - first_step))
         costs.steps += weight * (done - first_step)
         costs.useful_s += present * useful_s
         costs.checkpoint_s += present * checkpoint_s
         lost_s = max(end_s - start_s - useful_s - checkpoint_s, 0.0)
         costs.lost_s += present * lost_s
         if lost_s:
-            costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, done))
+            costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, first=done))
         self._num_steps = done
 
     def _lose_workers(self, now_s: float, failed: list[int]) -> float:
@@ -329,7 +329,7 @@ class ElasticTraining:
             next_s = min(roster.next_s(), self.until_s, ready_s)
             if next_s > now_s:
                 costs.restart_s += roster.count * (next_s - now_s)
-                costs.stretches.append(Stretch("restart", now_s, next_s, self._num_steps))
+                costs.stretches.append(Stretch("restart", now_s, end_s=next_s, first=self._num_steps))
             now_s = next_s
             if now_s == ready_s:
                 self._members = roster.present.copy()

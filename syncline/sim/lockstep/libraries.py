@@ -182,7 +182,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     channel_busy_s, connection_busy_s = np.full(len(bandwidth), -np.inf), np.full((topology.workers,) * 2, -np.inf)
     for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
         begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
-        end_s = shared_flow_s(begin_s, nbytes, path.channels, bandwidth, limits, channel_busy_s)
+        end_s = shared_flow_s(begin_s, nbytes, path.channels, bandwidth, shared=limits, busy_s=channel_busy_s)
         connection_busy_s[senders, receivers] = end_s
         received_s = received_s.copy()
         np.maximum.at(received_s, receivers, end_s + path.latency_s + path.overhead_s)

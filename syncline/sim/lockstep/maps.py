@@ -93,7 +93,9 @@ def run_collective(
     elif is_gloo(kind, algorithm):
         costs = topology.gloo or FREE
         call_s = float(costs.software_s(kind, topology.workers, nbytes))
-        ports.received_s, ports.out_s = run_gloo(kind, rounds, topology, ports.received_s, costs, call_s)
+        ports.received_s, ports.out_s = run_gloo(
+            kind, rounds, topology, entry_s=ports.received_s, costs=costs, call_s=call_s
+        )
     elif is_nccl(kind, algorithm):
         run_nccl(routed(), ports, *nccl_limits(topology, str(algorithm)))
     else:
@@ -163,7 +165,7 @@ class CollectiveMaps:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             matrix = self._matrices[key]
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
-            self._ports = Ports(received_s, out_s, in_s, self._idle_channels_s())
+            self._ports = Ports(received_s, out_s, in_s, busy_s=self._idle_channels_s())
         else:
             self._ports = self._run(key, entry_s, before)
         return self._ports.done_s
@@ -195,7 +197,14 @@ class CollectiveMaps:
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
         """Return the ports after a collective that workers enter at ``entry_s``, ``(..., P)``, round by round."""
         ports = Ports.at_entry(entry_s, len(self._shared), before)
-        run_collective(key, self._rounds[key], partial(self._routed, key), self._topology, ports, self._rule)
+        run_collective(
+            key,
+            self._rounds[key],
+            routed=partial(self._routed, key),
+            topology=self._topology,
+            ports=ports,
+            rule=self._rule,
+        )
         return ports
 
 

@@ -236,9 +236,9 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, b
         begin_s,
         np.broadcast_to(nbytes, senders.shape),
         rounds.topology.paths(senders, receivers).channels,
-        np.append(rounds.topology.bandwidth_bytes_per_s, np.inf),
-        np.append(rounds.shared, False),
-        ports.busy_s,
+        bandwidth=np.append(rounds.topology.bandwidth_bytes_per_s, np.inf),
+        shared=np.append(rounds.shared, False),
+        busy_s=ports.busy_s,
     )
 
 
@@ -248,7 +248,7 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
     if routed_round.source is not None:  # all workers at once, in their order
         start_s = np.maximum(ports.received_s, ports.out_s)
         np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
-        end_s = _flow_end_s(routed_round, ports, rounds, start_s + routed_round.overhead_s)
+        end_s = _flow_end_s(routed_round, ports, rounds, begin_s=start_s + routed_round.overhead_s)
         ports.out_s[...] = end_s
         end_s.take(routed_round.source, axis=-1, out=ports.in_s)
         arrival_s = (end_s + routed_round.latency_s).take(routed_round.source, axis=-1)
@@ -256,7 +256,7 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
         return
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
     np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
-    end_s = _flow_end_s(routed_round, ports, rounds, start_s + routed_round.overhead_s)
+    end_s = _flow_end_s(routed_round, ports, rounds, begin_s=start_s + routed_round.overhead_s)
     ports.out_s[..., senders] = end_s
     ports.in_s[..., receivers] = end_s
     ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + routed_round.latency_s)
@@ -270,7 +270,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: in
     _eager(routed_round, ports, rounds)
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
     latency_s = _along_rings(routed_round, order, routed_round.latency_s)
-    times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, times - 2)
+    times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, times=times - 2)
     ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
     _eager(routed_round, ports, rounds)

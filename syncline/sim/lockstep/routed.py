@@ -206,11 +206,11 @@ def _routed_round(
     return RoutedRound(
         round_,
         _scalar_if_equal(paths.overhead_s),
-        _scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
-        _scalar_if_equal(paths.latency_s),
-        is_shared is not None and bool(is_shared[paths.channels].any()),
-        rings(senders, receivers, workers) if repeated else None,
-        np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
+        flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
+        latency_s=_scalar_if_equal(paths.latency_s),
+        shared=is_shared is not None and bool(is_shared[paths.channels].any()),
+        rings=rings(senders, receivers, workers) if repeated else None,
+        source=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
     )
 
 
@@ -218,7 +218,7 @@ def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
     """Return rounds of one message each on a topology."""
     paths = topology.paths(messages.senders, messages.receivers)
     rate = narrowest(paths, np.append(topology.bandwidth_bytes_per_s, np.inf))
-    return RoutedSequence(messages, paths.overhead_s, messages.nbytes / rate, paths.latency_s)
+    return RoutedSequence(messages, paths.overhead_s, flow_s=messages.nbytes / rate, latency_s=paths.latency_s)
 
 
 def _scalar_if_equal(values: Floats) -> float | Floats:

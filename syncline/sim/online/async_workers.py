@@ -129,7 +129,7 @@ def simulate_async_workers(
             assign again; after its return the worker asks for a model. A machine that fails while an update or a model
             is on its way is absent from the arrival of the model.
     """
-    simulation = _AsyncSimulation(settings, pace, observer or EventObserver(), absences)
+    simulation = _AsyncSimulation(settings, pace, observer=observer or EventObserver(), absences=absences)
     return simulation.run(topology, starts_s, delay, keep_steps)
 
 
@@ -166,7 +166,7 @@ class _AsyncSimulation:
         if self.failures.absences is not None:
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
         programs = self._programs({*first_workers} - policy.sleeping)
-        self.simulation = GatedSimulation(programs, topology, program_starts_s, True, lateness)
+        self.simulation = GatedSimulation(programs, topology, program_starts_s, eager=True, delay=lateness)
         if self.upper:
             self.upper.simulation = self.simulation
         interrupted = has_ended = False
@@ -207,8 +207,8 @@ class _AsyncSimulation:
                 update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
                 handlers.append(self._handler(worker, update, last_step) if self.policy.assigned[worker] else [])
             else:
-                programs.append(self._await_model(worker, -1, -1))
-                handlers.append(self._reply(worker, -1, -1))
+                programs.append(self._await_model(worker, -1, last_step=-1))
+                handlers.append(self._reply(worker, -1, last_step=-1))
         return programs + handlers + (self.upper.programs() if self.upper else [])
 
     # The clock of the servers.
@@ -254,7 +254,7 @@ class _AsyncSimulation:
             for step in range(first_step, first_step + steps)
         ]
         program.append(
-            Send(handler, self.settings.update_bytes, ("update", update), last_step, label=f"update {update}")
+            Send(handler, self.settings.update_bytes, tag=("update", update), step=last_step, label=f"update {update}")
         )
         self.num_steps[worker] += steps
         self.num_updates[worker] += 1
@@ -269,7 +269,7 @@ class _AsyncSimulation:
             Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
         ]
         departs = math.isinf(absence.back_s)
-        notice = Send(handler, 0.0, ("update", update), first_step, label="leaves" if departs else "is back")
+        notice = Send(handler, 0.0, tag=("update", update), step=first_step, label="leaves" if departs else "is back")
         if departs:
             return [*program, notice]
         away = Compute(absence.back_s - from_s, step=first_step, what=AWAY)
@@ -303,7 +303,7 @@ class _AsyncSimulation:
 
     def _handler(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a handler that take an update, by its number and its last step, and reply."""
-        receive = Recv(worker, ("update", update), last_step, partial(self._note_arrival, worker))
+        receive = Recv(worker, ("update", update), last_step, effect=partial(self._note_arrival, worker))
         return [receive, *self._reply(worker, update, last_step)]
 
     def _reply(self, worker: int, update: int, last_step: int) -> list[Instruction]:

@@ -194,7 +194,11 @@ class UpperServerPrograms:
             self._versions += 1
             self._last_merge[number] = len(self.merges)
             sent_versions, sent_s = self._sent_versions[number], self._sent_s[number]
-            self.merges.append(Merge(number, sent_versions, sent_s, now_s, self._versions, age, math.nan))
+            self.merges.append(
+                Merge(
+                    number, sent_versions, sent_s, arrived_s=now_s, version=self._versions, age=age, merged_s=math.nan
+                )
+            )
             self.simulation.open_gate(self._handler_number(number))
 
     def _reply(self, number: int) -> None:

@@ -119,8 +119,8 @@ class ServerPolicy:
             self._last_contribution[worker] = len(self.contributions)
             self.contributions.append(
                 Contribution(
-                    worker, self.assigned[worker], self.begun_s[worker], self.sent_s[worker], now_s,
-                    self.model[worker], server.versions + 1, age, math.nan,
+                    worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker], arrived_s=now_s,
+                    model=self.model[worker], version=server.versions + 1, age=age, replied_s=math.nan,
                 )
             )  # fmt: skip
             server.under_way -= 1

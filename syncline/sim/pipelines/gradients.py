@@ -124,7 +124,7 @@ class PipelineMath:
             self._gradient[microbatch, part] = None
         else:
             self._activation[microbatch, part + 1] = y.detach()
-        self._forward_states[microbatch, part] = _ForwardState(x, weights, y, self._version[stage])
+        self._forward_states[microbatch, part] = _ForwardState(x, weights, y, version=self._version[stage])
 
     def _forward_weights(self, stage: int, part: int) -> dict[str, Tensor]:
         """Return the weights by name with which a part runs forward; for ``stashed`` a copy of the present version."""
@@ -147,7 +147,7 @@ class PipelineMath:
             if part:
                 self._gradient[microbatch, part - 1] = gradients[0]
             if not split:
-                self._accumulate(stage, part, microbatch, gradients[1 if part else 0 :])
+                self._accumulate(stage, part, microbatch, gradients=gradients[1 if part else 0 :])
 
     def _weight(self, stage: int, part: int, microbatch: int) -> None:
         """Compute the gradient of a part's weights for a micro-batch, in a schedule that splits the backward."""

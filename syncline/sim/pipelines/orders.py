@@ -113,12 +113,12 @@ def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
 
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage whose output a task of ``stage`` waits for; None if its input is not from another stage."""
-    return _neighbour_stage(task, stage, stages, chunks, {"forward": -1, "backward": 1})
+    return _neighbour_stage(task, stage, stages, chunks, directions={"forward": -1, "backward": 1})
 
 
 def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage that waits for the output of a task of ``stage``; None if no other stage does."""
-    return _neighbour_stage(task, stage, stages, chunks, {"forward": 1, "backward": -1})
+    return _neighbour_stage(task, stage, stages, chunks, directions={"forward": 1, "backward": -1})
 
 
 def _neighbour_stage(

@@ -83,7 +83,7 @@ class Pipeline:
 
     def updates_s(self) -> list[float]:
         """Return the seconds of each stage's update, ``(K,)``."""
-        return broadcast_seconds("update_s", self.update_s, self.stages, "stages").tolist()
+        return broadcast_seconds("update_s", self.update_s, count=self.stages, noun="stages").tolist()
 
 
 PREREQUISITES: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}

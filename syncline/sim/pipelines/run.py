@@ -211,12 +211,12 @@ class _Stage:
         kind, microbatch, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
         name = kind if self.pipeline.schedule.chunks == 1 else f"{kind}.{chunk}"
-        compute = Compute(self.seconds[kind][microbatch], name, microbatch, effect, name)
+        compute = Compute(self.seconds[kind][microbatch], name, step=microbatch, effect=effect, what=name)
         if (kind, chunk) not in self.targets:
             return [compute]
         target, target_chunk = self.targets[kind, chunk]
         tag = tag_of(kind, microbatch, target_chunk)
-        return [compute, Send(target, self.pipeline.activation_bytes, tag, microbatch)]
+        return [compute, Send(target, self.pipeline.activation_bytes, tag, step=microbatch)]
 
     def update(self, microbatch: int) -> list[Instruction]:
         """Return the instructions with which the stage's replicas average its gradient, and update its weights."""
@@ -224,7 +224,15 @@ class _Stage:
         for call_number, (kind, algorithm) in enumerate(self.averaging_calls):
             key = self.number, microbatch, call_number
             program.append(
-                Collective(kind, self.averaged_bytes, key, "gradient", microbatch, algorithm, group=self.group)
+                Collective(
+                    kind,
+                    self.averaged_bytes,
+                    key,
+                    label="gradient",
+                    step=microbatch,
+                    algorithm=algorithm,
+                    group=self.group,
+                )
             )
             program.append(Wait(key))
         if self.update_s:

@@ -144,7 +144,7 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
     if kind == "all_to_all":
         return pairwise_rounds(workers, nbytes)
     block = nbytes if kind == "all_gather" else nbytes / workers
-    return _ring(workers, block, 2 if kind == "all_reduce" else 1, costs)
+    return _ring(workers, block, laps=2 if kind == "all_reduce" else 1, costs=costs)
 
 
 def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:

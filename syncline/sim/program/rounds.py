@@ -106,7 +106,7 @@ def rounds(
     if is_gloo(kind, name):
         return _read_only(gloo_rounds(kind, workers, float(nbytes)))
     if is_nccl(kind, name):
-        return _read_only(nccl_rounds(kind, workers, float(nbytes), nccl or DEFAULT))
+        return _read_only(nccl_rounds(kind, workers, nbytes=float(nbytes), costs=nccl or DEFAULT))
     return _read_only(FLAT[kind][name].rounds(workers, nbytes))
 
 
@@ -116,7 +116,7 @@ def rounds_on(
     """Return the rounds of a collective on a network, whose nodes, sites or places are the groups of the workers."""
     nccl_costs = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
     places = places_for(kind, algorithm, network, workers)  # type: ignore[arg-type]
-    return rounds(kind, workers, nbytes, algorithm, inner_sizes(network, workers), nccl_costs, places)
+    return rounds(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers), nccl=nccl_costs, places=places)
 
 
 def places_for(kind: str, algorithm: str | None, network: Network | Topology, workers: int) -> Places | None:
@@ -207,7 +207,7 @@ def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
     parts = min(map(len, places.ranks))
     owners = np.array([place[:parts] for place in places.ranks]).T  # (parts, places)
     inside = list(_to_owners(places, parts, nbytes / parts))
-    across = _ring(owners, nbytes / (parts * len(places.ranks)), 2) if len(places.ranks) > 1 else ()
+    across = _ring(owners, nbytes / (parts * len(places.ranks)), laps=2) if len(places.ranks) > 1 else ()
     return *inside, *across, *(Round(receivers, senders, size) for senders, receivers, size in inside)
 
 

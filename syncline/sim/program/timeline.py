@@ -264,13 +264,13 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
     events: list[dict[str, Any]] = []
     for worker, name in enumerate(names):
         events += [
-            _metadata("process_name", worker + 1, 0, {"name": name}),
-            _metadata("process_sort_index", worker + 1, 0, {"sort_index": worker}),
+            _metadata("process_name", worker + 1, tid=0, args={"name": name}),
+            _metadata("process_sort_index", worker + 1, tid=0, args={"sort_index": worker}),
         ]
         for stream in np.unique(stream_index[timeline.worker == worker]).tolist():
             events += [
-                _metadata("thread_name", worker + 1, stream + 1, {"name": streams[stream]}),
-                _metadata("thread_sort_index", worker + 1, stream + 1, {"sort_index": stream}),
+                _metadata("thread_name", worker + 1, tid=stream + 1, args={"name": streams[stream]}),
+                _metadata("thread_sort_index", worker + 1, tid=stream + 1, args={"sort_index": stream}),
             ]
     start_ns, end_ns = (np.rint(times_s * 1e9).astype(np.int64) for times_s in (timeline.start_s, timeline.end_s))
     rows = zip(

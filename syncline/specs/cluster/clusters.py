@@ -85,7 +85,7 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
     if is_file(value):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return named_cluster(parse_fields(value, value, path, "fields", AS_IN), path)
+        return named_cluster(parse_fields(value, value, path, content_name="fields", example=AS_IN), path)
     raise SpecError(path, value, f"{one_of(files, value)}, or a .yaml file with a cluster's sections")
 
 
@@ -118,10 +118,10 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     return Cluster(
         name,
         built_network,
-        None if machine is None else hardware(named(machine), f"{path}.hardware"),
-        _workers(fields.get("workers"), built_network, f"{path}.workers"),
-        str(fields.get("description") or ""),
-        str(fields.get("source") or ""),
+        hardware=None if machine is None else hardware(named(machine), f"{path}.hardware"),
+        workers=_workers(fields.get("workers"), built_network, f"{path}.workers"),
+        description=str(fields.get("description") or ""),
+        source=str(fields.get("source") or ""),
     )
 
 

@@ -156,7 +156,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
         for kind, table in description.collectives.items():
             if kind not in COLLECTIVES:
                 raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))
-            tables.append(_measured(kind, table, description.name, f"collectives.{kind}"))
+            tables.append(_measured(kind, table, gpu=description.name, path=f"collectives.{kind}"))
         name = description.name or f"{1e-9 * description.peak_flops:.3g} GFLOP/s"
         return Hardware(**(dict(description) | {"name": name, "collectives": tuple(tables)}))
 

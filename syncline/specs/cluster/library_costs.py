@@ -228,9 +228,9 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
             description.message_overhead or 0.0,
             tuple(sorted((workers, seconds) for workers, seconds in calls.items() if not isinstance(workers, str))),
             description.byte_overhead,
-            tuple((kind, tuple(sorted(times))) for kind, times in calls.items() if isinstance(kind, str)),
-            description.latency_part,
-            connection,
+            call_of_s=tuple((kind, tuple(sorted(times))) for kind, times in calls.items() if isinstance(kind, str)),
+            latency_part=description.latency_part,
+            connection=connection,
         )
     except SpecError as error:
         raise SpecError(f"{path}.{error.path.removeprefix('gloo.')}", error.value, error.expected) from None

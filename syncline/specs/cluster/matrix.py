@@ -177,11 +177,11 @@ class MatrixDescription(NetworkDescription):
             with_links(rows, lambda line: replace(line, **set_costs)) if set_costs else rows,
             self._ranks(names),
             self.per,
-            self.host,
-            self._uplinks(names),
-            HivemindDescription.parse(self.hivemind),
-            self.name,
-            self.bounds,
+            card=self.host,
+            uplinks=self._uplinks(names),
+            hivemind=HivemindDescription.parse(self.hivemind),
+            name=self.name,
+            bounds=self.bounds,
         )
 
     def _ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:

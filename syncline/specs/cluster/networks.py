@@ -110,7 +110,7 @@ class RegionsDescription(NetworkDescription):
 
     @override
     def network(self) -> Matrix:
-        return regions(self.sites, self.lan, self.name, HivemindDescription.parse(self.hivemind))
+        return regions(self.sites, self.lan, self.name, hivemind=HivemindDescription.parse(self.hivemind))
 
 
 class EdgeDescription(LinkDescription):

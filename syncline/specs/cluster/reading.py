@@ -201,7 +201,12 @@ def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
         ranges: dict[str, Any] = {name: tuple(map(float, value[name])) for name in RANGES if name in value}
         scope = Scope(tuple(map(str, value.get("families", ()))), **ranges)
         return Uncertainty(
-            float(value["low"]), float(value["high"]), int(value["points"]), str(value["basis"]), 0, scope
+            float(value["low"]),
+            float(value["high"]),
+            points=int(value["points"]),
+            basis=str(value["basis"]),
+            sources=0,
+            scope=scope,
         )
     except (TypeError, ValueError):
         raise SpecError(path, dict(value), BOUNDS_EXAMPLE) from None

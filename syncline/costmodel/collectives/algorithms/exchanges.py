@@ -104,7 +104,7 @@ def _doubling_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Return the rounds of an all-reduce of n bytes by recursive doubling."""
     power = largest_power(workers)
     mirror = np.arange(power)[::-1]  # worker i reaches its mirror worker only after every exchange
-    return folded_rounds(workers, nbytes, doubling_rounds(power, nbytes, growth=1), mirror)
+    return folded_rounds(workers, nbytes, among_power=doubling_rounds(power, nbytes, growth=1), back=mirror)
 
 
 def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
@@ -145,7 +145,7 @@ def _rabenseifner_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Return the rounds of Rabenseifner's all-reduce of n bytes."""
     power = largest_power(workers)
     gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))
-    return folded_rounds(workers, nbytes, (*gathering[::-1], *gathering), np.arange(power))
+    return folded_rounds(workers, nbytes, among_power=(*gathering[::-1], *gathering), back=np.arange(power))
 
 
 def _rabenseifner_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
@@ -229,7 +229,7 @@ def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
     others = np.arange(1, workers)
     server = np.zeros_like(others)
     up, down = np.concatenate([others, server]), np.concatenate([server, others])
-    return RoundTable(np.arange(len(up) + 1), up, down, np.full(len(up), float(nbytes)))
+    return RoundTable(np.arange(len(up) + 1), up, receivers=down, nbytes=np.full(len(up), float(nbytes)))
 
 
 def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:

@@ -148,8 +148,8 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
     step_workers = np.array([worker for _, worker in ended], dtype=np.int64)
     return AsyncResult(
-        np.array(done_s), step_workers, tuple(contributions), len(versions), end_s, computing_s, waiting_s, timeline,
-        failed=_costs(lines, spec, end_s, steps),
+        np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s, compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
+        failed=_costs(lines, spec, wall_s=end_s, steps=steps),
     )  # fmt: skip
 
 
@@ -185,14 +185,23 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
     """Return the spans of all workers whose steps have arrived, and of the server's sends."""
     zero_ns = lines.facts["zero_ns"]
     spans = [
-        Span(report["worker"], stream, activity, label, (start - zero_ns) / 1e9, (end - zero_ns) / 1e9, nbytes, step)
+        Span(
+            report["worker"],
+            stream,
+            what=activity,
+            label=label,
+            start_s=(start - zero_ns) / 1e9,
+            end_s=(end - zero_ns) / 1e9,
+            nbytes=nbytes,
+            step=step,
+        )
         for report in lines.reports
         for stream, activity, label, start, end, nbytes, step in on_streams(report["laps"])
     ]
     spans += [
         Span(
-            workers, f"send to {event['worker']}", "send", f"model {event['model']}", event["start_s"], event["at_s"],
-            lines.facts["model_bytes"], event["first"],
+            workers, f"send to {event['worker']}", what="send", label=f"model {event['model']}", start_s=event["start_s"], end_s=event["at_s"],
+            nbytes=lines.facts["model_bytes"], step=event["first"],
         )
         for event in lines.named("sent")
     ]  # fmt: skip
@@ -223,7 +232,7 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
         return build_task(problem, rows, device, spec.dtype, spec.execution)
 
     method = spec.method.in_precision(spec.number_format)
-    workers = AsyncWorkers(spec, method, build, recorder, lambda done: None)
+    workers = AsyncWorkers(spec, method, build, recorder, on_step=lambda done: None)
     workers.evaluate(0)
     rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
     for event, worker, value, count in rows:

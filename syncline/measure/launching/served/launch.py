@@ -173,11 +173,13 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
 
-    plan = async_plan(spec, method, tensors, step_s, spec.network, batch_work(spec, method, step_s, build))
+    plan = async_plan(
+        spec, method, tensors, base_s=step_s, network=spec.network, work=batch_work(spec, method, step_s, build)
+    )
     measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
     measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
-        spec.method.name, history, [], facts["problem"], facts["flops_per_step"], wall_s, tensors,
+        spec.method.name, history, ledger=[], facts=facts["problem"], flops_per_step=facts["flops_per_step"], wall_s=wall_s, tensors=tensors,
         asynchronous=measured_training,
     )  # fmt: skip
     completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))

@@ -88,7 +88,7 @@ class _Server(EventObserver):
         self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.tokens = batches_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
-        served = async_plan(spec, method, tensors, undisturbed_s, spec.network).served
+        served = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).served
         self.model_bytes = int(served.model_bytes)
         self.serving = ServerPolicy(served, self, self)
         self.sent_as = self.math.params

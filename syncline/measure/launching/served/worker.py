@@ -135,7 +135,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     server = WorkerSocket(port, keys, options.timeout_s)
     try:
         server.send({"pid": os.getpid()})
-        _work(server, local_worker, rank, watch, register, max(speeds) / speeds[rank] - 1)
+        _work(server, local_worker, rank, watch, register, slower=max(speeds) / speeds[rank] - 1)
     except (ConnectionLost, MalformedMessage):
         os._exit(WITHOUT_SERVER)
 

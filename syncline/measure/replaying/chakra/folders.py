@@ -50,7 +50,14 @@ def export_record(
     host_mode = known_host(host, on, "--host")
     ranks = read_record(source)
     seconds = [segment_seconds(record, on) for record in ranks]
-    return write_chakra(ranks, seconds, host_mode == "ahead", {"hardware": on.name, "host": host_mode}, out, exact)
+    return write_chakra(
+        ranks,
+        seconds,
+        ahead=host_mode == "ahead",
+        head_fields={"hardware": on.name, "host": host_mode},
+        out=out,
+        exact=exact,
+    )
 
 
 def write_chakra(

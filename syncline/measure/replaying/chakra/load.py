@@ -110,7 +110,16 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
         node = by_id[number]
         deps = list(dict.fromkeys(other for dep in sorted(before[number]) for other in waited_for[dep]))
         waited_for[number] = deps if node.type in (0, METADATA) else [number]
-        order.append(IssuedNode(number, node.name, node.type, 1e-6 * node.duration_micros, attributes_of(node), deps))
+        order.append(
+            IssuedNode(
+                number,
+                node.name,
+                node.type,
+                duration_s=1e-6 * node.duration_micros,
+                attributes=attributes_of(node),
+                deps=deps,
+            )
+        )
         for other in after.get(number, ()):
             num_waiting[other] -= 1
             if not num_waiting[other]:
@@ -185,7 +194,7 @@ class RecordOfRank:
     def _stream_for(self, node: IssuedNode, otherwise: int | None) -> int:
         """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
         if "stream" in node.attributes or self._stored is not None:
-            return self._non_negative_int(node, "stream", 0)
+            return self._non_negative_int(node, "stream", otherwise=0)
         if otherwise is not None:
             return otherwise
         if node.deps in ([], [self._last.get(0)]):
@@ -215,7 +224,9 @@ class RecordOfRank:
             seconds = self._stored_s[number] if self._stored_s else 0.0
         else:
             number = -1
-            flops, nbytes = (float(self._non_negative_int(node, name, 0)) for name in ("num_ops", "tensor_size"))
+            flops, nbytes = (
+                float(self._non_negative_int(node, name, otherwise=0)) for name in ("num_ops", "tensor_size")
+            )
             operations, seconds = (Counted(flops, nbytes),), node.duration_s
         key = operations, seconds if number < 0 else float(number)
         if key not in self._segments:
@@ -240,7 +251,16 @@ class RecordOfRank:
             name = str(node.attributes.get("group", node.attributes.get("pg_name", "") or "0"))
             key = name, self._next((name, ranks))
             self.record.events.append(
-                Started(call, TIMED_AS.get(kind, kind), collective, nbytes, ranks, key, site, stream)
+                Started(
+                    call,
+                    TIMED_AS.get(kind, kind),
+                    asked=collective,
+                    payload_bytes=nbytes,
+                    ranks=ranks,
+                    key=key,
+                    site=site,
+                    stream=stream,
+                )
             )
             if len(ranks) > 1:
                 self._calls[node.id] = call
@@ -250,12 +270,12 @@ class RecordOfRank:
         if other >= self.trace.ranks or other == self.rank:
             raise self._refused(node, f"another one of {self.trace.ranks} ranks", other)
         ends = (self.rank, other) if sends else (other, self.rank)
-        tagged = (*ends, self._non_negative_int(node, "comm_tag", 0))
+        tagged = (*ends, self._non_negative_int(node, "comm_tag", otherwise=0))
         message = (*tagged, self._next((sends, *tagged)))
         number = self.trace.messages.setdefault(message, len(self.trace.messages))
         tag = (str(node.attributes.get("group", "")), *ends, number)
         if sends:
-            self.record.events.append(MessageSent(call, other, nbytes, tag, site, stream))
+            self.record.events.append(MessageSent(call, other, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
         else:
             self.record.events.append(MessageAwaited(call, other, tag, site, stream))
             self._calls[node.id] = call
@@ -264,7 +284,7 @@ class RecordOfRank:
         """Append a step or a loss, which only files of this package have, and the waits before it."""
         if self._stored is None:
             return
-        self._await(node, self._non_negative_int(node, "stream", 0))
+        self._await(node, self._non_negative_int(node, "stream", otherwise=0))
         if node.name == "step":
             self.record.events.append(Stepped())
         elif node.name == "loss" and isinstance(node.attributes.get("loss"), float):
