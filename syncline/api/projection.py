@@ -42,8 +42,10 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
     batch, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
-        workers, question.model or (), hardware=machines or (), methods=question.methods or (), overlap=question.overlap, algorithm=question.algorithm,
-        sequence=question.sequence, precision=question.precision, layouts=question.layout or (), batch_tokens=batch, period=period,
+        workers, question.model or (), hardware=machines or (), methods=question.methods or (),
+        overlap=question.overlap, algorithm=question.algorithm,
+        sequence=question.sequence, precision=question.precision, layouts=question.layout or (), batch_tokens=batch,
+        period=period,
     )  # fmt: skip
     return spec, options
 

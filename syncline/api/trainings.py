@@ -131,7 +131,8 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     from syncline.measure.launching.tables import launched_steps
 
     options = Options(
-        question.device, question.backend, timeout_s=parse_seconds(question.timeout, "timeout"), reproducible=question.reproducible,
+        question.device, question.backend, timeout_s=parse_seconds(question.timeout, "timeout"),
+        reproducible=question.reproducible,
         port=question.port, workers_per_process=question.workers_per_process, rejoins=question.rejoins,
     )  # fmt: skip
     warn_lines(launch_warnings(spec, options))

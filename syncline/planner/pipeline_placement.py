@@ -154,7 +154,8 @@ class PlacementClock:
             work.forward_s, work.backward_s,
             messages_s=np.stack([forward.byte_s, backward.byte_s], axis=-2) * work.message_bytes,
             latencies_s=np.stack([forward.latency_s, backward.latency_s], axis=-2),
-            microbatches=work.microbatches, ahead=messages_ahead(self.topology, work.message_bytes), flushes=work.flushes,
+            microbatches=work.microbatches, ahead=messages_ahead(self.topology, work.message_bytes),
+            flushes=work.flushes,
         )  # fmt: skip
         after_s = self._averaging_s(grid) + np.array(work.update_s)
         seconds = (ends_s.max(axis=1) + after_s).max(axis=1)
@@ -311,7 +312,8 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
         spec.stages, spec.replicas, spec.microbatches, spec.flushes, forward_s=tuple(forward),
         backward_s=tuple(input_s + weight_s for input_s, weight_s in zip(backward, weight, strict=True)),
         message_bytes=pipeline.activation_bytes,
-        gradient_bytes=tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, averaging=spec.averaging, update_s=tuple(pipeline.updates_s()),
+        gradient_bytes=tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, averaging=spec.averaging,
+        update_s=tuple(pipeline.updates_s()),
     )  # fmt: skip
 
 

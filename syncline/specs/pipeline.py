@@ -254,7 +254,8 @@ class PipelineSpec(Experiment):
 
         sends = bool(self.networks)
         return Pipeline(
-            self.build_schedule(name), self.stages, self.durations(name), activation_bytes=self.message_bytes() if sends else 0.0,
+            self.build_schedule(name), self.stages, self.durations(name),
+            activation_bytes=self.message_bytes() if sends else 0.0,
             replicas=self.replicas, gradient_bytes=self.allreduce_bytes(self.chunks_of(name)) if sends else (),
             averaging=self.averaging, update_s=self._per_stage(self.update),
         )  # fmt: skip

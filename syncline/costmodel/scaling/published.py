@@ -219,19 +219,23 @@ def _charles() -> list[LossFit]:
     errors = _left_out(losses, ["parameters", "replicas"], label)
     fits = [
         LossFit(
-            "ddp", ("ddp-adam",), family, law=CHARLES_DDP, seen=seen, within=ddp_errors, data=_C4, source=f"{CHARLES}, Table 7; {read}", assumes=_TUNED,
+            "ddp", ("ddp-adam",), family, law=CHARLES_DDP, seen=seen, within=ddp_errors, data=_C4,
+            source=f"{CHARLES}, Table 7; {read}", assumes=_TUNED,
             drifts=ddp_drifts, best_batch=DDP_BATCH,
         ),
         LossFit(
-            "diloco", ("diloco",), family, law=CHARLES_DILOCO, seen=diloco_seen, within=errors, data=_C4, source=f"{CHARLES}, Table 10; {read}",
+            "diloco", ("diloco",), family, law=CHARLES_DILOCO, seen=diloco_seen, within=errors, data=_C4,
+            source=f"{CHARLES}, Table 10; {read}",
             assumes=outer, drifts=drifts | {"replicas": _replicas_drift()}, best_batch=DILOCO_BATCH,
         ),
     ]  # fmt: skip
     for replicas, law in CHARLES_BY_REPLICAS.items():
         errors = _left_out([row for row in losses if row.replicas == replicas], ["parameters"], label)
         fits.append(LossFit(
-            f"diloco-{replicas}", ("diloco",), family, law, seen=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
-            within=errors, data=_C4, source=f"{CHARLES}, Table 7; {read}", assumes=outer, drifts=drifts, best_batch=DILOCO_BATCH,
+            f"diloco-{replicas}", ("diloco",), family, law,
+            seen=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
+            within=errors, data=_C4, source=f"{CHARLES}, Table 7; {read}", assumes=outer, drifts=drifts,
+            best_batch=DILOCO_BATCH,
         ))  # fmt: skip
     return fits
 
@@ -256,7 +260,8 @@ def _douillard() -> list[LossFit]:
             "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
         )
         fits.append(LossFit(
-            name, (method,), family="douillard-2025", law=law, seen=seen, within=_left_out(losses, names, "losses of Tables 5 and 6"),
+            name, (method,), family="douillard-2025", law=law, seen=seen,
+            within=_left_out(losses, names, "losses of Tables 5 and 6"),
             data="C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
             source=f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
             assumes=f"as of Charles et al., but sequences of 1,024{setup}", drifts={"parameters": _size_drift()},
@@ -281,8 +286,8 @@ def _hoffmann() -> list[LossFit]:
             seen={"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
             within=Uncertainty(0.9922, 1.0124, points=241, basis=figure),
             data="MassiveText, loss in nats per token of a vocabulary of 32,000",
-            source=f"{HOFFMANN}, equation 10 (approach 3), with the digits that {BESIROGLU} read in its TeX source: the "
-            "printed exponents 0.34 and 0.28 say 1.7% more than the losses of its Figure 4",
+            source=f"{HOFFMANN}, equation 10 (approach 3), with the digits that {BESIROGLU} read in its TeX source: "
+            "the printed exponents 0.34 and 0.28 say 1.7% more than the losses of its Figure 4",
             assumes="AdamW, cosine decay over as many tokens as are trained on",
         ),
         LossFit(
@@ -290,7 +295,8 @@ def _hoffmann() -> list[LossFit]:
             seen={"parameters": SeenRange(57e6, 16.2e9), "tokens": SeenRange(0.81e9, 318e9)},
             within=Uncertainty(0.9905, 1.0093, points=241, basis=figure),
             data="MassiveText, loss in nats per token of a vocabulary of 32,000",
-            source=f"{BESIROGLU}, equation 3, of the losses of Figure 4 of {HOFFMANN}; read in public codes, which agree",
+            source=f"{BESIROGLU}, equation 3, of the losses of Figure 4 of {HOFFMANN}; read in "
+            "public codes, which agree",
             assumes="AdamW, cosine decay over as many tokens as are trained on",
         ),
     ]  # fmt: skip

@@ -321,7 +321,8 @@ def _on_local_processes(
     with temporary_folder() as folder:
         progress = Progress.shared(folder / "progress", processes)
         failure = run_watched(
-            calibration_process, processes, args=(plan, processes, options, store.port, folder), progress=progress, folder=folder,
+            calibration_process, processes, args=(plan, processes, options, store.port, folder), progress=progress,
+            folder=folder,
             timeout_s=options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
         )  # fmt: skip
         if failure is not None and failure.mistake:

@@ -159,7 +159,8 @@ def programs_of(
 
     def collective(event: Started, step: int) -> Collective:
         return Collective(
-            event.kind, event.payload_bytes, event.key, label=event.site, step=step, algorithm=None if price else algorithm(event),
+            event.kind, event.payload_bytes, event.key, label=event.site, step=step,
+            algorithm=None if price else algorithm(event),
             group=None if len(event.ranks) == len(ranks) else event.ranks, takes_s=price(event) if price else None,
             stream=stream(event),
         )  # fmt: skip

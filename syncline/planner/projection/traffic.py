@@ -263,7 +263,8 @@ def traffic_and_memory(
             continue
         kind = SHARDINGS[sharding]
         options = _StepOptions(
-            kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro, gradient_width=wire_width, parameter_width=parameter_width,
+            kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro,
+            gradient_width=wire_width, parameter_width=parameter_width,
             units=units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
         )  # fmt: skip
 
@@ -401,7 +402,8 @@ def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exch
         return exchanges
     gathers = update_gathers(parameter_bytes, shard.sharers, options.units) if options.weights == "gathers" else None
     for exchange in sharded_exchanges(
-        gradient_bytes, parameter_bytes, workers=shard.sharers, sharding=options.sharding, units=options.units, micro_batches=options.micro_batches,
+        gradient_bytes, parameter_bytes, workers=shard.sharers, sharding=options.sharding, units=options.units,
+        micro_batches=options.micro_batches,
         overlapped=options.overlapped, weights=gathers,
     ):  # fmt: skip
         if shard.sharers > 1:

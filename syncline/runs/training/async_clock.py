@@ -93,7 +93,8 @@ class AsyncPlan:
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
         return simulate_async_workers(
             self.served, self.pace(factors),
-            topology=ServerTopology(links, workers, places_of_handlers(workers, place, self.served.groups)), observer=watching,
+            topology=ServerTopology(links, workers, places_of_handlers(workers, place, self.served.groups)),
+            observer=watching,
             starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
             keep_steps=spec.timeline_steps, absences=absences,

@@ -90,7 +90,8 @@ def train_async(
         seed_stream.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
-        method.name, recorder.history(spec.seeds, played.interrupted), ledger=[], facts=task.describe(), flops_per_step=task.flops_per_step,
+        method.name, recorder.history(spec.seeds, played.interrupted), ledger=[], facts=task.describe(),
+        flops_per_step=task.flops_per_step,
         wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, done),
     )  # fmt: skip
 

@@ -243,8 +243,10 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
     """Return the settings of a run with late gradients; a synchronous pipeline counts as one stage, without delay."""
     assert spec.pipeline is not None
     return DelayedTraining(
-        spec.problem, method, stages=spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1, steps=spec.steps,
-        remedy=remedy_of(method), backward_weights=spec.pipeline.backward_weights, schedule=spec.schedule, eval_every=spec.eval_every,
+        spec.problem, method, stages=spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1,
+        steps=spec.steps,
+        remedy=remedy_of(method), backward_weights=spec.pipeline.backward_weights, schedule=spec.schedule,
+        eval_every=spec.eval_every,
         device=training_device(spec.device),
     )  # fmt: skip
 

@@ -152,7 +152,8 @@ def _train_seeds(
     wall_s = time.perf_counter() - start_s
     stages = stages_of_run(spec, method, task.flops_per_step, history.steps) if spec.pipeline else None
     return Trained(
-        method.name, history, ledger=comm.ledger.records, facts=task.describe(), flops_per_step=task.flops_per_step, wall_s=wall_s, tensors=shapes,
+        method.name, history, ledger=comm.ledger.records, facts=task.describe(), flops_per_step=task.flops_per_step,
+        wall_s=wall_s, tensors=shapes,
         readbacks=comm.ledger.readbacks, state_bytes=checkpoint_bytes, stages=stages, group=group,
     )  # fmt: skip
 
@@ -257,7 +258,8 @@ def _timed(
     compute_s = spec.step_times(slowdown * base_s(spec, step.flops), len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
-        network=network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)), present=present,
+        network=network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)),
+        present=present,
         starts_s=spec.compute.start_offsets or None, keep_steps=spec.timeline_steps,
         overlap=spec.overlap, buckets=buckets,
         algorithm=spec.algorithm_on(network), rule=spec.protocol,

@@ -119,7 +119,8 @@ class ServerPolicy:
             self._last_contribution[worker] = len(self.contributions)
             self.contributions.append(
                 Contribution(
-                    worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker], arrived_s=now_s,
+                    worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker],
+                    arrived_s=now_s,
                     model=self.model[worker], version=server.versions + 1, age=age, replied_s=math.nan,
                 )
             )  # fmt: skip

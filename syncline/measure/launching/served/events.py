@@ -148,7 +148,8 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
     step_workers = np.array([worker for _, worker in ended], dtype=np.int64)
     return AsyncResult(
-        np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s, compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
+        np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,
+        compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
         failed=_costs(lines, spec, wall_s=end_s, steps=steps),
     )  # fmt: skip
 
@@ -200,7 +201,8 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
     ]
     spans += [
         Span(
-            workers, f"send to {event['worker']}", what="send", label=f"model {event['model']}", start_s=event["start_s"], end_s=event["at_s"],
+            workers, f"send to {event['worker']}", what="send", label=f"model {event['model']}",
+            start_s=event["start_s"], end_s=event["at_s"],
             nbytes=lines.facts["model_bytes"], step=event["first"],
         )
         for event in lines.named("sent")

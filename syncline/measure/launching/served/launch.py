@@ -179,7 +179,8 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
     measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
     trained = Trained(
-        spec.method.name, history, ledger=[], facts=facts["problem"], flops_per_step=facts["flops_per_step"], wall_s=wall_s, tensors=tensors,
+        spec.method.name, history, ledger=[], facts=facts["problem"], flops_per_step=facts["flops_per_step"],
+        wall_s=wall_s, tensors=tensors,
         asynchronous=measured_training,
     )  # fmt: skip
     completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
