@@ -47,10 +47,10 @@ def panel_grid(fig: Figure, count: int, across: int, shared: bool = True) -> lis
     With ``shared`` all have the same limits, and names of values only below and at the left.
     """
     axes = fig.subplots(-(-count // across), across, sharex=shared, sharey=shared, squeeze=False).ravel()
-    for place, ax in enumerate(axes):
-        ax.set_visible(place < count)
+    for index, ax in enumerate(axes):
+        ax.set_visible(index < count)
         if shared:
-            ax.tick_params(labelbottom=place + across >= count)
+            ax.tick_params(labelbottom=index + across >= count)
     return list(axes[:count])
 
 

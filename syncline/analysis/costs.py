@@ -158,7 +158,7 @@ def speedup_over_bandwidth(
     lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
     with figure_style():
         fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
-        for place, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), across), panels, strict=True)):
+        for index, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), across), panels, strict=True)):
             bandwidth_axis(ax, float(bandwidths[0]), highest=float(bandwidths[-1]), label="")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
@@ -171,8 +171,8 @@ def speedup_over_bandwidth(
                         color=styles[name].color, markersize=4.5,
                         markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
             ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
-            ax.set_xlabel("bandwidth" if place + across >= len(panels) else "")
-            ax.set_ylabel(label if place % across == 0 else "")
+            ax.set_xlabel("bandwidth" if index + across >= len(panels) else "")
+            ax.set_ylabel(label if index % across == 0 else "")
         legend_above(fig, styles, title)
     return fig
 

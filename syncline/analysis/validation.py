@@ -58,8 +58,8 @@ def predicted_against_measured(
         panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
         all_errors = (error for groups in errors.values() for group in groups.values() for error in group)
         largest = max(map(abs, all_errors), default=0.0)
-        for place, (name, groups) in enumerate(errors.items()):
-            row, column = divmod(place, across)
+        for index, (name, groups) in enumerate(errors.items()):
+            row, column = divmod(index, across)
             _errors(panels[row, column], name, groups, largest, labelled=column == 0)
         for ax in panels.ravel()[len(errors) :]:
             ax.set_visible(False)
@@ -96,12 +96,12 @@ def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> Non
     """Draw the errors of every kind of point, side by side."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     largest = 0.0
-    for place, (name, (measured, predicted)) in enumerate(points.items()):
+    for index, (name, (measured, predicted)) in enumerate(points.items()):
         errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
         if errors.size:
             largest = max(largest, float(np.abs(errors).max()))
-            ax.plot(place + _spread_offsets(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
-            ax.hlines(float(np.median(errors)), place - 0.38, place + 0.38, color="#333333", linewidth=1.5, zorder=3)
+            ax.plot(index + _spread_offsets(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
+            ax.hlines(float(np.median(errors)), index - 0.38, index + 0.38, color="#333333", linewidth=1.5, zorder=3)
     ax.set_xlim(-0.6, len(points) - 0.4)
     _error_axis(ax, largest)
     ax.set_xticks([])
@@ -139,11 +139,11 @@ def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest:
         labelled: whether the y axis has labels.
     """
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
-    for place, group_errors in enumerate(groups.values()):
+    for index, group_errors in enumerate(groups.values()):
         offsets = _spread_offsets(len(group_errors))
-        ax.plot(place + offsets, group_errors, linestyle="none", marker="o", markersize=1.8, color="#0072B2",
+        ax.plot(index + offsets, group_errors, linestyle="none", marker="o", markersize=1.8, color="#0072B2",
                 alpha=0.6, zorder=2)  # fmt: skip
-        ax.hlines(float(np.median(group_errors)), place - 0.38, place + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
+        ax.hlines(float(np.median(group_errors)), index - 0.38, index + 0.38, color="#D55E00", linewidth=1.8, zorder=3)
     ax.set_xlim(-0.6, len(groups) - 0.4)
     _error_axis(ax, largest)
     ax.set_xticks(range(len(groups)), list(groups))

@@ -358,6 +358,6 @@ class Result:
 
 def check_results(name: str, sources: Sequence[Any]) -> None:
     """Check that each value of the argument ``name`` is a `Result` or the path of its folder."""
-    for number, source in enumerate(sources):
+    for index, source in enumerate(sources):
         if not isinstance(source, str | Path | Result):
-            raise SpecError(f"{name}.{number}", source, "text or a path or a Result")
+            raise SpecError(f"{name}.{index}", source, "text or a path or a Result")

@@ -128,8 +128,8 @@ class Instances:
         for row in rows:
             self._set_views(row.number, row.x, row.state)
             g = row.g.contiguous() if len(row.g) > 1 else row.g  # workers may share the memory of an average
-            for place, instance in enumerate(self._instances):
-                instance.params[row.number].grad = self._part(g, place)
+            for index, instance in enumerate(self._instances):
+                instance.params[row.number].grad = self._part(g, index)
         self._step_all(rows[0].x.device if rows else torch.device("cpu"))
         for row in rows:
             self._copy_results(row.number, row.x, row.state)
@@ -164,8 +164,8 @@ class Instances:
                 instance.optimizer.step()
             return
         with preserved(device):
-            for place, (instance, worker) in enumerate(zip(self._instances, workers, strict=True)):
-                seed = seeds[place * len(seeds) // len(workers)]
+            for index, (instance, worker) in enumerate(zip(self._instances, workers, strict=True)):
+                seed = seeds[index * len(seeds) // len(workers)]
                 seed_all(device, seed, "optimizer", worker, self._method.steps_done)
                 instance.optimizer.step()
 
@@ -219,9 +219,7 @@ class Instances:
 
     def _copy_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
-        for number, (group, last_options) in enumerate(
-            zip(self._method.param_groups, self._group_options, strict=True)
-        ):
+        for index, (group, last_options) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
             changed = {
                 name: value
                 for name, value in _options(group).items()
@@ -233,7 +231,7 @@ class Instances:
             for instance in self._instances:
                 groups = zip(instance.optimizer.param_groups, instance.of_groups, strict=True)
                 for instance_group, (group_number, lr_ratio) in groups:
-                    if group_number == number:
+                    if group_number == index:
                         instance_group.update(changed)
                         if "lr" in changed:
                             instance_group["lr"] = changed["lr"] * lr_ratio
@@ -246,10 +244,10 @@ class Instances:
             x: the method's parameter ``(R, *s)``.
             state: its states by name.
         """
-        for place, instance in enumerate(self._instances):
+        for index, instance in enumerate(self._instances):
             p = instance.params[number]
-            if p.data_ptr() != self._address(x, place):
-                p.data = self._part(x, place)
+            if p.data_ptr() != self._address(x, index):
+                p.data = self._part(x, index)
         for name, tensor in self._states[number].items():
             if state.get(name) is not tensor:
                 self._set_state_views(number, name, state[name])
@@ -257,17 +255,17 @@ class Instances:
     def _set_state_views(self, number: int, name: str, tensor: Tensor) -> None:
         """Make a state of the instances' parameter with this number views of the method's tensor ``(R, *s)``."""
         self._states[number][name] = tensor
-        for place, instance in enumerate(self._instances):
-            part = tensor if self._rule.probe.elementwise else tensor[place]
+        for index, instance in enumerate(self._instances):
+            part = tensor if self._rule.probe.elementwise else tensor[index]
             instance.optimizer.state[instance.params[number]][name] = part
 
     def _copy_results(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
         """Copy the instances' parameter and states to the method, if an optimizer replaced the views by new tensors."""
-        for place, instance in enumerate(self._instances):
+        for index, instance in enumerate(self._instances):
             p = instance.params[number]
-            if p.data_ptr() != self._address(x, place):
-                self._part(x, place).copy_(p.detach())
-                p.data = self._part(x, place)
+            if p.data_ptr() != self._address(x, index):
+                self._part(x, index).copy_(p.detach())
+                p.data = self._part(x, index)
         worker_states = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._instances]
         for name, value in worker_states[0].items():
             if is_state(name, value, p=self._instances[0].params[number], state_names=self._rule.probe.states):
@@ -285,8 +283,8 @@ class Instances:
         if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
             raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
         if tensor is not None and all(
-            value.data_ptr() == self._address(tensor, place) and value.shape == self._part(tensor, place).shape
-            for place, value in enumerate(values)
+            value.data_ptr() == self._address(tensor, index) and value.shape == self._part(tensor, index).shape
+            for index, value in enumerate(values)
         ):
             return
         stacked = values[0] if self._rule.probe.elementwise else torch.stack(values)
@@ -320,7 +318,7 @@ class Instances:
 
         Torch numbers the parameters of an instance in the order of its groups.
         """
-        numbers = {id(p): number for number, p in enumerate(instance.params)}
+        numbers = {id(p): index for index, p in enumerate(instance.params)}
         in_group_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
         return [(in_group_order[key], values) for key, values in state.items()]
 
@@ -333,10 +331,10 @@ class Instances:
         self._make()
         self._group_options = saved["group_options"]
         params = [p for group in method.param_groups for p in group["params"]]
-        for place, (instance, state_dict) in enumerate(zip(self._instances, saved["own"], strict=True)):
+        for index, (instance, state_dict) in enumerate(zip(self._instances, saved["own"], strict=True)):
             for number, values in self._by_number(instance, state_dict.get("state", {})):
                 state = method.state[params[number]]
-                values |= {name: self._part(state[name], place) for name in saved["states"][number]}
+                values |= {name: self._part(state[name], index) for name in saved["states"][number]}
             instance.optimizer.load_state_dict(state_dict)
         for number, (p, names) in enumerate(zip(params, saved["states"], strict=True)):
             for name in names:

@@ -215,23 +215,23 @@ class Method(torch.optim.Optimizer):
         meaning.
         """
         rows = []
-        for number, (p, rule, group) in enumerate(rules_by_number(self.param_groups, self._rules)):
+        for index, (p, rule, group) in enumerate(rules_by_number(self.param_groups, self._rules)):
             if (p.grad is None and not (without_gradient and p.requires_grad)) or not p.numel():
                 continue
             gradient = p if p.grad is None else p.grad
-            check_gradient(gradient, number, lambda: self.names)
+            check_gradient(gradient, index, lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
-                new_state = rule.init(the_copy(x) if is_one_copy(x) else x, number)
-                self._shared.state_names[number] = tuple(new_state)
+                new_state = rule.init(the_copy(x) if is_one_copy(x) else x, index)
+                self._shared.state_names[index] = tuple(new_state)
                 state.update({name: for_rows(value, len(x)) for name, value in new_state.items()})
-                state.update(self.reducer.init(x, number))
+                state.update(self.reducer.init(x, index))
                 if self.outer_optimizer:
                     state.update(self.outer_optimizer.init(x))
                 if self._compressed:
                     state.update(self._references(self._compressed, x, state, rule))
-            rows.append(Row(x, g, state, group, rule, number))
+            rows.append(Row(x, g, state, group, rule, index))
         return rows
 
     @property
@@ -252,9 +252,9 @@ class Method(torch.optim.Optimizer):
         self._shares = has_several_workers and self.keeps_workers_equal and not may_differ
         if not self._shares:
             return
-        for number, (p, rule, _) in enumerate(rules_by_number(self.param_groups, self._rules)):
+        for index, (p, rule, _) in enumerate(rules_by_number(self.param_groups, self._rules)):
             if p.numel():
-                self._shared.join(number, p, self.state[p], rule)
+                self._shared.join(index, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load an optimizer state, as in torch; tensors that are equal on all workers become one copy again."""

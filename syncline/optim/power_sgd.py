@@ -80,7 +80,7 @@ class FactorMean(Reducer):
         corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
         right = [row.state[FACTOR] for row in compressed_rows]
         if not self.warm_start:
-            right = [random_columns(q, *q.shape[1:], "powersgd", number, t) for number, q in enumerate(right)]
+            right = [random_columns(q, *q.shape[1:], "powersgd", index, t) for index, q in enumerate(right)]
         factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
         low_rank = []
         for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):

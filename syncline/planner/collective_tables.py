@@ -52,7 +52,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
     ]
     rest = iter(rows)
     tables = []
-    for number, (on, kind) in enumerate(pairs):
+    for index, (on, kind) in enumerate(pairs):
         pair_rows = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
         changes = crossovers(kind, question.workers, on, question.protocol)
         notes = [_fastest(changes, pair_rows, ring_text(on, question.workers))] if len(pair_rows) > 1 else []
@@ -61,7 +61,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
             notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in chosen)}.")
         if question.starts_s is not None:
             notes.append(_finishes(pair_rows, question.starts_s))
-        if number == len(pairs) - 1:
+        if index == len(pairs) - 1:
             notes += [NOTE, *_gaps(rows), MORE.lstrip()]
         tables.append(table(_title(kind, question, on), COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",)))
     return tables

@@ -119,10 +119,10 @@ def gradients_by_vmap(
     buffers = {name: buffer.clone() for name, buffer in tensors.buffers.items()}
     total, sums = torch.zeros(()), {name: torch.zeros(()) for name in params}
     with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
-        for number, batch in enumerate(batches):
+        for index, batch in enumerate(batches):
             gradients, (losses, buffers) = pass_of_rows(params, frozen, buffers, batch)
-            total = losses if number == 0 else total + losses
-            sums = gradients if number == 0 else {name: sums[name] + gradients[name] for name in sums}
+            total = losses if index == 0 else total + losses
+            sums = gradients if index == 0 else {name: sums[name] + gradients[name] for name in sums}
     for name, param in tensors.params.items():
         param.grad = sums[name] if len(batches) == 1 else sums[name] / len(batches)
     for name, buffer in tensors.buffers.items():

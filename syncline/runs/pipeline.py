@@ -166,13 +166,13 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
         "microbatches_per_s": report.microbatches_per_s,
         "per_stage": [
             {
-                "stage": number + 1, "utilisation": stage.utilisation, "delay_steady": stage.delay_steady,
+                "stage": index + 1, "utilisation": stage.utilisation, "delay_steady": stage.delay_steady,
                 "delay_mean": sum(stage.delays) / len(stage.delays), "delays": list(stage.delays),
                 "peak_activations": stage.peak_activations, "weight_versions": stage.weight_versions,
-                "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[number],
-                "weights_bytes": weights and stage.weight_versions * weights[number],
+                "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[index],
+                "weights_bytes": weights and stage.weight_versions * weights[index],
             }
-            for number, stage in enumerate(report.stages)
+            for index, stage in enumerate(report.stages)
         ],
     }  # fmt: skip
 
@@ -212,7 +212,7 @@ def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple
     first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
     parts = [schedule.timeline.head(first).to_columns() for schedule in simulated]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["worker"] = np.concatenate([part["worker"] + workers * number for number, part in enumerate(parts)])
+    columns["worker"] = np.concatenate([part["worker"] + workers * index for index, part in enumerate(parts)])
     names = []
     for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
         replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""

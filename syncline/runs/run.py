@@ -120,7 +120,7 @@ def run_study(
     with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, watched(progress, report):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
-        calls = [partial(piece.call, progress.reporter(number)) for number, piece in enumerate(pieces)]
+        calls = [partial(piece.call, progress.reporter(index)) for index, piece in enumerate(pieces)]
         for new in side_by_side(calls, jobs, progress):
             records += new
             if new:  # rewritten after each piece, so that a crash of the next one loses nothing

@@ -320,8 +320,8 @@ class CompareSpec(Training):
         check_distinct("methods", [method.name for method in self.methods])
         check_distinct("networks", [network.name for network in self.networks])
         check_network_sizes(self.networks, self.num_endpoints)
-        for number, method in enumerate(self.methods):
-            self.check_method(method, f"methods.{number}")
+        for index, method in enumerate(self.methods):
+            self.check_method(method, f"methods.{index}")
         self.compute.check_optimizer(self.methods)
         return self
 

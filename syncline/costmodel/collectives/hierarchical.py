@@ -322,7 +322,7 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
 
 def _flat_level(network: MultiLevel, workers: int) -> Link | None:
     """Return the effective link of the only level with several units, or None if one link cannot stand for all."""
-    levels_of_several = [number for number, size in enumerate(network.sizes(workers)) if size > 1]
+    levels_of_several = [index for index, size in enumerate(network.sizes(workers)) if size > 1]
     if len(levels_of_several) > 1:
         return None
     level = max(levels_of_several, default=0)

@@ -223,24 +223,24 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
     tree_doublings = nodes.bit_length() - 1
     size_index = int(np.log2(max(nbytes, 64.0) / 64))
     estimates: dict[tuple[str, str], FloatOrArray] = {}
-    for number, protocol in enumerate(PROTOCOLS):
+    for index, protocol in enumerate(PROTOCOLS):
         if protocol == "LL128" and fabric != "nvlink":
             continue
-        inner_us = {name: row[number] for name, row in STEP_US[fabric].items()}
-        network_us = {name: row[number] for name, row in STEP_US["net"].items()}
+        inner_us = {name: row[index] for name, row in STEP_US[fabric].items()}
+        network_us = {name: row[index] for name, row in STEP_US["net"].items()}
         ring_us = max(inner_us["ring"], (3.0 if protocol == "Simple" else 1.0) if nodes > 1 else 0.0)
         ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
-        ring_s = 1e-6 * (BASE_US["ring"][number] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
+        ring_s = 1e-6 * (BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
         if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
             ring_s *= 1.4
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
-        tree_s = 1e-6 * (BASE_US["tree"][number] + 2 * tree_steps_us)
+        tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
         ring_rate = {"LL": np.minimum(ll_limit, bus_rate / 2), "LL128": 0.92 * bus_rate}.get(protocol, bus_rate)
         tree_part = {"LL": 1 / 3.8, "LL128": 7 / 9 if nodes == 1 else 120 / 128, "Simple": 1.0}[protocol]
         tree_rate = 0.92 * bus_rate * tree_part
         if protocol == "LL":
             tree_rate = np.minimum(ll_limit, tree_rate)
-        corrections = TREE_CORRECTION[number]
+        corrections = TREE_CORRECTION[index]
         correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
         estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)

@@ -37,8 +37,8 @@ def link_groups(network: Network) -> list[LinkGroup]:
     """
     if not isinstance(network, Matrix):
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
-    inside = [row[place] for place, row in enumerate(network.lines)]
-    between = [line for place, row in enumerate(network.lines) for line in (*row[:place], *row[place + 1 :])]
+    inside = [row[index] for index, row in enumerate(network.lines)]
+    between = [line for index, row in enumerate(network.lines) for line in (*row[:index], *row[index + 1 :])]
     uplinks = network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,)
     groups: dict[str, Iterable[Link | None]] = {
         INSIDE: inside,

@@ -166,11 +166,11 @@ class MatrixTopology(ByValue, NetworkTopology):
         """
         latency_s, rate, _ = self._numbers
         classes = np.zeros(rate.shape, dtype=np.int64)
-        for place, columns in enumerate(zip(latency_s, rate, strict=True)):
+        for index, columns in enumerate(zip(latency_s, rate, strict=True)):
             pairs = np.stack(columns, axis=1)
             if self.network.per == "place":
-                pairs[place] = -1
-            classes[place] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+                pairs[index] = -1
+            classes[index] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
         return classes
 
     @property

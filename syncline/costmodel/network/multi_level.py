@@ -112,9 +112,9 @@ class MultiLevel(CostsOfLinks):
     def __post_init__(self) -> None:
         if not self.levels:
             raise SpecError("network.levels", [], "a level at least: {units, link}")
-        for number, level in enumerate(self.levels):
-            self._check(number, level, f"network.levels.{number}")
-        free = [number for number, level in enumerate(self.levels) if level.units is None]
+        for index, level in enumerate(self.levels):
+            self._check(index, level, f"network.levels.{index}")
+        free = [index for index, level in enumerate(self.levels) if level.units is None]
         if len(free) > 1:
             raise SpecError(f"network.levels.{free[1]}.units", None, "a number: in one level alone is it left open")
 
@@ -164,12 +164,12 @@ class MultiLevel(CostsOfLinks):
                 raise SpecError("workers", workers, f"a multiple of {fixed}, the units around the level that is open")
             return tuple(workers // fixed if count is None else count for count in units)
         sizes, remaining = [], workers
-        for number, size in enumerate(units):
+        for index, size in enumerate(units):
             if size is None or remaining <= size:
                 sizes.append(remaining)
                 remaining = 1
             elif remaining % size:
-                unit = f"a {self.levels[number].name}" if self.levels[number].name else f"a unit of level {number}"
+                unit = f"a {self.levels[index].name}" if self.levels[index].name else f"a unit of level {index}"
                 raise SpecError("workers", workers, f"a multiple of {math.prod(sizes) * size}, the workers of {unit}")
             else:
                 sizes.append(size)
@@ -297,11 +297,11 @@ class LevelTopology(ByValue, NetworkTopology):
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second that each channel carries."""
         links: list[tuple[Link, int]] = []  # each kind of link, and its number of channels in one direction
-        for number, (level, rails) in enumerate(zip(self.network.levels, self.shape.rails, strict=True)):
-            links.append((level.link, self._rail_owners(number) * rails))
-        for number, level in enumerate(self.network.levels):
+        for index, (level, rails) in enumerate(zip(self.network.levels, self.shape.rails, strict=True)):
+            links.append((level.link, self._rail_owners(index) * rails))
+        for index, level in enumerate(self.network.levels):
             if level.is_pooled:
-                links.append((level.pool(self.shape.rails[number]), self._rail_owners(number)))
+                links.append((level.pool(self.shape.rails[index]), self._rail_owners(index)))
         rates = np.array([(link.up_bytes_per_s, link.down_bytes_per_s) for link, _ in links], dtype=np.float64)
         return np.repeat(rates.ravel(), np.repeat([count for _, count in links], 2))
 
@@ -313,14 +313,14 @@ class LevelTopology(ByValue, NetworkTopology):
     def channels(self) -> list[list[LevelChannels]]:
         """Return the channels of each level: those of the rails, then those of the pools if there are any."""
         levels, begin = [], 0
-        for number, rails in enumerate(self.shape.rails):
-            end = begin + 2 * rails * self._rail_owners(number)
+        for index, rails in enumerate(self.shape.rails):
+            end = begin + 2 * rails * self._rail_owners(index)
             levels.append([LevelChannels(begin, end, is_pool=False)])
             begin = end
-        for number, level in enumerate(self.network.levels):
+        for index, level in enumerate(self.network.levels):
             if level.is_pooled:
-                end = begin + 2 * self._rail_owners(number)
-                levels[number].append(LevelChannels(begin, end, is_pool=True))
+                end = begin + 2 * self._rail_owners(index)
+                levels[index].append(LevelChannels(begin, end, is_pool=True))
                 begin = end
         return levels
 
@@ -381,12 +381,12 @@ class LevelTopology(ByValue, NetworkTopology):
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)
         up, down = [], []
-        for number, level in enumerate(levels):
-            is_passed = (lowest <= number) & (number <= highest)
+        for index, level in enumerate(levels):
+            is_passed = (lowest <= index) & (index <= highest)
             latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
-            up += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, leaving, down=False)]
-            down += [np.where(is_passed, channel, -1) for channel in self._level_channels(number, receivers, down=True)]
+            up += [np.where(is_passed, channel, -1) for channel in self._level_channels(index, leaving, down=False)]
+            down += [np.where(is_passed, channel, -1) for channel in self._level_channels(index, receivers, down=True)]
         return Paths(_pack_channels([*columns, *up, *down[::-1]]), latency_s, overhead_s)
 
 

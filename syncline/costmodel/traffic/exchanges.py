@@ -131,7 +131,7 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
     for index, exchange in enumerate(exchanges):
         if exchange.part is not None:
             parts = [exchange.part] if group is None else groups_like(exchange.part, len(group))
-            calls |= {(index, number): exchange.call(step, part) for number, part in enumerate(parts)}
+            calls |= {(index, position): exchange.call(step, part) for position, part in enumerate(parts)}
             continue
         times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
         key = (exchange.collective, times, exchange.spans) if exchange.joins else index

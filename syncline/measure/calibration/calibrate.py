@@ -197,8 +197,8 @@ def calibrate(
     devices = options.devices(max(workers))
     start_s, measured = time.perf_counter(), []
     with ClusterFile(out, exact) as file:
-        for number, processes in enumerate(sorted(workers)):
-            measurement = _on_local_processes(plan, processes, options, on_progress, done=number * len(plan.parts))
+        for index, processes in enumerate(sorted(workers)):
+            measurement = _on_local_processes(plan, processes, options, on_progress, done=index * len(plan.parts))
             if isinstance(measurement, Failure):
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)

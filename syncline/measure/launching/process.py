@@ -139,11 +139,11 @@ def take_part(
         offset_ns = clock_offset_ns(place, machines)
         part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
         facts: dict[str, Any] = {"machine": machines[place.rank], "device": name_of_device(device), "backend": backend}
-        for number, seed in enumerate(spec.seeds):
+        for index, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
             built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
-            if number == 0:
+            if index == 0:
                 shapes = task_tensors(built)
                 optimizer_s(spec, spec.method, shapes, built.flops_per_step)  # fails now rather than after the training
                 facts |= {
@@ -153,7 +153,7 @@ def take_part(
                 }
                 part.line({"rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns} | facts)
             train_seed(spec, seed, built, comm, watch, part, meet=dist.barrier)
-            if options.keep_parameters and number == 0:
+            if options.keep_parameters and index == 0:
                 parameters = {name: p.detach().cpu() for name, p in built.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
                     torch.save(parameters, working)

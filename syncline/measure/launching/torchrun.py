@@ -297,8 +297,8 @@ def _send_files(store: Store, rank: int, folder: Path) -> None:
         for path in sorted(folder.glob(f"{rank}.*")):
             packed = b64encode(zlib.compress(path.read_bytes())).decode()
             pieces = [packed[start : start + PIECE] for start in range(0, len(packed), PIECE)]
-            for number, piece in enumerate(pieces):
-                store.set(f"file/{path.name}/{number}", piece)
+            for index, piece in enumerate(pieces):
+                store.set(f"file/{path.name}/{index}", piece)
             store.set(f"file/{path.name}", str(len(pieces)))
         store.set(f"sent/{rank}", json.dumps([path.name for path in folder.glob(f"{rank}.*")]))
 

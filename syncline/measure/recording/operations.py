@@ -287,8 +287,8 @@ def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float)
 def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: Counted) -> Counted:
     """Return the FLOPs and shape of fused attention; a causal mask leaves half of the scores."""
     values = {
-        argument.name: args[place] if place < len(args) else kwargs.get(argument.name)
-        for place, argument in enumerate(schema.arguments)
+        argument.name: args[index] if index < len(args) else kwargs.get(argument.name)
+        for index, argument in enumerate(schema.arguments)
     }
     query, key, causal = values["query"], values["key"], bool(values.get("is_causal"))
     assert query is not None and key is not None
@@ -316,15 +316,15 @@ def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str,
         return 2 * sum(x.numel() * x.element_size() for x in tensors_in(args[0]))
     results = list(tensors_in(out))
     read, changed = 0, 0
-    for place, argument in enumerate(schema.arguments):
-        value = args[place] if place < len(args) else kwargs.get(argument.name)
+    for index, argument in enumerate(schema.arguments):
+        value = args[index] if index < len(args) else kwargs.get(argument.name)
         tensors = list(tensors_in(value))
         nbytes = sum(x.numel() * x.element_size() for x in tensors)
         writes = argument.alias_info is not None and argument.alias_info.is_write and argument.name != "grads"
         if writes:
             changed += nbytes
             results = [x for x in results if not any(x is tensor for tensor in tensors)]
-        if name in LOOKING_UP and place == 0:
+        if name in LOOKING_UP and index == 0:
             nbytes = min(nbytes, sum(x.numel() * x.element_size() for x in results))
         if not (writes and (name in OVERWRITING or argument.kwarg_only)):
             read += nbytes

@@ -76,7 +76,7 @@ class Families:
             self.families[-1].append(Group(name, tuple(ranks)))
             seen |= set(ranks)
         # The number of each group's family, and for each family the group of each rank.
-        self._family = {group.name: number for number, family in enumerate(self.families) for group in family}
+        self._family = {group.name: index for index, family in enumerate(self.families) for group in family}
         self._groups_of = [{rank: group for group in family for rank in group.ranks} for family in self.families]
 
     def place(self, rank: int, messages: Iterable[int]) -> RankPlace:
@@ -89,8 +89,8 @@ class Families:
         numbered = set(messages)
         groups = [group_of_rank.get(rank) for group_of_rank in self._groups_of]
         return tuple(
-            group and (len(group.ranks), group.ranks.index(rank) if number in numbered else None)
-            for number, group in enumerate(groups)
+            group and (len(group.ranks), group.ranks.index(rank) if index in numbered else None)
+            for index, group in enumerate(groups)
         )
 
     def with_messages(self, records: Iterable[RankRecord]) -> set[int]:

@@ -206,7 +206,7 @@ class ReplayedOn:
         changes: Changes = Changes(), target_loss: float | None = None,
     ) -> ReplayedOn:  # fmt: skip
         """Return the settings of a replay from a user's options, in which networks and hardware may be names."""
-        parsed = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
+        parsed = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
         check_distinct("--network", [value.name for value in parsed])
         hardware = computing_on(machine, "--hardware")
         known_algorithm = parse_algorithm(algorithm, "--algorithm")

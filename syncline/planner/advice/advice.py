@@ -129,7 +129,7 @@ def compute_advice(question: AdviceQuestion) -> Advice:
         ranked,
         loss_unknown=others,
         infeasible=infeasible,
-        ties=[place for place, row in enumerate(ranked) if row["tied"]],
+        ties=[index for index, row in enumerate(ranked) if row["tied"]],
         thresholds=named_thresholds,
         decides=decides(question, ranked, others, infeasible),
         changes=change_lines,

@@ -170,7 +170,7 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
         return [row for plan in plans for row in _rows_of(question, [plan])]
     network = plans[0].on(question.network, question.workers)
     projected = ColumnRows([plan_columns(prepared, [network], with_thresholds=False)]).tolist()
-    return [_row(question, plan, prepared, number, projected=projected[number]) for number, plan in enumerate(plans)]
+    return [_row(question, plan, prepared, index, projected=projected[index]) for index, plan in enumerate(plans)]
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:

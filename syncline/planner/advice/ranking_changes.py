@@ -87,15 +87,15 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
         limit: number of rows to compare; the others have no bounds, and are not tied.
     """
     out, base_step = [], None
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         ratio_fields: dict[str, Any] = {"over_first": row["time_s"] / rows[0]["time_s"]}
         low = high = None
-        compared = limit is None or place < limit
+        compared = limit is None or index < limit
         if compared:
             step = varied_step(question, row)
             base_step = base_step or step
             low, high = time_ratio_bounds(rows[0], base_step, row, step)
-        tied = compared and place > 0 and (low is None or low <= 1)
+        tied = compared and index > 0 and (low is None or low <= 1)
         out.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
     return out
 
@@ -224,7 +224,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
         for up in (True, False):
             change = _find_change(timed, DOUBLINGS[quantity][0 if up else 1], up)
             results.append(_threshold_record(quantity, now, up, change, bounds))
-    parallel = {place for place, row in enumerate(rows) if row["plan"].method.sends_in_backward}
+    parallel = {index for index, row in enumerate(rows) if row["plan"].method.sends_in_backward}
     if parallel and 0 not in parallel:
         others = set(range(len(rows))) - parallel
         change = _find_change(

@@ -63,12 +63,12 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
     estimates = []
     cache: PriceCache = {}
     network = plan.on(question.network, question.workers)
-    for number, method in enumerate(methods):
-        memory_plan = prepared.memory_plans[number]
+    for index, method in enumerate(methods):
+        memory_plan = prepared.memory_plans[index]
         fits, seconds = bool(memory_plan.fits.all()), math.inf
         if fits:
-            step = prepared.step(number, network, cache=cache)
-            _, evaluators = prepared.evaluators(number, network, cache)
+            step = prepared.step(index, network, cache=cache)
+            _, evaluators = prepared.evaluators(index, network, cache)
             if np.all(evaluators < len(TIME_SOURCES)):
                 step_s = float(np.ravel(step.step_time_s)[0])
                 seconds = math.inf if math.isnan(step_s) else step_s

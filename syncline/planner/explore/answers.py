@@ -219,9 +219,9 @@ def round_of(settings: PageSettings, method: str) -> MethodRound:
         SpecError: the method is not compared, or the settings do not go together.
     """
     plan = _plan_of(settings)
-    for number, candidate in enumerate(plan.methods):
+    for index, candidate in enumerate(plan.methods):
         if candidate.name == method:
-            return simulate_round(plan, number, explored_spec(settings).spec.networks[0])
+            return simulate_round(plan, index, explored_spec(settings).spec.networks[0])
     raise SpecError("shown", method, "one of the methods that are compared")
 
 

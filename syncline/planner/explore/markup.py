@@ -259,7 +259,7 @@ def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str,
     heads = [("", "place"), ("plan", ""), ("time", "number"), ("waits", "number")]
     heads += [("goodput", "number")] if rows[0]["goodput"] is not None else []
     heads += [("memory", "number rest"), ("energy", "number rest")]
-    cells = [_plan_cells(row, 1 + next(place for place, other in enumerate(rows) if other is row)) for row in shown]
+    cells = [_plan_cells(row, 1 + next(index for index, other in enumerate(rows) if other is row)) for row in shown]
     return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
 
 

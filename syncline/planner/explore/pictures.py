@@ -96,8 +96,8 @@ def utilisation_picture(
         )
         out.append(f'<text x="{margin - 7}" y="{height_px + 4:.1f}" text-anchor="end">{mark}%</text>')
     ticks = bandwidth_ticks(low, high)
-    for place, (rate, text) in enumerate(ticks):
-        anchor = "start" if place == 0 else "end" if place == len(ticks) - 1 and narrow else "middle"
+    for index, (rate, text) in enumerate(ticks):
+        anchor = "start" if index == 0 else "end" if index == len(ticks) - 1 and narrow else "middle"
         description = text.replace("bit/s", "").strip() if narrow else text
         out.append(
             f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + down}" y2="{top + down + 4}"/>'
@@ -192,10 +192,10 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     across = width - margin - right
     height = top + row_height * len(rows) + 30
     out = _legend(margin)
-    for number, row in enumerate(rows):
-        base = top + row_height * number + 18
+    for index, row in enumerate(rows):
+        base = top + row_height * index + 18
         count = window / row.round.seconds * row.round.steps if row.round.seconds else 0
-        description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if number == 0 else _steps_text(count)
+        description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if index == 0 else _steps_text(count)
         out.append(
             f'<text x="{margin}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {description}, '
             f"computes {percent(_computing_share(row.round))}</text>"

@@ -56,7 +56,7 @@ class Page:
 
     def __init__(self, settings: PageSettings, problems: list[str]) -> None:
         self.settings = self.wanted = settings
-        self.problems = {str(number): line for number, line in enumerate(problems)}
+        self.problems = {str(index): line for index, line in enumerate(problems)}
         self.busy = False
         self.advised: PageSettings | None = None
         with ui.element("div").classes("explore"):

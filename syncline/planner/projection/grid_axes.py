@@ -143,9 +143,9 @@ class NetworkGrid:
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.below)]
         self._numbers = [[_number(base, grid) for grid in self.below] for base in self.bases]
         for base in range(len(self.bases)):
-            for place, grid in enumerate(self.below):
+            for position, grid in enumerate(self.below):
                 for i in range(len(grid.values)):
-                    self._network_at(base, [i if index == place else 0 for index in range(len(self.below))])
+                    self._network_at(base, [i if index == position else 0 for index in range(len(self.below))])
 
     def __len__(self) -> int:
         return math.prod(self.shape)
@@ -161,8 +161,8 @@ class NetworkGrid:
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS
         }
-        for place, (grid, indices) in enumerate(zip(self.below, grid_indices, strict=True)):
-            number = self._numbers[0][place]
+        for index, (grid, indices) in enumerate(zip(self.below, grid_indices, strict=True)):
+            number = self._numbers[0][index]
             if number is None:
                 columns[grid.path] = indices, grid.shown
             elif number[0] not in LINK_COLUMNS:

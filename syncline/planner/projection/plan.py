@@ -104,10 +104,10 @@ class ProjectionPlan:
         ]
         self.traffic: list[list[Traffic]] = []
         self.memory_plans: list[MemoryPlan] = []
-        for number, method in enumerate(self.methods):
-            with within(f"methods.{number}"):
+        for position, method in enumerate(self.methods):
+            with within(f"methods.{position}"):
                 traffic, memory_plan = traffic_and_memory(
-                    specs, method, worker_tensors, self.layout, self.workers, mask=self.included[:, number]
+                    specs, method, worker_tensors, self.layout, self.workers, mask=self.included[:, position]
                 )
             self.traffic.append(traffic)
             self.memory_plans.append(memory_plan)

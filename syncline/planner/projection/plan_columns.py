@@ -203,10 +203,10 @@ def _peak_s(spec: ProjectSpec) -> float:
 def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
     """Return the mean bytes that a worker sends between replicas in a step, ``(S, M)``."""
     nbytes = np.zeros((len(plan.specs), len(plan.methods)))
-    for number, traffics in enumerate(plan.traffic):
+    for index, traffics in enumerate(plan.traffic):
         for traffic in traffics:
             sent = [exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.part is None]
-            nbytes[traffic.settings, number] = bytes_per_step(sent, plan.spec.steps)
+            nbytes[traffic.settings, index] = bytes_per_step(sent, plan.spec.steps)
     return nbytes
 
 

@@ -243,7 +243,7 @@ def names_of(values: Iterable[Any]) -> list[Any]:
         for value in values
         for part in (map(str.strip, value.split(",")) if isinstance(value, str) and "{" not in value else [value])
     ]
-    return [part for number, part in enumerate(parts) if part not in parts[:number]]
+    return [part for index, part in enumerate(parts) if part not in parts[:index]]
 
 
 def counts_of(value: str | int | Sequence[int]) -> list[int]:

@@ -176,9 +176,9 @@ def project_tables(
         assumptions_block(projection_assumptions(projections, rows) if assumptions is None else assumptions),
         *(
             table(
-                title, columns, table_rows, note=note if number == len(tables) - 1 else "", section="workers", keys=keys
+                title, columns, table_rows, note=note if index == len(tables) - 1 else "", section="workers", keys=keys
             )
-            for number, (title, table_rows) in enumerate(tables)
+            for index, (title, table_rows) in enumerate(tables)
         ),
     ]
 

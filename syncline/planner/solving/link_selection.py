@@ -149,8 +149,8 @@ def place_of(network: Network, level: str | int | None = None, path: str = "leve
     if level is None:
         return places[-1]
     names = [place.name for place in places if place.name]
-    for number, place in enumerate(places):
-        if str(level) in (place.name, str(number)):
+    for index, place in enumerate(places):
+        if str(level) in (place.name, str(index)):
             return place
     expected = one_of(names, level) if names else "none, as this network is one link to everybody"
     raise SpecError(path, level, expected)

@@ -212,8 +212,8 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
         columns: columns that each row must have. Without columns the rows may have any, as those of a study.
         name: name of the list in the file.
     """
-    for number, row in enumerate(rows):
-        where = f"folder.{path}.{name}.{number}"
+    for index, row in enumerate(rows):
+        where = f"folder.{path}.{name}.{index}"
         if not isinstance(row, dict):
             raise SpecError(where, row, "an object")
         for column, kind in ((EVERY_ROW | columns) if columns else {}).items():

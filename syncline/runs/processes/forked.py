@@ -171,10 +171,10 @@ def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], fold
     import cloudpickle
 
     file_of: dict[int, str] = {}
-    for number, shared_object in enumerate({id(shared_object): shared_object for shared_object in shared}.values()):
+    for index, shared_object in enumerate({id(shared_object): shared_object for shared_object in shared}.values()):
         content = cloudpickle.dumps(shared_object)
         if len(content) >= LARGE_BYTES:
-            file = Path(tempfile.mkdtemp(dir=folder)) / str(number)
+            file = Path(tempfile.mkdtemp(dir=folder)) / str(index)
             file.write_bytes(content)
             file_of[id(shared_object)] = str(file)
 

@@ -316,7 +316,7 @@ def _columns(shown: Timeline, key: str) -> dict[str, Any]:
         texts.append(f"{kind_name}, micro-batch {step + 1}" if key == "stage" else f"{kind_name}{named}, step {step}")
     lanes = np.unique(shown.worker)
     kinds_there = list(dict.fromkeys(kinds))
-    place_of = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    place_of = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     begin = np.round((shown.start_s - start_s) / tick_s)
     return {
         "steps": len(np.unique(shown.step)),

@@ -86,7 +86,7 @@ def sheet(styles: Iterable[dict[str, Any]]) -> str:
     styles = list(styles)
     css = {
         name: "".join(f"--{key}:{value};" for key, value in theme.items())
-        + "".join(f"--m{number}:{style[name]};" for number, style in enumerate(styles))
+        + "".join(f"--m{index}:{style[name]};" for index, style in enumerate(styles))
         for name, theme in (("light", LIGHT), ("dark", DARK))
     }
     return (

@@ -159,7 +159,7 @@ class Team:
     def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
         self.workers, self.task, self.seeds = workers, task, seeds
         self.params: list[Tensor] = list(task.params.values())
-        self._place = {worker: place for place, worker in enumerate(workers)}
+        self._place = {worker: index for index, worker in enumerate(workers)}
         self._comm = SimulatedCommunicator(len(workers), seeds)
         self._losses: Tensor | None = None
         self._pending: set[int] = set()

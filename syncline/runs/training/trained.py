@@ -166,8 +166,8 @@ def sequential_results(
         steps: number of steps of each training.
         on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
     """
-    for number, seed in enumerate(seeds):
-        report = on_step and (lambda done, n=number: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
+    for index, seed in enumerate(seeds):
+        report = on_step and (lambda done, n=index: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
         yield train_seed(seed, report)
 
 

@@ -60,8 +60,8 @@ def all_outages(
 ) -> Iterator[Outage]:
     """Return the drawn and scheduled outages in the order of time; each rate has a random stream of its own."""
     streams = [
-        drawn_outages(rate, workers, node, sites, rng=generator(seed, "failures", number))
-        for number, rate in enumerate(rates)
+        drawn_outages(rate, workers, node, sites, rng=generator(seed, "failures", index))
+        for index, rate in enumerate(rates)
     ]
     return heapq.merge(sorted(scheduled), *streams)
 

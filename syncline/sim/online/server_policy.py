@@ -87,8 +87,8 @@ class ServerPolicy:
         sizes = settings.groups or (workers,)
         ends = np.cumsum(sizes).tolist()
         self.servers = [
-            ServerState(number, list(range(end - size, end)))
-            for number, (size, end) in enumerate(zip(sizes, ends, strict=True))
+            ServerState(index, list(range(end - size, end)))
+            for index, (size, end) in enumerate(zip(sizes, ends, strict=True))
         ]
         self.server_of = [server for server in self.servers for _ in server.idle]
         self._last_contribution: dict[int, int] = {}  # index of each worker's last update in ``contributions``

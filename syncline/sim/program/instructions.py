@@ -355,9 +355,9 @@ class _Host:
                 raise SynclineError(f"{wait} waits for a mark that is not there; expected one before it")
             self._host_waits[self._stream_of_mark[wait.key]] = StreamWait(wait.key, wait.label, wait.step)
             return
-        for number, (stream, instructions) in enumerate(self.instructions_of.items()):
+        for index, (stream, instructions) in enumerate(self.instructions_of.items()):
             if instructions and is_computing(stream):
-                mark = StreamMark(("all", len(instructions), number))
+                mark = StreamMark(("all", len(instructions), index))
                 instructions.append(mark)
                 self._host_waits[stream] = StreamWait(mark.key, wait.label, wait.step)
         for key in self._pending_collectives:

@@ -156,7 +156,7 @@ def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int
     """
     if networks is None:
         return None, None
-    built = [network(value, f"--network.{number}") for number, value in enumerate(networks)]
+    built = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
     counts = {worker_count(joined) for joined in built}
     resolved = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
     return resolved, counts.pop() if len(counts) == 1 else None

@@ -77,12 +77,12 @@ def _parse_levels(value: Any, path: str) -> tuple[Level, ...]:
     if not isinstance(value, list | tuple):
         raise SpecError(path, value, f"a list from the inside out: {_EXAMPLE} each")
     levels: list[Level] = []
-    for number, entry in enumerate(value):
-        entry_levels = _parse_level(entry, f"{path}.{number}")
+    for index, entry in enumerate(value):
+        entry_levels = _parse_level(entry, f"{path}.{index}")
         if len(entry_levels) > 1 and levels:
             preset = entry if isinstance(entry, str) else entry["preset"]
             expected = "a link: a network of several begins in the innermost level"
-            raise SpecError(f"{path}.{number}.preset", preset, expected)
+            raise SpecError(f"{path}.{index}.preset", preset, expected)
         levels += entry_levels
     return tuple(levels)
 

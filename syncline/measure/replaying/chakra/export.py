@@ -73,12 +73,12 @@ def head_of(record: RankRecord, ranks: int, head_fields: dict[str, str]) -> Chak
     )
     if record.segment_cpu_s:
         add_attributes(head, **{f"{PREFIX}cpu_s": record.segment_cpu_s})
-    for number, operations in enumerate(record.segments):
+    for index, operations in enumerate(record.segments):
         flat = [value for operation in operations for value in operation[:2]]
-        add_attributes(head, **{f"{PREFIX}segment.{number}": flat})
+        add_attributes(head, **{f"{PREFIX}segment.{index}": flat})
         if any(operation.shape for operation in operations):
             kernels = json.dumps([operation[2:] for operation in operations])
-            add_attributes(head, **{f"{PREFIX}kernels.{number}": kernels})
+            add_attributes(head, **{f"{PREFIX}kernels.{index}": kernels})
     return head
 
 

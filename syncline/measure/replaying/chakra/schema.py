@@ -81,10 +81,10 @@ def _file() -> Any:
     attribute.oneof_decl.add(name="value")
     add(attribute, "name", 1, "string")
     add(attribute, "doc_string", 2, "string")
-    for place, kind in enumerate(SCALARS):
+    for index, kind in enumerate(SCALARS):
         several = f"{kind.capitalize()}List"
-        add(attribute, f"{kind}_val", 3 + 2 * place, kind, one_of=True)
-        add(attribute, f"{kind}_list", 4 + 2 * place, several, one_of=True)
+        add(attribute, f"{kind}_val", 3 + 2 * index, kind, one_of=True)
+        add(attribute, f"{kind}_list", 4 + 2 * index, several, one_of=True)
         add(file.message_type.add(name=several), "values", 1, kind, repeated=True)
     for message, fields in FIELDS.items():
         descriptor = file.message_type.add(name=message)
