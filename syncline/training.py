@@ -334,11 +334,16 @@ def _make_step(
 
 
 def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, torch.Tensor]:
-    """Return the means of a task's parameters and buffers over the workers, one per seed, without a ledger entry."""
+    """Return the means of a task's parameters and buffers over the workers, by name; each is of shape ``(seeds, *s)``.
+
+    The all-reduce that computes the means does not appear in the ledger, because it is no part of the method.
+    """
     with torch.no_grad(), comm.ledger.paused():
         averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
-    means = dict(zip(task.params, averaged, strict=True)) | mean_buffers(getattr(task, "buffers", {}), comm)
-    return {name: rows.by_replica(mean)[:, 0] for name, mean in means.items()}
+    parameters = dict(zip(task.params, averaged, strict=True))
+    buffers = mean_buffers(getattr(task, "buffers", {}), comm)
+    first_worker = 0  # after the all-reduce all workers have the mean
+    return {name: rows.by_replica(mean)[:, first_worker] for name, mean in (parameters | buffers).items()}
 
 
 def _all_diverged(recorder: Recorder, task: Task, comm: Communicator) -> bool:

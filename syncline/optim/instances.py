@@ -195,26 +195,32 @@ class Instances:
         defaults = self._rule.hyperparameters()
         self._group_options += [_options(group) if self._rule.is_class else dict(defaults) for group in groups]
 
-    def _add_groups(self, place: int, groups: list[dict[str, Any]], params: list[list[torch.nn.Parameter]]) -> None:
-        """Add the method's groups, with the instance's parameters for each, to the instance of row ``place``."""
+    def _add_groups(self, row: int, groups: list[dict[str, Any]], params: list[list[torch.nn.Parameter]]) -> None:
+        """Add parameter groups of the method to the torch optimizer of a row of the worker axis; build it if needed.
+
+        ``params`` has a list for each group: the row's parameters in that group.
+        """
         first_number = len(self._group_options)
         all_params = [p for group_params in params for p in group_params]
-        new_groups: list[Any] = [{"params": all_params}]
+        torch_groups: list[Any] = [{"params": all_params}]
         if self._rule.is_class:
-            new_groups = [_options(group) | {"params": part} for group, part in zip(groups, params, strict=True)]
-        if place < len(self._instances):
-            for group in new_groups:
-                self._instances[place].optimizer.add_param_group(group)
+            torch_groups = [
+                _options(group) | {"params": group_params} for group, group_params in zip(groups, params, strict=True)
+            ]
+        if row < len(self._instances):
+            for torch_group in torch_groups:
+                self._instances[row].optimizer.add_param_group(torch_group)
         else:
-            arguments = new_groups if self._rule.is_class else all_params
-            self._instances.append(Instance(self._built(place, arguments, groups[0]["lr"]), [], []))
-        instance = self._instances[place]
+            arguments = torch_groups if self._rule.is_class else all_params
+            self._instances.append(Instance(self._built(row, arguments, groups[0]["lr"]), [], []))
+
+        instance = self._instances[row]
         instance.params.extend(all_params)
         group_number = {id(p): first_number + i for i, group_params in enumerate(params) for p in group_params}
         _split_groups(instance.optimizer, len(instance.of_groups), group_number)
-        for group in instance.optimizer.param_groups[len(instance.of_groups) :]:
-            ratio = 1.0 if self._rule.is_class else _lr_ratio(group, instance.optimizer.param_groups[0])
-            number = group_number[id(group["params"][0])] if group["params"] else first_number
+        for torch_group in instance.optimizer.param_groups[len(instance.of_groups) :]:
+            ratio = 1.0 if self._rule.is_class else _lr_ratio(torch_group, instance.optimizer.param_groups[0])
+            number = group_number[id(torch_group["params"][0])] if torch_group["params"] else first_number
             instance.of_groups.append((number, ratio))
 
     def _copy_options(self) -> None:

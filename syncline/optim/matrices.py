@@ -238,16 +238,17 @@ class Orthogonalised(Unscaled):
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
         """Return the scaled polar factors of the mixtures ``ds`` of momenta of several parameters."""
         # Small matrices of one shape are orthogonalised together, because calls cost more than their arithmetic.
-        out = list(ds)
-        indices_by_shape: dict[tuple[int, ...], list[int]] = {}
+        directions = list(ds)
+        batches: dict[tuple[int, ...], list[int]] = {}
         for index, d in enumerate(ds):
             is_small = d.numel() // d.size(0) <= LARGEST_STACKED
-            key = tuple(d.shape[1:]) if is_small else (index, -1)
-            indices_by_shape.setdefault(key, []).append(index)
-        for indices in indices_by_shape.values():
-            for index, direction in zip(indices, self._orthogonal([ds[index] for index in indices]), strict=True):
-                out[index] = direction
-        return out
+            alone = (index, -1)  # no shape of a matrix
+            batches.setdefault(tuple(d.shape[1:]) if is_small else alone, []).append(index)
+        for indices in batches.values():
+            orthogonal = self._orthogonal([ds[index] for index in indices])
+            for index, direction in zip(indices, orthogonal, strict=True):
+                directions[index] = direction
+        return directions
 
     def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
         """Return ``scale polar(d)`` for each tensor d; all have one shape ``(R, m, *rest)``."""

@@ -75,7 +75,15 @@ class Scaling(Protocol):
         return moving if len(moving) == len(scaled) else None
 
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        """Return ``after`` of several parameters; ``gs`` are the gradients that entered the momenta."""
+        """Return the scaled directions of several parameters, as `after` scales one.
+
+        Args:
+            ds: the parameters' mixtures of momenta, before scaling.
+            gs: the gradients that entered the momenta.
+            states: the state that the rule keeps for each parameter.
+            h: hyperparameters of the group.
+            t: steps before this one.
+        """
         return [self.after(d, state, h, t) for d, state in zip(ds, states, strict=True)]
 
 

@@ -81,15 +81,19 @@ def store_states(row: Row, rule_row: Row) -> None:
 
 
 def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
-    """Return lists of the indices of rows whose groups have equal values of the hyperparameters ``knobs``."""
-    values_and_indices: list[tuple[list[Any], list[int]]] = []  # values can be lists or tensors, which have no hash
+    """Partition rows by the values of hyperparameters: return lists of the indices of rows with equal values.
+
+    ``knobs`` are the names of the hyperparameters to compare.
+    """
+    distinct_values: list[list[Any]] = []  # a list, because values can be lists or tensors, which have no hash
+    indices: list[list[int]] = []
     for index, row in enumerate(rows):
         values = [row.group[name] for name in knobs]
-        indices = next((indices for other_values, indices in values_and_indices if other_values == values), None)
-        if indices is None:
-            values_and_indices.append((values, indices := []))
-        indices.append(index)
-    return [indices for _, indices in values_and_indices]
+        if values not in distinct_values:
+            distinct_values.append(values)
+            indices.append([])
+        indices[distinct_values.index(values)].append(index)
+    return indices
 
 
 def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:

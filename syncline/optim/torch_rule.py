@@ -103,7 +103,11 @@ class TorchRule(SteppingRule[Method]):
         return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return this rule with the whole group, after a check that the optimizer has the weight decay of the group."""
+        """Return one pair, this rule and the whole group, because a torch optimizer updates all of a group.
+
+        Raises:
+            SpecError: the group has a weight decay, which the torch optimizer does not take.
+        """
         if group.get("weight_decay") and not any("weight_decay" in options for options in self.probe.groups):
             raise SpecError("weight_decay", group["weight_decay"], f"none, as {self.probe.name} has none")
         return [(self, group)]

@@ -33,7 +33,7 @@ class Routing:
 
     def __post_init__(self) -> None:
         if self.experts < 2:
-            raise SpecError("problem.experts", self.experts, "at least 2, or 1 for an MLP without a router")
+            raise SpecError("problem.experts", self.experts, "at least 2; 1 is an MLP, which has no router")
         if not 1 <= self.per_token <= self.experts:
             expected = f"from 1 to {self.experts}, the experts"
             raise SpecError("problem.experts_per_token", self.per_token, expected)

@@ -228,19 +228,22 @@ def _order_of(successor: Ints) -> Ints:
 
 
 def _patched_ring(rate: Floats, delay: Floats) -> Ints:
-    """Return the ring over lines above the highest threshold, found by bisection, at which `_ring_above` finds one."""
-    between = ~np.eye(len(rate), dtype=bool)
-    thresholds = np.unique(rate[between])
-    best: Ints = np.arange(len(rate))
-    low, high = 0, len(thresholds) - 1
+    """Return the ring whose slowest line is as fast as bisection can make it, as the order of the places.
+
+    The bisection is over the rates of lines: `_ring_above` looks for a ring that uses only lines of at least this rate.
+    """
+    is_line = ~np.eye(len(rate), dtype=bool)
+    rates = np.unique(rate[is_line])
+    ring: Ints = np.arange(len(rate))
+    low, high = 0, len(rates) - 1
     while low <= high:
         middle = (low + high) // 2
-        order = _ring_above(between & (rate >= thresholds[middle]), delay)
-        if order is None:
+        faster_ring = _ring_above(is_line & (rate >= rates[middle]), delay)
+        if faster_ring is None:
             high = middle - 1
         else:
-            best, low = order, middle + 1
-    return best
+            ring, low = faster_ring, middle + 1
+    return ring
 
 
 def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:

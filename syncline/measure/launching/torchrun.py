@@ -188,10 +188,10 @@ class _Leader:
         self.interrupted = False
 
     def run(self, work: Any) -> Failure | None:
-        """Run the work in a thread, and watch all ranks in this one."""
+        """Run ``work()`` in a thread while this thread watches all ranks; return the failure that ended it, or None."""
         errors: list[BaseException] = []
 
-        def guarded() -> None:
+        def run_work() -> None:
             try:
                 work()
             except Exception as error:
@@ -199,27 +199,25 @@ class _Leader:
             finally:
                 self._over.set()
 
-        # The measurements are written before the process ends.
+        # A signal only ends the watch, so that the measurements are written before the process ends.
         signals: list[int] = []
 
-        def end(number: int, _: Any) -> None:
+        def note_signal(number: int, _: Any) -> None:
             signals.append(number)
             self._over.set()
 
-        for kind in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(kind, end)
-        threading.Thread(target=guarded, daemon=True).start()
+        for ending_signal in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(ending_signal, note_signal)
+        threading.Thread(target=run_work, daemon=True).start()
         failure = self._watch()
         if failure is not None:
             return failure
         if errors and isinstance(errors[0], SynclineError):
             return Failure(rank=0, step=None, reason=str(errors[0]), mistake=True)
         if signal.SIGINT in signals or (signals and self._all_asked_to_end()):
-            self.interrupted = True
+            self.interrupted = True  # by the user, which is no failure
             return None
-        if errors or signals:
-            return self._failure_after_end(errors)
-        return None
+        return self._failure_after_end(errors) if errors or signals else None
 
     def _all_asked_to_end(self) -> bool:
         """Return whether all other ranks were asked to end too, so that no rank has died."""

@@ -119,7 +119,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 def _written(
     folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
 ) -> TraceAnswer:
-    """Compute the results of a command, write them into its folder, and return them."""
+    """Replay the records as the question asks, write what ``trace`` or ``whatif`` prints into its folder; return it."""
     result, replays = results_of(records, question, whatif=command == "whatif")
     write_replays(folder, replays, rows=result["rows"], question=question)
     stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses

@@ -353,7 +353,10 @@ class CompressibleBase(MethodBase):
         """Return the period, in steps, of each state that is sent; a state has the shapes of the parameters."""
 
     def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
-        """Return the number of elements of the errors, and with ``reference`` of the references, of a compressor."""
+        """Return how many numbers a worker keeps for the compressor: its errors, and with ``reference`` its references.
+
+        An error (of error feedback) or a reference (the last model that all know) has as many elements as the tensors.
+        """
         if not self.compressor:
             return 0
         return elements(tensors) * (self.compressor.error_feedback + reference)

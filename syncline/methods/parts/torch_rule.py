@@ -61,7 +61,7 @@ class TorchRuleSpec(Spec):
 
     @field_serializer("target")
     def _written(self, target: Any) -> str:
-        """Return the reference ``module:name`` of the target, which is written to spec files."""
+        """Return the text ``module:name`` with which a spec file names the target, an optimizer class or function."""
         return target if isinstance(target, str) else reference_to(target)
 
     @model_validator(mode="after")

@@ -169,21 +169,22 @@ def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
 
 
 def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
-    """Yield layouts of one kind that do not divide the model, the workers or the batch, each with the reason."""
-    inner = unit_sizes(question.network, question.workers)[0]
-    limits = {"tensor": inner, "pipeline": question.workers, "data": question.workers}
-    for name, limit in limits.items():
-        for count in range(2, limit + 1):
-            if question.workers % count:
+    """Yield pairs (layout, reason): layouts with one kind of parallelism that the model or the batch does not allow."""
+    node_size = unit_sizes(question.network, question.workers)[0]
+    largest = {"tensor": node_size, "pipeline": question.workers, "data": question.workers}
+    for parallelism, limit in largest.items():
+        for degree in range(2, limit + 1):
+            if question.workers % degree:
                 continue
-            layout = Layout(**{name: count})
+            layout = Layout(**{parallelism: degree})
             try:
                 layout.check(question.model)
             except SpecError as error:
-                yield layout, f"a divisor: {name} is {error.value}; expected {error.expected}"
+                yield layout, f"a divisor: {parallelism} is {error.value}; expected {error.expected}"
                 continue
-            if (short := batch_misfit(question, layout)) is not None:
-                yield layout, f"a divisor: {short}"
+            misfit = batch_misfit(question, layout)
+            if misfit is not None:
+                yield layout, f"a divisor: {misfit}"
 
 
 def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | None = None) -> list[Assumption]:

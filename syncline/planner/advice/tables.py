@@ -78,14 +78,17 @@ SHORT = 10
 
 
 def _short_table(advice: Advice) -> Group:
-    """Return a line per plan: plans of known loss, then plans of unknown loss at one period."""
+    """Return the table of at most ``SHORT`` plans: plans of known loss, fastest first, then plans of unknown loss.
+
+    Plans of unknown loss have one period. The fastest plan that sends gradients in every step is always shown.
+    """
     ranked = fastest_by_loss(advice.ranked)
-    others = compared(advice.question, advice.loss_unknown)
-    shown = ranked[: max(SHORT // 2, SHORT - len(others))]
-    parallel = next((row for row in ranked if row["plan"].method.sends_in_backward), None)
-    if parallel is not None and parallel not in shown:
-        shown[-1] = parallel
-    shown += others[: SHORT - len(shown)]
+    unranked = compared(advice.question, advice.loss_unknown)
+    shown = ranked[: max(SHORT // 2, SHORT - len(unranked))]
+    data_parallel = next((row for row in ranked if row["plan"].method.sends_in_backward), None)
+    if data_parallel is not None and data_parallel not in shown:
+        shown[-1] = data_parallel
+    shown += unranked[: SHORT - len(shown)]
     columns: list[Column] = [
         ("plan", lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}"),
         ("loss", lambda row: "same" if row["loss_unknown"] is None else "unknown"),

@@ -50,7 +50,7 @@ def style_of(method: str) -> Style:
 
 
 def swatch(method: str) -> str:
-    """Return a sample of a method's line."""
+    """Return a small SVG image of the color and dashes with which the pictures draw a method, for the legend."""
     color, dash = style_of(method)
     return (
         '<svg class="swatch" width="22" height="10" viewBox="0 0 22 10" aria-hidden="true">'

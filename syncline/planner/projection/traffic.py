@@ -454,9 +454,10 @@ def activation_storage(spec: ProjectSpec) -> Storage:
 
 
 def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
-    """Return a worker's memory limit and batch in each setting.
+    """Return each spec's limits on memory: usable bytes of a worker, sequences of its batch, bytes of activations.
 
-    A worker keeps `MemoryBudget.activations_bytes` divided by the number of micro-batches.
+    The bytes of activations are of a whole batch under each recomputation policy; a worker stores those of one
+    micro-batch, so they are divided by the number of micro-batches later.
     """
     model_parallel = layout.workers // layout.data
 

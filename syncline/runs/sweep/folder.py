@@ -202,20 +202,23 @@ def read_sweep(path: Path) -> Swept:
     """Return the sweep in a folder, also if the sweep is still running or was killed."""
     if not os.path.lexists(path / NAME):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
-    about = read_noted(path / NAME)
-    requests, stored = about.get("runs"), {row.get("run"): row for row in about["rows"]}
-    if not isinstance(requests, list) or not isinstance(about.get("name"), str):
-        raise SpecError("folder", str(path / NAME), "the name of a sweep, and a list of its 'runs'")
-    check_rows(requests, path / NAME, columns=SWEEP_RUNS, name="runs")
-    plain_rows = [{name: value for name, value in row.items() if "." not in name} for row in stored.values()]
-    check_rows(plain_rows, path / NAME, ROWS["sweep"])  # without the swept fields, whose values are the user's
+    file = path / NAME
+    record = read_noted(file)
+    requests = record.get("runs")
+    if not isinstance(requests, list) or not isinstance(record.get("name"), str):
+        raise SpecError("folder", str(file), "the name of a sweep, and a list of its 'runs'")
+    check_rows(requests, file, columns=SWEEP_RUNS, name="runs")
+    stored_rows = {row.get("run"): row for row in record["rows"]}
+    # Swept fields, whose names are paths with dots, are not checked: their values are the user's.
+    own_columns = [{name: value for name, value in row.items() if "." not in name} for row in stored_rows.values()]
+    check_rows(own_columns, file, ROWS["sweep"])
     rows = []
     for request in requests:
         run = read_run(path / "runs", request["run"])
-        row = _row(request, run) if run else stored.get(request["run"])
+        row = _row(request, run) if run else stored_rows.get(request["run"])
         if row is not None:
             rows.append(row)
-    return Swept(about["name"], requests, rows, str(path), repeated=len(rows), interrupted=len(rows) < len(requests))
+    return Swept(record["name"], requests, rows, str(path), repeated=len(rows), interrupted=len(rows) < len(requests))
 
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:

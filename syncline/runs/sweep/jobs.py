@@ -329,7 +329,7 @@ def _train(job: Job) -> list[Outcome]:
 
 
 def _written(future: Any, job: Job, folder: Path) -> dict[str, str]:
-    """Write the folders of a job that has ended on dask, and return the errors of runs without a folder."""
+    """Write the result folders of a job that has ended on dask; return the error of each run without one, by name."""
     error = future.exception()
     if isinstance(error, SynclineError):
         raise error

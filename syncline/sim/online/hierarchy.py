@@ -128,10 +128,14 @@ class UpperServerPrograms:
     # Instructions and effects of a local server.
 
     def _send_program(self, number: int, update: int) -> list[Instruction]:
-        """Return the instructions that send an update up, merge the returned model, and send the next update."""
+        """Return the program with which local server ``number`` sends its updates from ``update`` on to the global one.
+
+        The program waits at a gate until the server has an update, sends it to the global server's handler, receives
+        the global model, merges it into the server's, and begins again with the next update.
+        """
         handler = self._handler_number(number)
 
-        def send(_: int) -> list[Instruction]:
+        def after_gate(_: int) -> list[Instruction]:
             """Return the instructions after the gate has opened; none if the server has ended."""
             if self._has_ended[number]:
                 return []
@@ -141,7 +145,7 @@ class UpperServerPrograms:
                 *self._send_program(number, update + 1),
             ]
 
-        return [gate(partial(self._note_send, number)), First([None], send)]
+        return [gate(partial(self._note_send, number)), First([None], after_gate)]
 
     def _note_send(self, number: int) -> None:
         """Note the time and the number of versions of a local server's update that leaves now."""

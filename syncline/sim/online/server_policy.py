@@ -43,7 +43,10 @@ class ServerState:
 
 
 class ServerClock(Protocol):
-    """The clock of servers, which also sends models to workers: simulated, or of real processes."""
+    """The surroundings of a `ServerPolicy`: simulated, or real processes.
+
+    The policy asks for the time, for calls at later times, and for models to be sent to workers.
+    """
 
     def time_s(self) -> float:
         """Return the seconds since the beginning of the training."""

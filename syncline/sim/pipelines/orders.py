@@ -124,13 +124,15 @@ def target_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> in
 def _neighbour_stage(
     task: PipelineTask, stage: int, stages: int, chunks: int, directions: dict[Kind, int]
 ) -> int | None:
-    """Return the stage of the neighbouring part of the model; None for weight gradients and at the model's ends.
+    """Return the stage that holds the next or the previous part of the model, or None if the task has no such stage.
 
-    ``directions`` has 1 for the part after or -1 for the part before, by kind of task.
+    The model has ``chunks * stages`` parts; stage ``k`` holds the parts ``k``, ``k + stages``, and so on.
+    ``directions`` maps kinds of tasks to 1 (the next part) or -1 (the previous one); weight gradients are not in it.
     """
-    part = task.chunk * stages + stage + directions.get(task.kind, 0)
-    is_part = 0 <= part < chunks * stages
-    return part % stages if task.kind in directions and is_part and stages > 1 else None
+    if task.kind not in directions or stages == 1:
+        return None
+    part = task.chunk * stages + stage + directions[task.kind]
+    return part % stages if 0 <= part < chunks * stages else None
 
 
 class Numbering(NamedTuple):

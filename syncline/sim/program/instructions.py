@@ -280,10 +280,10 @@ class Queued(Sequence[Any]):
         return self.instructions[index]
 
     def instructions_by_stream(self) -> dict[str, list[OnStream]]:
-        """Return the instructions of each stream, ``compute`` first.
+        """Return the worker's instructions as a list for each stream, by the stream's name; ``compute`` is the first.
 
-        A network stream that receives collectives from several streams has an entry of its own, ``joins`` and its
-        name, on which they are joined in the order of the host.
+        If several streams queue collectives on one network stream, the dictionary also has the key ``joins`` with the
+        network stream's name. This list joins the collectives in the order in which the host queued them.
 
         Raises:
             SynclineError: a wait for work that was not queued before it.

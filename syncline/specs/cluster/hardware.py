@@ -106,7 +106,7 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
 
 
 def _resolve_registered(value: Any, reference: str | dict[str, Any], path: str) -> Hardware:
-    """Return the hardware of a registered value or of a call's result."""
+    """Return the hardware that a reference such as ``module:NAME`` leads to; ``value`` is it or its fields."""
     if not isinstance(value, Hardware | Mapping):
         raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(value).__name__}")
     return hardware(value, path)

@@ -243,7 +243,7 @@ class NetworkDescription(Description):
 
 
 def _written(value: Any) -> Any:
-    """Return a field of a network as a file holds it: a link as its fields, a tuple as a list."""
+    """Return a value of a network as spec files hold it: a link as a mapping of its fields, a tuple as a list."""
     if isinstance(value, Link):
         return link_fields(value)
     return [_written(item) for item in value] if isinstance(value, tuple) else value

@@ -285,7 +285,10 @@ def is_network(value: Any) -> bool:
 
 
 def _resolve_registered(value: Any, reference: str | Mapping[str, Any], path: str) -> Network:
-    """Return the network of a registered value or of a call's result, which is a network or a description of one."""
+    """Return the network that a reference such as ``module:NAME`` leads to: a network, or a description of a network.
+
+    The result remembers the reference if it is of the user's class, so that a spec file can name the network again.
+    """
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
         return network(value, path)
     if not is_network(value):
@@ -294,8 +297,8 @@ def _resolve_registered(value: Any, reference: str | Mapping[str, Any], path: st
             f"a network: {', '.join(MEMBERS)} (this {type(value).__name__} lacks {lacking}), or what describes one"
         )
         raise SpecError(path, reference, expected)
-    brought: Network = value
-    return brought if isinstance(value, BUILT_IN) else ReferencedNetwork(brought, reference)
+    user_network: Network = value
+    return user_network if isinstance(value, BUILT_IN) else ReferencedNetwork(user_network, reference)
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
