@@ -153,7 +153,7 @@ def test_a_named_folder_is_the_command_s_and_is_never_overwritten(tmp_path, smal
 
 
 def test_a_failure_keeps_what_was_finished(monkeypatch, small):
-    def fails(*_):
+    def fails(*_, **__):
         raise OSError("no space left")
 
     monkeypatch.setattr("syncline.runs.compare.time_with_bounds", fails)
