@@ -26,12 +26,13 @@ from benchmarks.gpu.collectives import alone, shared
 from benchmarks.gpu.compute import compute
 from benchmarks.gpu.facts import facts
 from benchmarks.gpu.kernels import kernels
-from benchmarks.gpu.optimizers import optimizers
+from benchmarks.gpu.optimizers import optimizers, other_optimizers
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.readback import readback
 from benchmarks.gpu.report import show
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.shapes import shapes
+from benchmarks.gpu.updates import updates
 from benchmarks.gpu.workers import workers
 from syncline.errors import SpecError, one_of
 from syncline.units import parse_seconds
@@ -51,7 +52,9 @@ PARTS = {
         Part("alone", alone, 30.0),
         Part("shared", shared, 60.0),
         Part("kernels", kernels, 60.0),
+        Part("updates", updates, 60.0),
         Part("optimizers", optimizers, 150.0),
+        Part("other-optimizers", other_optimizers, 90.0),
         Part("workers", workers, 300.0),
     )
 }

@@ -35,6 +35,19 @@ METHODS = (
 )
 """The cheapest first, so that what the time does not suffice for are the dearest."""
 
+OTHERS = (
+    "ddp-sgdm", "ddp-ademamix", "ddp-scion", "mt-dao-muon", "demo-muon", "powersgd", "dion-scheduled", "ldadam",
+    "one-bit-adam", "zero-one-adam", "sign-sgd", "distributed-lion", "lion-cub-linf", "lion-cub-4bit", "diloco",
+    "des-loc", "top-k", "qsgd", "eshampoo",
+)  # fmt: skip
+"""More methods, measured on the first model alone."""
+
+WIDE = ModelShape(
+    "tinyllama-2-layers", layers=2, width=2048, heads=32, kv_heads=4, vocabulary=32000, sequence=2048, gated=True,
+    fused_gate=False, hidden=5632, norms_per_layer=2, source="TinyLlama-1.1B's widths, with 2 of its 22 layers",
+)  # fmt: skip
+"""A model whose matrices are wider than those of `Setting.models`."""
+
 STEPS = 10
 LONGEST_S = 8.0
 
@@ -42,18 +55,38 @@ LONGEST_S = 8.0
 def optimizers(setting: Setting) -> Iterator[Row]:
     """One row per model and method."""
     for shape in setting.models:
-        params = parameters(shape, setting.on)
-        for name in METHODS:
-            row: Row = {"model": shape.name, "method": name}
-            try:
-                yield row | _measured(method_of(name), shape, params, setting)
-            except torch.cuda.OutOfMemoryError:
-                yield row | {"out_of_memory": True}
-            except Exception as error:  # one method's failure is not the others'
-                yield row | {"failed": one_line(error)}
-            if setting.device == "cuda":
-                gc.collect()
-                torch.cuda.empty_cache()
+        yield from _of_model(shape, METHODS, setting)
+
+
+def other_optimizers(setting: Setting) -> Iterator[Row]:
+    """Yield the rows of all methods on a wider model, of products in TF32, and of more methods on the first model."""
+    first, wide = setting.models[0], setting.models[0] if setting.tiny else WIDE
+    yield from _of_model(wide, METHODS, setting)
+    yield from _of_model(first, OTHERS, setting)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        for shape in (first, wide):
+            for row in _of_model(shape, ("ddp-muon", "dion", "soap"), setting):
+                yield row | {"precision": "tf32"}
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _of_model(shape: ModelShape, methods: tuple[str, ...], setting: Setting) -> Iterator[Row]:
+    """Yield the row of each method on the parameters of a model."""
+    params = parameters(shape, setting.on)
+    for name in methods:
+        row: Row = {"model": shape.name, "method": name}
+        try:
+            yield row | _measured(method_of(name), shape, params, setting)
+        except torch.cuda.OutOfMemoryError:
+            yield row | {"out_of_memory": True}
+        except Exception as error:  # one method's failure is not the others'
+            yield row | {"failed": one_line(error)}
+        if setting.device == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
 
 def parameters(shape: ModelShape, device: torch.device) -> dict[str, torch.nn.Parameter]:

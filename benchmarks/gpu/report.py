@@ -43,7 +43,8 @@ def of_ceiling(row: Row, result: dict[str, Any]) -> str:
 
 def over_adam(row: Row, result: dict[str, Any]) -> str:
     """A mean step over DDP-Adam's on the same model."""
-    rows = result["parts"]["optimizers"]["rows"]
+    parts = (result["parts"].get(name, {}) for name in ("optimizers", "other-optimizers"))
+    rows = [row for part in parts for row in part.get("rows", [])]
     adam = [r["mean_s"] for r in rows if r["model"] == row["model"] and r["method"] == "ddp-adam" and "mean_s" in r]
     return f"{row['mean_s'] / adam[0]:.2f}" if adam and "mean_s" in row else ""
 
@@ -56,6 +57,19 @@ def note(row: Row, result: dict[str, Any]) -> str:
 
 
 TIMES: dict[str, Cell] = {"median": seconds("median_s"), "least": seconds("min_s"), "spread": percent("spread")}
+
+OPTIMIZERS: dict[str, Cell] = {
+    "model": value("model"),
+    "method": value("method"),
+    "precision": value("precision"),
+    **TIMES,
+    "slowest": seconds("slowest_s"),
+    "mean": seconds("mean_s"),
+    "over adam": over_adam,
+    "predicted more": seconds("predicted_added_s"),
+    "memory": nbytes("peak_bytes"),
+    "": note,
+}
 
 COLUMNS: dict[str, dict[str, Cell]] = {
     "ceilings": {
@@ -93,17 +107,8 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "memory": nbytes("peak_bytes"),
         "": note,
     },
-    "optimizers": {
-        "model": value("model"),
-        "method": value("method"),
-        **TIMES,
-        "slowest": seconds("slowest_s"),
-        "mean": seconds("mean_s"),
-        "over adam": over_adam,
-        "predicted more": seconds("predicted_added_s"),
-        "memory": nbytes("peak_bytes"),
-        "": note,
-    },
+    "optimizers": OPTIMIZERS,
+    "other-optimizers": OPTIMIZERS,
     "workers": {
         "method": value("method"),
         "execution": value("execution"),
@@ -115,6 +120,17 @@ COLUMNS: dict[str, dict[str, Cell]] = {
         "": note,
     },
     "readback": {"how": value("how"), "numbers": value("numbers"), **TIMES},
+    "updates": {
+        "kernel": value("kernel"),
+        "operation": value("operation"),
+        "precision": value("precision"),
+        "shape": lambda row, result: (
+            " x ".join(map(str, row["shape"])) if "shape" in row else value("model")(row, result)
+        ),
+        **TIMES,
+        "host": seconds("host_s"),
+        "": note,
+    },
     "kernels": {
         "kernel": lambda row, result: str(row.get("format", row["kernel"])),
         "shape": lambda row, result: " x ".join(map(str, row["shape"])),

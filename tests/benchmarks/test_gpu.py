@@ -15,13 +15,15 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, shapes, stopwatch, workers
+from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, shapes, stopwatch, updates, workers
 from benchmarks.gpu.__main__ import PARTS, SKIPPED, main
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.setting import TINY, Setting, preset_of
 from benchmarks.gpu.workers import GPT_16M, SMALLEST
 from syncline.costmodel import HARDWARE
 from syncline.costmodel.compute.models import MODELS
+from syncline.measure.recording.operations import OperationCounter
+from syncline.optim.matrices import newton_schulz, orthonormal_columns
 from syncline.problems.gpt import training_flops_per_token
 
 CPU = Setting("cpu", tiny=True)
@@ -318,6 +320,24 @@ def test_optimizers_at_full_size(monkeypatch):
     assert len(rows) == 2 * len(optimizers.METHODS)
     # A trigger looks at values, and there are none.
     assert {row["method"] for row in rows if "failed" in row} == {"curvadion"}
+
+
+def test_bytes_of_updates_are_those_of_their_operations():
+    """The operations on elements move as many bytes as a counter counts, apart from the few largest of each block."""
+    for name, (width, work) in updates._on_elements(updates.BLOCK, torch.device("cpu")).items():
+        counted = []
+        with OperationCounter(counted.append, lambda: True):
+            work()
+        if name != "scatter_add_":  # counted as if it read and wrote its whole target
+            nbytes = sum(operation.nbytes for operation in counted)
+            assert width * updates.BLOCK == pytest.approx(nbytes, abs=1100), name
+
+
+def test_both_ways_to_orthogonal_columns_agree():
+    x = torch.randn(2, 40, 8)
+    torch.testing.assert_close(updates.cholesky_columns(x), orthonormal_columns(x), atol=1e-4, rtol=1e-4)
+    polar, other = newton_schulz(x), updates.polar_factor_in(x, torch.float32)
+    torch.testing.assert_close(polar, other, atol=1e-4, rtol=1e-4)
 
 
 def test_presets_are_of_the_same_board():
