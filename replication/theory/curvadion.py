@@ -145,25 +145,37 @@ def build_up_rmmc(mu: ArrayLike, step: ArrayLike, gradients: Literal["same", "no
     return np.asarray(np.sqrt((1 - decay ** (2 * t)) / (1 - decay ** (2 * t - 2))) - 1)
 
 
-def noise_rmmc(mu: ArrayLike, parameters: ArrayLike) -> FloatArray:
-    """Return the standard deviation of the signed RMMC for noise gradients: ``sqrt((1 - mu^2) / n)``, for large n.
+def noise_rmmc(mu: ArrayLike, parameters: ArrayLike, signal: ArrayLike = 0.0) -> FloatArray:
+    """Return the standard deviation of the signed RMMC from gradient noise beside a constant signal, for large n.
 
-    ``||m'||^2 / ||m||^2 - 1`` has three independent parts, of variances ``4 mu^2 (1 - mu^2) / n`` (the gradient along
-    the momentum), ``2 (1 - mu^2)^2 / n`` (its length) and as much again (the length before); RMMC is half of it.
+        s = sqrt((1 - mu^2 + 2 q (1 + mu)) / n) / (1 + q (1 + mu) / (1 - mu))
+
+    Without a signal, ``||m'||^2 / ||m||^2 - 1`` has three independent parts, of variances ``4 mu^2 (1 - mu^2) / n`` (the
+    gradient along the momentum), ``2 (1 - mu^2)^2 / n`` (its length) and as much again (the length before); RMMC is
+    half of it, whatever the size of the noise. A signal adds ``2 q (1 + mu) / n`` and lengthens the momentum. As q
+    grows with the batch, s falls like ``1 / sqrt(batch)`` from ``q = (1 - mu) / (1 + mu)`` on, and not before.
 
     Args:
         mu: decay of the momentum, in [0, 1).
-        parameters: n, the number of parameters of a layer.
+        parameters: n, the number of parameters of a layer; where the noise has a covariance C, ``tr(C)^2 / tr(C^2)``.
+        signal: q, the squared norm of the mean gradient over the trace of a worker's gradient noise, ``tr(C)``.
 
     >>> noise_rmmc(0.95, [64, 768 * 768]).round(5).tolist()
     [0.03903, 0.00041]
+    >>> noise_rmmc(0.95, 64, [0.01, 1, 100]).round(5).tolist()
+    [0.03322, 0.00625, 0.00063]
 
     Source: CurvaDion, equation (1), for gaussian gradients that are independent and alike.
     """
-    return np.asarray(np.sqrt((1 - np.square(mu)) / np.asarray(parameters, dtype=float)))
+    q, decay = np.asarray(signal, dtype=float), np.asarray(mu, dtype=float)
+    lengthened = 1 + q * (1 + decay) / (1 - decay)
+    variance = (1 - np.square(decay) + 2 * q * (1 + decay)) / np.asarray(parameters, dtype=float)
+    return np.asarray(np.sqrt(variance) / lengthened)
 
 
-def noise_trigger_rate(threshold: ArrayLike, mu: ArrayLike, parameters: ArrayLike) -> FloatArray:
+def noise_trigger_rate(
+    threshold: ArrayLike, mu: ArrayLike, parameters: ArrayLike, signal: ArrayLike = 0.0
+) -> FloatArray:
     """Return the probability that noise alone exceeds the threshold in some layer of some worker in a step.
 
     ``1 - prod_l [1 - 2 Q(tau / s_l)]``
@@ -172,12 +184,13 @@ def noise_trigger_rate(threshold: ArrayLike, mu: ArrayLike, parameters: ArrayLik
         threshold: tau, the threshold on RMMC.
         mu: decay of the momentum.
         parameters: (..., L) n of every layer, once per worker; s_l is their `noise_rmmc`.
+        signal: (..., L) q of every layer, or one for all.
 
     >>> noise_trigger_rate(0.1, 0.95, [64] * 8).round(3).tolist()
     0.08
 
     Source: the trigger of CurvaDion's Algorithm 2.
     """
-    deviation = noise_rmmc(mu, parameters)
+    deviation = noise_rmmc(mu, parameters, signal)
     silent = 1 - 2 * ndtr(-np.asarray(threshold, dtype=float)[..., None] / deviation)
     return np.asarray(1 - silent.prod(-1))

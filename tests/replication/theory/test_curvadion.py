@@ -112,17 +112,22 @@ def test_a_momentum_that_builds_up(mu):
             )
 
 
+@pytest.mark.parametrize("signal", [0.0, 0.03, 1.0])
 @pytest.mark.parametrize("mu", [0.0, 0.5, 0.95])
-def test_noise_moves_the_norm_by_its_closed_form(mu):
-    """Settled momenta of 400 parameters; 4,000 of them, so a deviation is off by 1 / sqrt(8,000), five of these."""
+def test_noise_moves_the_norm_by_its_closed_form(mu, signal):
+    """Settled momenta of 400 parameters; 4,000 of them, so a deviation is off by 1 / sqrt(8,000), five of these.
+
+    A signal has q n as its squared norm. The closed form leaves out terms of 1 / n, 4 % here.
+    """
     rng, n, count = np.random.default_rng(0), 400, 4000
-    before = rng.normal(size=(count, n)) / (1 - mu**2) ** 0.5
-    after = mu * before + rng.normal(size=(count, n))
+    mean = np.full(n, signal**0.5)
+    before = mean / (1 - mu) + rng.normal(size=(count, n)) / (1 - mu**2) ** 0.5
+    after = mu * before + mean + rng.normal(size=(count, n))
     signed = np.linalg.norm(after, axis=1) / np.linalg.norm(before, axis=1) - 1
-    assert signed.std() == pytest.approx(float(noise_rmmc(mu, n)), rel=5 / 8000**0.5)
-    threshold = 1.5 * float(noise_rmmc(mu, n))
+    assert signed.std() == pytest.approx(float(noise_rmmc(mu, n, signal)), rel=0.04 + 5 / 8000**0.5)
+    threshold = 1.5 * float(noise_rmmc(mu, n, signal))
     fired = (np.abs(signed).reshape(-1, 4) > threshold).any(1).mean()  # four layers
-    assert fired == pytest.approx(float(noise_trigger_rate(threshold, mu, [n] * 4)), abs=5 * 0.5 / 1000**0.5)
+    assert fired == pytest.approx(float(noise_trigger_rate(threshold, mu, [n] * 4, signal)), abs=5 * 0.5 / 1000**0.5)
 
 
 def test_the_knobs_of_rmmc_are_checked():
