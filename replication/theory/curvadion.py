@@ -150,9 +150,9 @@ def noise_rmmc(mu: ArrayLike, parameters: ArrayLike, signal: ArrayLike = 0.0) ->
 
         s = sqrt((1 - mu^2 + 2 q (1 + mu)) / n) / (1 + q (1 + mu) / (1 - mu))
 
-    Without a signal, ``||m'||^2 / ||m||^2 - 1`` has three independent parts, of variances ``4 mu^2 (1 - mu^2) / n`` (the
-    gradient along the momentum), ``2 (1 - mu^2)^2 / n`` (its length) and as much again (the length before); RMMC is
-    half of it, whatever the size of the noise. A signal adds ``2 q (1 + mu) / n`` and lengthens the momentum. As q
+    Without a signal, ``||m'||^2 / ||m||^2 - 1`` has three independent parts, of variances ``4 mu^2 (1 - mu^2) / n``
+    (the gradient along the momentum), ``2 (1 - mu^2)^2 / n`` (its length) and as much again (the length before); RMMC
+    is half of it, whatever the size of the noise. A signal adds ``2 q (1 + mu) / n`` and lengthens the momentum. As q
     grows with the batch, s falls like ``1 / sqrt(batch)`` from ``q = (1 - mu) / (1 + mu)`` on, and not before.
 
     Args:
