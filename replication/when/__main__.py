@@ -14,15 +14,15 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from replication.when.arms import Arm, ArmsMethod
+from replication.when.arms import Arm, ArmsMethod, Form
 from replication.when.setting import Line, matched, placed_search, trigger_search, triggers, when_setting
 from syncline.comm import SimulatedCommunicator
 from syncline.optim.schedules import warmup_stable_decay
@@ -31,6 +31,7 @@ from syncline.training import parameter_groups, rows_of, train
 from syncline.units import parse_seconds
 
 WORKERS = 4
+HELD_OUT: Mapping[str, Literal["first-half", "second-half"]] = {"search": "first-half", "finals": "second-half"}
 AFTER_AVERAGE = 2
 """Steps after an average whose changes of momenta are left out: they share the mean gradient."""
 
@@ -38,15 +39,14 @@ MARGIN = 1.15
 """Factor by which a run may take longer per training than the slowest of its batch, when time is planned."""
 
 
-def trained(setting: Line, tokens: int, form: str, stage: str, arms: Sequence[Arm], options: Any) -> list[Line]:
+def trained(setting: Line, tokens: int, form: Form, stage: str, arms: Sequence[Arm], options: Any) -> list[Line]:
     """Train arms side by side and return their lines."""
     seeds, steps = tuple(arm.seed for arm in arms), setting["steps"]
     comm = SimulatedCommunicator(WORKERS, len(arms))
     rows = rows_of(comm, seeds)
-    half = {"search": "first-half", "finals": "second-half"}[stage]
     fields = setting["problem"]
     batch_size = tokens // (WORKERS * fields["context"])
-    problem = TextGPT(**fields, batch_size=batch_size, held_out=half, path=str(options.text))
+    problem = TextGPT(**fields, batch_size=batch_size, held_out=HELD_OUT[stage], path=str(options.text))
     task = problem.build(rows, device=options.device, how=options.how)
     method = ArmsMethod(
         parameter_groups(task), arms, steps, other_lr_share=setting["other_lr_share"], form=form, comm=comm
@@ -56,7 +56,7 @@ def trained(setting: Line, tokens: int, form: str, stage: str, arms: Sequence[Ar
     changes, fired = torch.stack(method.changes), torch.stack(method.fired).cpu()
     largest, mean = (values[1:].T.cpu() for values in method.values(changes))
     by_arm = changes.unflatten(1, (len(arms), WORKERS)).cpu().double()
-    lines = []
+    lines: list[Line] = []
     for number, arm in enumerate(arms):
         averaged = fired[:, number].nonzero().flatten().tolist()
         shared, noise = variances(by_arm[:, number], averaged, setting["settled_from"])
@@ -100,7 +100,7 @@ def _short(values: torch.Tensor) -> list[float]:
 
 
 def runs_of(
-    setting: Line, tokens: int, form: str, seeds: Sequence[int], lines: Sequence[Line]
+    setting: Line, tokens: int, form: Form, seeds: Sequence[int], lines: Sequence[Line]
 ) -> Iterator[tuple[str, Callable[[], list[Arm]]]]:
     """Yield the stage and the arms of each run, in order; arms are known once the runs before are trained."""
 
@@ -117,7 +117,7 @@ def runs_of(
         yield "finals", lambda seed=seed: matched(setting, searched(), triggered(), seed)  # type: ignore[misc]
 
 
-def is_of(line: Line, tokens: int, form: str, stage: str) -> bool:
+def is_of(line: Line, tokens: int, form: Form, stage: str) -> bool:
     """Return whether a training belongs to a batch, a form and a stage."""
     return bool(line["tokens"] == tokens and line["form"] == form and line["stage"] == stage)
 

@@ -94,7 +94,7 @@ class ArmsMethod(optim.DionMethod):
         **options: Any,
     ) -> None:
         rule = optim.MatrixSplit(CholeskyDion(), optim.adam())
-        shared = {"trigger": optim.Every(), "factors": False, "hold": False, "worker_axis": True}
+        shared: dict[str, Any] = {"trigger": optim.Every(), "factors": False, "hold": False, "worker_axis": True}
         super().__init__(params, 1.0, rule, other_lr=other_lr_share, **shared, **options)
         self._form = form
         device = self.param_groups[0]["params"][0].device
@@ -137,13 +137,14 @@ class ArmsMethod(optim.DionMethod):
         value = torch.where(self._takes_mean, mean, largest)
         fired = torch.where(self._triggers, value > self._thresholds, self._placed[t])
         self.fired.append(fired)
-        self._averages = fired.repeat_interleave(self.comm.world_size)
+        self._fires_in_row = fired.repeat_interleave(self.comm.world_size)
         if self._form == "parameters":
             return rows
         means = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [
-            row._replace(g=torch.where(_beside(self._averages, row.g), mean, row.g))
+            row._replace(g=torch.where(_beside(self._fires_in_row, row.g), mean, row.g))
             for row, mean in zip(rows, means, strict=True)
+            if mean is not None
         ]
 
     def values(self, changes: Tensor) -> tuple[Tensor, Tensor]:
@@ -157,7 +158,7 @@ class ArmsMethod(optim.DionMethod):
         if self._form == "parameters":
             means = self.comm.all_reduce_coalesced([row.x for row in rows], label="params")
             for row, mean in zip(rows, means, strict=True):
-                row.x.copy_(torch.where(_beside(self._averages, row.x), mean, row.x))
+                row.x.copy_(torch.where(_beside(self._fires_in_row, row.x), mean, row.x))
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
