@@ -1,0 +1,198 @@
+"""What the study found: the table of its trainings, differences at equal counts, the rule, shares of noise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS, when_setting
+
+FILE = RESULTS / "trainings.parquet"
+
+SMALLEST = 0.02
+"""Smallest median difference that counts, in nats; the rule of ``when.yaml``."""
+
+FIRST = 6
+"""Averages in the first sixth of the steps are early, as in the replication of CurvaDion."""
+
+PLACED_OR_TRIGGERED = ("trigger", *PLACEMENTS)
+
+
+def table(files: Iterable[Path]) -> pd.DataFrame:
+    """Return a row per training, of files with a line per training; values of triggers only of even schedules."""
+    rows = []
+    for line in (json.loads(text) for file in files for text in file.read_text().splitlines()):
+        names = ("form", "stage", "tokens", "arm", "follows", "seed", "lr", "threshold", "count")
+        row = {name: line[name] for name in (*names, "shared_variance", "noise_variance", "seconds", "device")}
+        keeps_values = line["stage"] == "finals" and line["arm"] == "even" and line["follows"] == "trigger"
+        rows.append({
+            **row,
+            "averages": len(line["averaged"]),
+            "averaged": np.array([] if line["arm"] == "every" else line["averaged"], dtype=np.int16),
+            "loss": line["losses"][-1][1],
+            "losses": np.array([loss for _, loss in line["losses"]], dtype=np.float32),
+            "values": np.array(line["largest_values"] if keeps_values else [], dtype=np.float32),
+        })  # fmt: skip
+    keys = ["form", "stage", "tokens", "count", "arm", "follows", "seed", "lr"]
+    return pd.DataFrame(rows).sort_values(keys, ignore_index=True)
+
+
+def finals(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the trainings of the finals, of the seeds of which all arms of a batch and a form are there."""
+    of_finals = frame[frame["stage"] == "finals"]
+    arms = len(TRIGGERS) * 2 + len(PLACEMENTS) * 2 + 2 + 1
+    sizes = of_finals.groupby(["form", "tokens", "seed"])["arm"].transform("size")
+    return of_finals[sizes == arms]
+
+
+class Cell(NamedTuple):
+    """What an average is of, tokens per step, and the planned number of averages."""
+
+    form: str
+    tokens: int
+    count: int
+
+
+def losses(frame: pd.DataFrame, cell: Cell, arm: str, follows: str = "trigger") -> pd.Series:
+    """Return the last losses of an arm by seed; placements are those with as many averages as ``follows`` made."""
+    is_placed = arm in PLACEMENTS
+    rows = frame[
+        (frame["form"] == cell.form)
+        & (frame["tokens"] == cell.tokens)
+        & (frame["arm"] == arm)
+        & (frame["follows"] == (follows if is_placed else ""))
+        & ((frame["count"] == cell.count) | (arm == "every"))
+    ]
+    return rows.set_index("seed")["loss"].fillna(np.inf).sort_index()
+
+
+def over_even(frame: pd.DataFrame, cell: Cell, arm: str) -> pd.Series:
+    """Return the last loss of an arm less that of the even schedule with as many averages, by seed."""
+    follows = arm if arm in TRIGGERS else "trigger"
+    return losses(frame, cell, arm) - losses(frame, cell, "even", follows)
+
+
+def gain(frame: pd.DataFrame, form: str, tokens: int, counts: Sequence[int]) -> pd.Series:
+    """Return what the even schedule gains by many averages over few, by seed: its loss at few less that at many."""
+    few, many = (losses(frame, Cell(form, tokens, count), "even") for count in counts)
+    return few - many
+
+
+def outcome(differences: pd.Series) -> str:
+    """Return ``below`` or ``above`` if all seeds have this sign and the median counts, else ``equal``.
+
+    >>> outcome(pd.Series([-0.03, -0.01, -0.05])), outcome(pd.Series([-0.03, 0.01, -0.05]))
+    ('below', 'equal')
+    """
+    middle = median(differences)
+    if abs(middle) < SMALLEST or len(set(np.sign(differences))) > 1:
+        return "equal"
+    return "below" if middle < 0 else "above"
+
+
+def spread(frame: pd.DataFrame, cell: Cell) -> float:
+    """Return the largest less the smallest median loss of trigger, even, early and random averages."""
+    medians = [median(losses(frame, cell, arm)) for arm in PLACED_OR_TRIGGERED]
+    return max(medians) - min(medians)
+
+
+class Decision(NamedTuple):
+    """The rule's answer at a batch and a form.
+
+    Attributes:
+        thesis: the trigger ends below the even schedule at both counts, and by more than the gain.
+        placement: the spread over placements is above the gain at both counts.
+        gain: median gain of many even averages over few.
+        spreads: spread over placements at few and at many averages.
+        trigger: median of trigger less even at few and at many averages.
+        outcomes: outcome of trigger against even at few and at many averages.
+        seeds: number of seeds.
+    """
+
+    thesis: bool
+    placement: bool
+    gain: float
+    spreads: tuple[float, float]
+    trigger: tuple[float, float]
+    outcomes: tuple[str, str]
+    seeds: int
+
+
+def decide(frame: pd.DataFrame, form: str, tokens: int, counts: Sequence[int]) -> Decision:
+    """Return what the rule of ``when.yaml`` says at a batch and a form."""
+    by_number = median(gain(frame, form, tokens, counts))
+    cells = [Cell(form, tokens, count) for count in counts]
+    differences = [over_even(frame, cell, "trigger") for cell in cells]
+    few, many = (median(difference) for difference in differences)
+    outcomes = tuple(outcome(difference) for difference in differences)
+    spreads = tuple(spread(frame, cell) for cell in cells)
+    return Decision(
+        thesis=outcomes == ("below", "below") and -max(few, many) > by_number,
+        placement=min(spreads) > by_number,
+        gain=by_number,
+        spreads=(spreads[0], spreads[1]),
+        trigger=(few, many),
+        outcomes=(outcomes[0], outcomes[1]),
+        seeds=len(differences[0]),
+    )
+
+
+class Noise(NamedTuple):
+    """What the even trainings with few averages say about a trigger's values at a batch, medians over the seeds.
+
+    Attributes:
+        deviation: root of the variance of each worker's noise, summed over the layers.
+        share: share of the variance that the workers of a step have in common.
+        exceeded: steps above the threshold that as many steps as the larger count exceed at the smallest batch.
+        early: how many of these steps lie in the first sixth.
+    """
+
+    deviation: float
+    share: float
+    exceeded: float
+    early: float
+
+
+def noise(frame: pd.DataFrame, form: str, tokens: Sequence[int], counts: Sequence[int]) -> dict[int, Noise]:
+    """Return the shares of noise by batch."""
+    few, many = counts
+    even = frame[
+        (frame["form"] == form)
+        & (frame["arm"] == "even")
+        & (frame["follows"] == "trigger")
+        & (frame["count"] == few)
+        & frame["tokens"].isin(tokens)
+    ]
+    smallest = even[even["tokens"] == min(tokens)]["values"]
+    threshold = median(sorted(values, reverse=True)[many] for values in smallest)
+    found = {}
+    for batch, rows in even.groupby("tokens"):
+        above = [np.asarray(values) > threshold for values in rows["values"]]
+        shared, own = rows["shared_variance"], rows["noise_variance"]
+        found[int(batch)] = Noise(  # type: ignore[call-overload]
+            deviation=float(np.sqrt(own.median())),
+            share=float((shared / (shared + own)).median()),
+            exceeded=median(int(flags.sum()) for flags in above),
+            early=median(int(flags[: (len(flags) + 1) // FIRST].sum()) for flags in above),
+        )
+    return found
+
+
+def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
+    """Return the share of an arm's averages in the first sixth of the steps, the median over its trainings."""
+    rows = frame[
+        (frame["form"] == cell.form) & (frame["tokens"] == cell.tokens) & (frame["arm"] == arm)
+        & (frame["count"] == cell.count)
+    ]  # fmt: skip
+    return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
+
+
+def kept() -> tuple[pd.DataFrame, Mapping[str, Any]]:
+    """Return the kept trainings of the finals that count, and the setting."""
+    return finals(pd.read_parquet(FILE)), when_setting("gpu")
