@@ -56,7 +56,7 @@ class Cell(NamedTuple):
 
     form: str
     tokens: int
-    count: int
+    planned: int
 
 
 def losses(frame: pd.DataFrame, cell: Cell, arm: str, follows: str = "trigger") -> pd.Series:
@@ -67,7 +67,7 @@ def losses(frame: pd.DataFrame, cell: Cell, arm: str, follows: str = "trigger") 
         & (frame["tokens"] == cell.tokens)
         & (frame["arm"] == arm)
         & (frame["follows"] == (follows if is_placed else ""))
-        & ((frame["count"] == cell.count) | (arm == "every"))
+        & ((frame["count"] == cell.planned) | (arm == "every"))
     ]
     return rows.set_index("seed")["loss"].fillna(np.inf).sort_index()
 
@@ -175,7 +175,7 @@ def noise(frame: pd.DataFrame, form: str, tokens: Sequence[int], counts: Sequenc
     for batch, rows in even.groupby("tokens"):
         above = [np.asarray(values) > threshold for values in rows["values"]]
         shared, own = rows["shared_variance"], rows["noise_variance"]
-        found[int(batch)] = Noise(  # type: ignore[call-overload]
+        found[int(batch)] = Noise(
             deviation=float(np.sqrt(own.median())),
             share=float((shared / (shared + own)).median()),
             exceeded=median(int(flags.sum()) for flags in above),
@@ -188,7 +188,7 @@ def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
     """Return the share of an arm's averages in the first sixth of the steps, the median over its trainings."""
     rows = frame[
         (frame["form"] == cell.form) & (frame["tokens"] == cell.tokens) & (frame["arm"] == arm)
-        & (frame["count"] == cell.count)
+        & (frame["count"] == cell.planned)
     ]  # fmt: skip
     return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
 
