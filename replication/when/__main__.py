@@ -88,9 +88,9 @@ def variances(changes: torch.Tensor, averaged: Sequence[int], settled_from: int)
         keeps[step + 1 : step + 1 + AFTER_AVERAGE] = False
     if int(keeps.sum()) < 2:
         return None, None
-    kept = changes[keeps]
-    noise = kept.var(1).mean(0)
-    shared = kept.mean(1).var(0) - noise / kept.shape[1]
+    settled = changes[keeps]
+    noise = settled.var(1).mean(0)
+    shared = settled.mean(1).var(0) - noise / settled.shape[1]
     return float(shared.sum()), float(noise.sum())
 
 

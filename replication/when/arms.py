@@ -142,7 +142,7 @@ class ArmsMethod(optim.DionMethod):
             return rows
         means = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [
-            row._replace(g=torch.where(_beside(self._fires_in_row, row.g), mean, row.g))
+            row._replace(g=torch.where(_over_rows(self._fires_in_row, row.g), mean, row.g))
             for row, mean in zip(rows, means, strict=True)
             if mean is not None
         ]
@@ -158,13 +158,13 @@ class ArmsMethod(optim.DionMethod):
         if self._form == "parameters":
             means = self.comm.all_reduce_coalesced([row.x for row in rows], label="params")
             for row, mean in zip(rows, means, strict=True):
-                row.x.copy_(torch.where(_beside(self._fires_in_row, row.x), mean, row.x))
+                row.x.copy_(torch.where(_over_rows(self._fires_in_row, row.x), mean, row.x))
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """Return the directions, times each arm's learning rate."""
-        found = [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
-        return [None if d is None else d * _beside(self._rates, d) for d in found]
+        directions = [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
+        return [None if d is None else d * _over_rows(self._rates, d) for d in directions]
 
     @override
     def trace(self) -> dict[str, Tensor]:
@@ -172,6 +172,6 @@ class ArmsMethod(optim.DionMethod):
         return {}
 
 
-def _beside(values: Tensor, x: Tensor) -> Tensor:
+def _over_rows(values: Tensor, x: Tensor) -> Tensor:
     """Return values ``(R,)`` in a shape that broadcasts against ``x (R, *s)``."""
     return values.view(-1, *[1] * (x.dim() - 1))

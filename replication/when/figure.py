@@ -62,8 +62,10 @@ def draw_differences(axes: Axes, frame: pd.DataFrame, form: str, count: int, bat
 def draw_shares(axes: Axes, frame: pd.DataFrame, setting: Mapping[str, Any]) -> None:
     """Draw the share of the momentum's changes that all workers have in common, over the batches."""
     for form, style in (("gradients", "-o"), ("parameters", "--s")):
-        found = noise(frame, form, setting["tokens"], setting["counts"])
-        axes.plot(list(found), [row.share for row in found.values()], style, color="black", markersize=4, label=form)
+        by_batch = noise(frame, form, setting["tokens"], setting["counts"])
+        axes.plot(
+            list(by_batch), [row.share for row in by_batch.values()], style, color="black", markersize=4, label=form
+        )
     axes.axhline(0.5, color="0.5", linewidth=0.8)
     axes.set(xscale="log", ylim=(-0.05, 1), xlabel="tokens per step", title="what workers see alike")
     axes.set(ylabel="shared share of momentum changes")
@@ -74,10 +76,12 @@ def draw_shares(axes: Axes, frame: pd.DataFrame, setting: Mapping[str, Any]) -> 
 
 def draw_exceeded(axes: Axes, frame: pd.DataFrame, setting: Mapping[str, Any]) -> None:
     """Draw the steps above one threshold over the batches: of gradients, and how many of them are early."""
-    found = noise(frame, "gradients", setting["tokens"], setting["counts"])
-    batches = list(found)
-    axes.plot(batches, [row.exceeded for row in found.values()], "-o", color="black", markersize=4, label="all steps")
-    axes.plot(batches, [row.early for row in found.values()], ":v", color="black", markersize=4, label="first sixth")
+    by_batch = noise(frame, "gradients", setting["tokens"], setting["counts"])
+    batches = list(by_batch)
+    axes.plot(
+        batches, [row.exceeded for row in by_batch.values()], "-o", color="black", markersize=4, label="all steps"
+    )
+    axes.plot(batches, [row.early for row in by_batch.values()], ":v", color="black", markersize=4, label="first sixth")
     axes.set(xscale="log", ylim=(0, None), xlabel="tokens per step", title="steps above 2k's threshold")
     axes.set(ylabel="steps of 400")
     axes.set_xticks(batches, [f"{batch // 1024}k" for batch in batches], minor=False)

@@ -1,4 +1,4 @@
-"""What the study found: the table of its trainings, differences at equal counts, the rule, shares of noise."""
+"""Results of the study: the table of its trainings, differences at equal counts, the rule, shares of noise."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def finals(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 class Cell(NamedTuple):
-    """What an average is of, tokens per step, and the planned number of averages."""
+    """A setting of the finals: the form of its averages, tokens per step, and the planned number of averages."""
 
     form: str
     tokens: int
@@ -144,7 +144,7 @@ def decide(frame: pd.DataFrame, form: str, tokens: int, counts: Sequence[int]) -
 
 
 class Noise(NamedTuple):
-    """What the even trainings with few averages say about a trigger's values at a batch, medians over the seeds.
+    """Shares of noise at a batch, of even trainings with few averages, medians over the seeds.
 
     Attributes:
         deviation: root of the variance of each worker's noise, summed over the layers.
@@ -171,17 +171,17 @@ def noise(frame: pd.DataFrame, form: str, tokens: Sequence[int], counts: Sequenc
     ]
     smallest = even[even["tokens"] == min(tokens)]["values"]
     threshold = median(sorted(values, reverse=True)[many] for values in smallest)
-    found = {}
+    by_batch = {}
     for batch, rows in even.groupby("tokens"):
         above = [np.asarray(values) > threshold for values in rows["values"]]
-        shared, own = rows["shared_variance"], rows["noise_variance"]
-        found[int(batch)] = Noise(
-            deviation=float(np.sqrt(own.median())),
-            share=float((shared / (shared + own)).median()),
+        shared, single = rows["shared_variance"], rows["noise_variance"]
+        by_batch[int(batch)] = Noise(
+            deviation=float(np.sqrt(single.median())),
+            share=float((shared / (shared + single)).median()),
             exceeded=median(int(flags.sum()) for flags in above),
             early=median(int(flags[: (len(flags) + 1) // FIRST].sum()) for flags in above),
         )
-    return found
+    return by_batch
 
 
 def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
@@ -193,6 +193,6 @@ def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
     return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
 
 
-def kept() -> tuple[pd.DataFrame, Mapping[str, Any]]:
+def stored_finals() -> tuple[pd.DataFrame, Mapping[str, Any]]:
     """Return the kept trainings of the finals that count, and the setting."""
     return finals(pd.read_parquet(FILE)), when_setting("gpu")
