@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from replication.replications.spec import ReplicationSpec, SearchedMethod
@@ -39,7 +39,8 @@ def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, in
         SynclineError: the methods do not all have the number of trials of the spec.
     """
     counts = {label: len({trial["trial"] for trial in trials if trial["method"] == label}) for label in spec.labels}
-    if set(counts.values()) != {spec.search.trials}:
+    fewer = spec.search.one_by_one and len(set(counts.values())) == 1 and max(counts.values()) <= spec.search.trials
+    if set(counts.values()) != {spec.search.trials} and not fewer:
         shown = ", ".join(f"{label} {count}" for label, count in counts.items())
         raise SynclineError(
             f"search: {shown} trials of {spec.search.trials} can be trained; choose ranges of which every value can"
@@ -56,7 +57,7 @@ def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> l
 
 
 def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial], label: str) -> int:
-    """Return the repeated trial with the lowest mean of all losses; ties go to the better trial of the search.
+    """Return the repeated trial with the lowest mean or median of all losses; ties go to the better of the search.
 
     Without repeated trials it is the search's best.
 
@@ -65,12 +66,18 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Seque
     """
     best = best_trials(spec, trials, label)
     first, second = losses_by_trial(trials, label), losses_by_trial(repeated, label)
-    means = {number: fmean([*first[number], *second.get(number, ())]) for number in best}
+    middle = average_of(spec)
+    means = {number: middle([*first[number], *second.get(number, ())]) for number in best}
     chosen = min(best, key=lambda number: (means[number], best.index(number)))
     if not math.isfinite(means[chosen]):
         stage = "rerun" if spec.rerun else "search"
         raise SynclineError(f"{stage}: all of the {len(best)} best trials of {label} diverged; choose lower rates")
     return chosen
+
+
+def average_of(spec: ReplicationSpec) -> Callable[[Sequence[float]], float]:
+    """Return the average of a trial's losses by which a trial is chosen, the mean or the median."""
+    return median if spec.rerun and spec.rerun.choose == "median" else fmean
 
 
 def chosen_trials(

@@ -48,11 +48,10 @@ def read_replication(folder: Path) -> Replicated:
     spec = load_replication(words[0], options.get("--scale"), seeds_of(None if seeds is None else parse_yaml(seeds)))
     result = Replicated(spec, folder, spec.num_trainings_by_stage())
     with refuse_changed_files(folder):
-        for name, trainings in result.planned.items():
+        for name in list(result.planned):
             path = stage_table(folder, name)
             if path.is_file():
-                result.kept[name] = stage_in(path)[1]
-                result.finished[name] = trainings
+                result.keep(name, stage_in(path)[1])
         trials, repeated = result.kept.get("search"), result.kept.get("rerun") if spec.rerun else NOBODY
         if trials is not None:
             result.effort = check_effort(spec, trials.rows)

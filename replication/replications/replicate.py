@@ -17,7 +17,9 @@ from replication.replications.expected import Expected, expected
 from replication.replications.measured import MEASURED, measured_rows
 from replication.replications.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
 from replication.replications.networks_page import draw_networks
+from replication.replications.persistent import Trainer, check_text
 from replication.replications.replicated import NOBODY, Replicated
+from replication.replications.search_one_by_one import SearchOneByOne, rows_of_averages, stage_rows
 from replication.replications.spec import CPU, ReplicationSpec
 from replication.replications.stage_tables import (
     CompletedStage,
@@ -76,6 +78,7 @@ def replicate(
     allowance: Allowance | None = None,
     on_stage: StageListener | None = None,
     on_expected: Callable[[Expected], None] | None = None,
+    search_s: float | None = None,
 ) -> Replicated:
     """Search, choose, train the finals and the extras, and compare, as far as the allowance permits.
 
@@ -92,6 +95,7 @@ def replicate(
         allowance: limit of the trainings of this call; no limit by default.
         on_stage: function that gives the listener of a stage's trainings.
         on_expected: function that is called with the expected effort before anything is trained.
+        search_s: seconds after which a search one by one ends with the trials that it has.
 
     Raises:
         SpecError: the spec cannot be trained, or the folder has something else; raised before anything is trained.
@@ -99,10 +103,12 @@ def replicate(
     """
     result = Replicated(spec, out, spec.num_trainings_by_stage())
     check_folder(out)
-    search = search_stage(spec)
-    completed = partial(
-        _train_stage, result, jobs, allowance or Allowance(), on_stage or (lambda _: nullcontext(Listener()))
-    )
+    search, allowance = search_stage(spec), allowance or Allowance()
+    completed = partial(_train_stage, result, jobs, allowance, on_stage or (lambda _: nullcontext(Listener())))
+    trainer: Trainer | None = None
+    if spec.search.one_by_one:
+        trainer = Trainer(out / TRAININGS, jobs, allowance, search_s)
+        completed = partial(_train_by_lines, result, trainer)
     if read_stage(stage_table(out, search.name), search.identity) is None:
         check_stages(spec)
     if on_expected is not None and (remaining := expected(spec, out)) is not None:
@@ -124,6 +130,8 @@ def replicate(
             result.networks = over_networks(
                 result, [stage for stage in finished_stages if not stage.name.startswith(MEASURED)]
             )
+    if trainer is not None:
+        trainer.close()
     result.judge()
     if result.kept:
         from replication.replications.readme import write_readme
@@ -172,8 +180,38 @@ def _train_stage(
             trained.append(TrainedPart(part, swept, folder / "runs"))
         completed = _store_stage(stage, trained, path)
     if completed is not None:
-        result.kept[stage.name] = completed
-        result.finished[stage.name] = stage.trainings
+        result.keep(stage.name, completed)
+    return completed
+
+
+def _train_by_lines(result: Replicated, trainer: Trainer, stage: ReplicationStage) -> CompletedStage | None:
+    """Train a stage of a replication whose search goes one by one, and return it; None if it is not complete."""
+    path = stage_table(result.folder, stage.name)
+    completed = read_stage(path, stage.identity)
+    if completed is None and not trainer.interrupted:
+        prepare_folder(result.folder)
+        if stage.name == "search":
+            assert result.spec.search.one_by_one
+            lines = SearchOneByOne(result.spec, result.spec.search.one_by_one, trainer).lines_of_all()
+        else:
+            lines = trainer.train_stage(stage, timed=stage.name != "rerun")
+        result.interrupted = trainer.interrupted
+        if lines is None:
+            keys = {line["key"] for line in trainer.lines.values() if line["stage"] == stage.name}
+            result.finished[stage.name] = min(len(keys), result.planned[stage.name])
+            return None
+        check_text(lines)
+        about = trainer.about | {
+            "day": datetime.now(UTC).date().isoformat(),
+            "trainings": sum(len(line["rows"]) for line in lines),
+            "seconds": math.ceil(sum(line["wall_s"] for line in lines)),
+            "corpus_sha256": lines[0]["corpus_sha256"],
+        }
+        if stage.name not in ("search", "rerun"):
+            keep_averages(path, rows_of_averages(lines), about)
+        completed = keep_stage(path, stage_rows(stage, lines), stage.identity, about)
+    if completed is not None:
+        result.keep(stage.name, completed)
     return completed
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from replication.replications.choosing import average_of
 from replication.replications.spec import Cell, ReplicationSpec
 from replication.replications.stage_tables import (
     CompletedStage,
@@ -57,6 +58,13 @@ class Replicated:
         """Return the number of trainings that are still to be done."""
         return sum(self.planned.values()) - sum(self.finished.values())
 
+    def keep(self, name: str, stage: CompletedStage) -> None:
+        """Add a completed stage; a search one by one may have ended with fewer trials than planned."""
+        self.kept[name] = stage
+        if name == "search" and self.spec.search.one_by_one:
+            self.planned[name] = len(stage.rows)
+        self.finished[name] = self.planned[name]
+
     def json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
         stages = [
@@ -72,11 +80,13 @@ class Replicated:
     def spreads(self) -> dict[str, np.ndarray]:
         """Return the spread of each method's search once it is complete; empty before, and for a single trial."""
         trials = self.kept.get("search", NOBODY).rows if self.spec.search.trials > 1 else []
-        return search_spreads(trials, self.kept.get("rerun", NOBODY).rows)
+        return search_spreads(trials, self.kept.get("rerun", NOBODY).rows, average_of(self.spec))
 
     def judge(self) -> None:
         """Set the verdicts on the claims whose cells are all trained."""
-        self.verdicts = verdict_rows(self.spec.claims, self.losses(), self.spec.min_seeds, self.spreads())
+        losses, rounding = self.losses(), self.spec.finals.rounding
+        repeats = {Cell(cell.method): of_seeds for cell, of_seeds in losses.items() if cell.extra == rounding != ""}
+        self.verdicts = verdict_rows(self.spec.claims, losses, self.spec.min_seeds, self.spreads(), repeats)
 
     def losses(self) -> dict[Cell, dict[int, float]]:
         """Return the last loss of each method and seed, for completed finals and extras."""

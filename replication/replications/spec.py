@@ -25,11 +25,27 @@ FieldsByName = dict[str, Any]
 SomeNames = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
+class Contained(Spec):
+    """A method that another one contains: with these hyperparameters the other one is this method.
+
+    Args:
+        method: label of the contained method.
+        knobs: value of each hyperparameter: the path of one of the contained method's, or a number.
+    """
+
+    method: str
+    knobs: Annotated[dict[str, str | float], Field(min_length=1)]
+
+
 class SearchedMethod(Spec):
-    """A method and the search ranges of its hyperparameters: ``{lr: 1e-4..1e-2, rule.beta1: 1-0.2..1-0.03}``."""
+    """A method and the search ranges of its hyperparameters: ``{lr: 1e-4..1e-2, rule.beta1: 1-0.2..1-0.03}``.
+
+    ``contains``: a method that this one contains, whose best trials a search one by one tries, too.
+    """
 
     method: FieldsByName
     tune: Annotated[dict[str, str], Field(min_length=1)]
+    contains: Contained | None = None
 
     @model_validator(mode="after")
     def _has_a_label(self) -> SearchedMethod:
@@ -43,34 +59,60 @@ class SearchedMethod(Spec):
         return str(self.method["label"])
 
 
+class OneByOne(Spec):
+    """A search one by one: each trial changes one hyperparameter of the best trial so far by a factor.
+
+    Args:
+        contained_at: numbers of the trials that take the best point so far of the method that is contained.
+        stop_at: steps at which a hopeless trial ends: its loss is above the median of the method's trials at this step,
+            and more than ``stop_margin`` above the lowest.
+        stop_margin: see ``stop_at``, in units of the loss.
+        never_stopped: number of first trials that do not end early.
+    """
+
+    contained_at: tuple[int, ...] = ()
+    stop_at: tuple[int, ...] = ()
+    stop_margin: float = Field(default=0.0, ge=0)
+    never_stopped: int = Field(default=4, ge=1)
+
+
 class SearchStage(Spec):
     """The search: equally many trials for each method, on the search's own seeds and text.
 
-    The first trial of a method takes the hyperparameters of the spec.
+    The first trial of a method takes the hyperparameters of the spec. ``one_by_one``: the search that
+    `replication.replications.one_by_one` describes, in place of TPE. If its time is limited, all methods have the
+    number of trials that the slowest reached, at most ``trials``.
     """
 
     trials: int = Field(ge=1, le=10_000)
     seeds: SeedsField
     set: FieldsByName = Field(default_factory=dict)
+    one_by_one: OneByOne | None = None
 
 
 class RerunStage(Spec):
-    """The repetition of each method's ``top_trials`` on other seeds; the lowest mean of all losses is chosen."""
+    """The repetition of each method's ``top_trials`` on other seeds.
+
+    The trial with the lowest mean, or median (``choose``), of all its losses is chosen.
+    """
 
     top_trials: int = Field(ge=1)
     seeds: SeedsField
+    choose: Literal["mean", "median"] = "mean"
 
 
 class FinalStage(Spec):
     """The finals: trainings with the chosen hyperparameters on new seeds, evaluated on text that no search has used.
 
     ``methods``: labels of the methods in the finals, by default all; a method that is trained only in extras is not
-    listed.
+    listed. ``rounding``: the extra that repeats the finals with initial values that differ by rounding errors; verdicts
+    draw a repetition of each final, as they draw seeds.
     """
 
     seeds: SeedsField
     set: FieldsByName = Field(default_factory=dict)
     methods: tuple[str, ...] = ()
+    rounding: str = ""
 
 
 StageName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")]
@@ -211,8 +253,14 @@ class ReplicationSpec(Experiment):
             if label == next_label:
                 raise refusal("methods", label, "labels that differ from each other")
         knobs = {entry.label: len(entry.tune) for entry in self.methods}
-        if len(set(knobs.values())) > 1:
+        if len(set(knobs.values())) > 1 and not self.search.one_by_one:
             raise refusal("methods", knobs, "as many knobs searched for each method")
+        for i, entry in enumerate(self.methods):
+            if entry.contains:
+                self._check_labels(f"methods.{i}.contains.method", [entry.contains.method])
+        extra_names = [extra.name for extra in self.extras]
+        if self.finals.rounding and self.finals.rounding not in extra_names:
+            raise refusal("finals.rounding", self.finals.rounding, one_of(extra_names, self.finals.rounding))
         if self.rerun and self.rerun.top_trials > self.search.trials:
             raise refusal(
                 "rerun.top_trials", self.rerun.top_trials, f"at most {self.search.trials}, the trials of a method"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -76,27 +76,35 @@ class ComparisonResult:
         }  # fmt: skip
 
 
-def search_spreads(trials: Sequence[Trial], repeated: Sequence[Trial]) -> dict[str, np.ndarray]:
+Average = Callable[[Sequence[float]], float]
+
+
+def search_spreads(
+    trials: Sequence[Trial], repeated: Sequence[Trial], average: Average = fmean
+) -> dict[str, np.ndarray]:
     """Return by method how much higher each resampled search's choice scores than the choice of the search itself.
 
     A resample keeps the first trial, which the spec fixes, and draws the others again with replacement. It chooses as
     a replication does: the repeated trial with the lowest score, or the lowest trial if it drew no repeated one. The
-    score is the mean loss of a trial over its seeds, less the mean loss of the repeated trials on these seeds. No
-    resample is better than the best trial, so the spread is a lower bound.
+    score is the average loss of a trial over its seeds, less what the other seeds add to the repeated trials on
+    average. No resample is better than the best trial, so the spread is a lower bound.
     """
     return {
-        label: _spread(losses_by_trial(trials, label), losses_by_trial(repeated, label))
+        label: _spread(losses_by_trial(trials, label), losses_by_trial(repeated, label), average)
         for label in dict.fromkeys(trial["method"] for trial in trials)
     }
 
 
-def _spread(first: Mapping[int, Sequence[float]], second: Mapping[int, Sequence[float]]) -> np.ndarray:
+def _spread(
+    first: Mapping[int, Sequence[float]], second: Mapping[int, Sequence[float]], average: Average
+) -> np.ndarray:
     numbers = sorted(first)
     again = [number for number in numbers if number in second]
-    seed_effect = fmean(fmean(second[n]) - fmean(first[n]) for n in again) if again else 0.0
-    scores = np.array([fmean([*first[n], *(loss - seed_effect for loss in second.get(n, ()))]) for n in numbers])
+    of_all = {n: average([*first[n], *second.get(n, ())]) for n in numbers}
+    seed_effect = fmean(of_all[n] - average(first[n]) for n in again) if again else 0.0
+    scores = np.array([of_all[n] - seed_effect * (n in second) for n in numbers])
     if not np.isfinite(seed_effect):
-        scores = np.array([fmean(first[n]) for n in numbers])
+        scores = np.array([average(first[n]) for n in numbers])
     ranks = scores + np.where(np.isin(numbers, again), 0.0, 1e6)
     draws = np.random.default_rng(0).integers(1, max(2, len(numbers)), (RESAMPLES, len(numbers)))
     draws[:, 0] = 0
@@ -107,7 +115,10 @@ def _spread(first: Mapping[int, Sequence[float]], second: Mapping[int, Sequence[
 
 
 def compare_sides(
-    comparison: Comparison, losses: Losses, spreads: Mapping[str, np.ndarray] | None = None
+    comparison: Comparison,
+    losses: Losses,
+    spreads: Mapping[str, np.ndarray] | None = None,
+    repeats: Losses | None = None,
 ) -> ComparisonResult:
     """Return the difference of both sides on the seeds that all of its cells have, and over resamples.
 
@@ -115,6 +126,7 @@ def compare_sides(
         comparison: the comparison.
         losses: last losses.
         spreads: spread of each method's search, as `search_spreads` returns it; without it hyperparameters are fixed.
+        repeats: last losses of repetitions that differ by rounding; a resample draws one of both by seed and cell.
     """
     sides = [cells_of(comparison.lower), cells_of(comparison.higher)]
     seeds = sorted(set.intersection(*(set(losses[cell]) for side in sides for cell in side)))
@@ -127,6 +139,11 @@ def compare_sides(
     differences = {seed: value(sides[0], seed) - value(sides[1], seed) + margin for seed in seeds}
     draws = np.random.default_rng(1).integers(0, max(1, len(seeds)), (RESAMPLES, len(seeds)))
     resampled = np.array(list(differences.values()))[draws].mean(axis=1) if seeds else np.full(RESAMPLES, math.nan)
+    for cell, weight in _weights_of_cells(sides).items():
+        if repeats and seeds and set(seeds) <= set(repeats.get(cell, ())):
+            change = np.array([[0.0, repeats[cell][seed] - losses[cell][seed]] for seed in seeds])
+            repetition = np.random.default_rng(sum(map(ord, str(cell)))).integers(0, 2, draws.shape)
+            resampled = resampled + weight * change[draws, repetition].mean(axis=1)
     for label, weight in _weights(sides).items():
         if weight and spreads and label in spreads:
             rng = np.random.default_rng(sum(map(ord, label)))
@@ -134,12 +151,20 @@ def compare_sides(
     return ComparisonResult(comparison, differences, resampled)
 
 
+def _weights_of_cells(sides: Sequence[Sequence[Cell]]) -> dict[Cell, int]:
+    """Return how often the loss of each cell counts in the difference."""
+    weights: dict[Cell, int] = {}
+    for sign, (first, *rest) in zip((1, -1), sides, strict=True):
+        for cell, weight in ((first, sign), *((cell, -sign) for cell in rest)):
+            weights[cell] = weights.get(cell, 0) + weight
+    return weights
+
+
 def _weights(sides: Sequence[Sequence[Cell]]) -> dict[str, int]:
     """Return how often the loss of each method counts in the difference; it cancels if both terms are its own."""
     weights: dict[str, int] = {}
-    for sign, (first, *rest) in zip((1, -1), sides, strict=True):
-        for cell, weight in ((first, sign), *((cell, -sign) for cell in rest)):
-            weights[cell.method] = weights.get(cell.method, 0) + weight
+    for cell, weight in _weights_of_cells(sides).items():
+        weights[cell.method] = weights.get(cell.method, 0) + weight
     return weights
 
 
@@ -148,13 +173,14 @@ def verdict_rows(
     losses: Losses,
     min_seeds: int,
     spreads: Mapping[str, np.ndarray] | None = None,
+    repeats: Losses | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row per comparison with the state of its claim; a claim with untrained cells has no rows."""
     rows = []
     for claim in claims:
         if any(cell not in losses for cell in claim.cells()):
             continue
-        comparisons = [compare_sides(comparison, losses, spreads) for comparison in claim.comparisons]
+        comparisons = [compare_sides(comparison, losses, spreads, repeats) for comparison in claim.comparisons]
         states = [result.state(min_seeds) for result in comparisons]
         state = FAILED if FAILED in states else OPEN if OPEN in states else HELD
         rows += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from torch.optim import Optimizer
@@ -9,24 +10,35 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from syncline.errors import SpecError
 
+COOLDOWNS: dict[str, Callable[[float], float]] = {
+    "1-sqrt": lambda progress: 1.0 - progress**0.5,
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+}
+"""Learning-rate factors by the progress of a cooldown, from 0 to 1."""
 
-def wsd_factor(t: int, steps: int, warmup_steps: int, cooldown_steps: int) -> float:
+
+def wsd_factor(t: int, steps: int, warmup_steps: int, cooldown_steps: int, shape: str = "1-sqrt") -> float:
     """Return the learning-rate factor of a warmup-stable-decay schedule at step ``t`` (from 0).
 
-    It grows linearly in the warmup, is 1, and falls by ``1 - sqrt(progress)`` in the cooldown.
+    It grows linearly in the warmup, is 1, and falls in the cooldown, by ``1 - sqrt(progress)`` or, with the shape
+    ``cosine``, by ``(1 + cos(pi progress)) / 2``.
 
     >>> [round(wsd_factor(t, 8, 2, 4), 3) for t in range(8)]
     [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.293, 0.134]
+    >>> [round(wsd_factor(t, 8, 2, 6, "cosine"), 3) for t in range(8)]
+    [0.5, 1.0, 1.0, 0.933, 0.75, 0.5, 0.25, 0.067]
 
-    Source: Hägele et al. (2024), 1-sqrt cooldown.
+    Source: Hägele et al. (2024), 1-sqrt cooldown; Loshchilov and Hutter (2017), cosine.
     """
     if t < warmup_steps:
         return (t + 1) / warmup_steps
     cooldown_step = t - (steps - cooldown_steps)
-    return 1.0 if cooldown_step <= 0 else max(0.0, 1.0 - (cooldown_step / cooldown_steps) ** 0.5)
+    return 1.0 if cooldown_step <= 0 else max(0.0, COOLDOWNS[shape](cooldown_step / cooldown_steps))
 
 
-def warmup_stable_decay(optimizer: Optimizer, steps: int, warmup_steps: int = 0, cooldown_steps: int = 0) -> LambdaLR:
+def warmup_stable_decay(
+    optimizer: Optimizer, steps: int, warmup_steps: int = 0, cooldown_steps: int = 0, shape: str = "1-sqrt"
+) -> LambdaLR:
     """Return a warmup-stable-decay schedule for an optimizer, see ``wsd_factor``; call its ``step`` after each step.
 
     Raises:
@@ -34,7 +46,7 @@ def warmup_stable_decay(optimizer: Optimizer, steps: int, warmup_steps: int = 0,
     """
     if warmup_steps < 0 or cooldown_steps < 0 or warmup_steps + cooldown_steps > steps:
         raise SpecError("warmup_steps, cooldown_steps", (warmup_steps, cooldown_steps), f"sum at most {steps} steps")
-    return LambdaLR(optimizer, lambda t: wsd_factor(t, steps, warmup_steps, cooldown_steps))
+    return LambdaLR(optimizer, lambda t: wsd_factor(t, steps, warmup_steps, cooldown_steps, shape))
 
 
 def discount(t: int, delay: int, anneal_steps: int) -> float:

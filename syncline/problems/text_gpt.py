@@ -33,6 +33,10 @@ SKIPPED_PREFIXES = ("_sysconfigdata", "config-", "sitecustomize")
 """Beginnings of names of files that are written when Python is built, so that they differ between machines."""
 
 
+LIBRARY_COPY = "SYNCLINE_STANDARD_LIBRARY"
+"""Environment variable with the folder of a copy of a standard library's source."""
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Bytes to train on and bytes to validate on.
@@ -54,11 +58,16 @@ class Corpus:
 def standard_library() -> Corpus:
     """Return about 12 MB of Python: the standard library of the running interpreter, without its tests.
 
+    If `LIBRARY_COPY` is set, the text is the copy in that folder, so that machines with other versions of Python train
+    on the same bytes.
+
     Raises:
         SpecError: the interpreter was installed without the source of its library.
     """
-    root = Path(sysconfig.get_path("stdlib"))
-    return _of_files(f"standard library of Python {platform.python_version()}", root, SKIPPED_FOLDERS)
+    copy = os.environ.get(LIBRARY_COPY)
+    root = Path(copy or sysconfig.get_path("stdlib"))
+    name = f"standard library of Python {platform.python_version()}" if copy is None else f"standard library in {copy}"
+    return _of_files(name, root, SKIPPED_FOLDERS)
 
 
 @cache
@@ -167,6 +176,8 @@ class TextGPT:
             of at least one window if the share is not 0; other windows are from random places.
         sites: number of sites, which are equal parts of the workers; the workers of a site share a part of the text. By
             default, each worker has its own part.
+        perturbation: relative size of a random change of the initial weights, equal on all workers. A training with
+            1e-6 shows how much rounding errors grow.
     """
 
     name: ClassVar[str] = "text-gpt"
@@ -186,11 +197,14 @@ class TextGPT:
     balance: float = 0.01
     skew: float = 0.0
     sites: int | None = None
+    perturbation: float = 0.0
 
     def __post_init__(self) -> None:
         check_sizes(self, "width", "heads", "context", "batch_size", "validation_windows")
         check_sizes(self, "layers", largest=MOST_LAYERS)
         check_skew(self.skew, self.sites, "each from its own part of the text")
+        if not 0 <= self.perturbation < 1:
+            raise SpecError("problem.perturbation", self.perturbation, "a number from 0 to below 1")
         self.module()
 
     @property
@@ -217,6 +231,17 @@ class TextGPT:
         module.load_state_dict({name: weight.to(dtype) for name, weight in weights.items()})
         return module.to(dtype)
 
+    def _initial_weights(self, seed: int) -> dict[str, Tensor]:
+        """Return the weights that the replica ``seed`` starts from, ``w (1 + perturbation n)`` with n ~ N(0, 1)."""
+        weights = gpt_weights(self.module(), torch_generator(seed, "weights"))
+        if not self.perturbation:
+            return weights
+        noise = torch_generator(seed, "perturbation")
+        return {
+            name: weight * (1 + self.perturbation * torch.randn(weight.shape, generator=noise))
+            for name, weight in weights.items()
+        }
+
     def build(
         self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
     ) -> NetworkTask:
@@ -231,7 +256,7 @@ class TextGPT:
             raise SpecError("problem.path", self.path, expected)
         return NetworkTask(
             module,
-            rows.parameters(lambda seed: gpt_weights(module, torch_generator(seed, "weights")), dtype, device),
+            rows.parameters(self._initial_weights, dtype, device),
             data=Windows(
                 corpus.train.to(device),
                 held_out.to(device),

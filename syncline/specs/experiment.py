@@ -58,14 +58,16 @@ class WatchSpec(Spec):
 
 
 class ScheduleSpec(Spec):
-    """A learning-rate schedule: linear warmup, constant rate, ``1 - sqrt`` cooldown; constant if both are zero.
+    """A learning-rate schedule: linear warmup, constant rate, cooldown; constant if both are zero.
 
     ``warmup_steps``: number of first steps, in which the rate grows linearly to the method's learning rate.
     ``cooldown_steps``: number of last steps, in which the rate falls to 0.
+    ``shape``: of the cooldown, ``1-sqrt`` or ``cosine``.
     """
 
     warmup_steps: int = Field(default=0, ge=0)
     cooldown_steps: int = Field(default=0, ge=0)
+    shape: Literal["1-sqrt", "cosine"] = "1-sqrt"
 
     def check(self, steps: int) -> None:
         """Refuse a schedule that is longer than the training; the error names the longer of warmup and cooldown."""
@@ -82,7 +84,7 @@ class ScheduleSpec(Spec):
 
         if not (self.warmup_steps or self.cooldown_steps):
             return None
-        return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps)
+        return warmup_stable_decay(optimizer, steps, self.warmup_steps, self.cooldown_steps, self.shape)
 
 
 SHORTEST_S, LONGEST_S = 1e-12, 1e9

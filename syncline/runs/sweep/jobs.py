@@ -257,6 +257,15 @@ class Allowance:
         self.spent = self.spent or (requested > 0 and number == 0)
         return number
 
+    def grant_one(self, longest_s: float) -> bool:
+        """Return whether one training may start now beside others, if a training takes ``longest_s`` seconds."""
+        late = self._end_s is not None and self._now() + longest_s > self._end_s
+        if late or self._left == 0:
+            self.spent = True
+            return False
+        self._left = None if self._left is None else self._left - 1
+        return True
+
 
 POLL_S = 0.2
 """Seconds between checks for a stop."""

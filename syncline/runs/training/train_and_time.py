@@ -55,6 +55,7 @@ def train_method(
     on_step: Callable[[int], None] | None = None,
     stream: TrainingStream | None = None,
     network: Network | None = None,
+    recorder: Recorder | None = None,
 ) -> Trained:
     """Train a method with the settings of a spec, all workers and all seeds in this process.
 
@@ -65,6 +66,8 @@ def train_method(
             ``KeyboardInterrupt`` to stop the training, which then returns its results.
         stream: files for the results of the running training.
         network: network that decides the order of events, if the training depends on it; the spec's by default.
+        recorder: recorder of a training of synchronous workers, for an ``on_step`` that reads evaluations. With a
+            method that trains one seed at a time it needs a single seed.
 
     Raises:
         SpecError: a mistake that only the problem shows: a text that is too short, more workers than images, no FLOPs.
@@ -81,13 +84,14 @@ def train_method(
     if goes_by_events(spec):
         return train_stages(spec, method, on_step)
     if not method.one_seed_at_a_time:
-        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, network)
+        return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, network, recorder)
     parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
         return _train_seeds(
-            spec, method, seeds=(seed,), on_step=report, start_s=start_s, stream=stream, network=network
-        )
+            spec, method, seeds=(seed,), on_step=report, start_s=start_s, stream=stream, network=network,
+            recorder=recorder,
+        )  # fmt: skip
 
     for part in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
         if parts and part.history.interrupted:
@@ -107,6 +111,7 @@ def _train_seeds(
     start_s: float,
     stream: TrainingStream | None,
     network: Network | None,
+    recorder: Recorder | None = None,
 ) -> Trained:
     """Train several seeds as rows of the same tensors; see `train_method` for the arguments.
 
@@ -134,7 +139,7 @@ def _train_seeds(
         schedule = spec.schedule.build(optimizer, spec.steps)
     else:
         task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
-    recorder = Recorder()
+    recorder = recorder or Recorder()
     ledger = comm.ledger if seeds[0] == spec.seeds[0] else None
     seed_stream = SeedStream(stream, seeds, recorder, ledger) if stream else None
     report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)

@@ -87,3 +87,17 @@ def test_one_comparison_that_fails_is_enough_and_cells_to_come_are_left_out():
     holds, fails = Comparison(lower="a", higher="b"), Comparison(lower="b", higher="a")
     assert {row["state"] for row in verdict_rows([claim(holds, fails)], losses, 5)} == {"fails"}
     assert verdict_rows([claim(holds, Comparison(lower="a", higher="c"))], losses, 5) == []
+
+
+def test_a_repetition_that_differs_by_rounding_widens_the_verdict():
+    """Seeds agree on a difference of 0.1, which a repetition turns on most of them."""
+    a, b = Cell("a"), Cell("b")
+    losses = {a: dict.fromkeys(range(5), 1.0), b: dict.fromkeys(range(5), 1.1)}
+    comparison = Comparison(lower="a", higher="b")
+    assert compare_sides(comparison, losses).probability == 1.0
+    same = {a: losses[a], b: losses[b]}
+    assert compare_sides(comparison, losses, repeats=same).probability == 1.0
+    chaotic = {a: dict.fromkeys(range(5), 1.4), b: losses[b]}
+    result = compare_sides(comparison, losses, repeats=chaotic)
+    assert 0.1 < result.probability < 0.3 and result.differences == compare_sides(comparison, losses).differences
+    assert result.resolution > 0.1

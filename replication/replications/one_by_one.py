@@ -1,0 +1,131 @@
+"""A search that changes one hyperparameter at a time: which point the next trial tries.
+
+The rule depends on the trials so far alone. Let b be the best of them.
+
+1. Trial 1 is the method's default. The trials ``contained_at`` are the best point so far of a contained method, if the
+   method contains one and has not tried this point.
+2. Every other trial is the first point not yet tried in this list: for the factors 2, sqrt 2, 2^(1/4): for each
+   hyperparameter in its order (rates come first): b with this hyperparameter times the factor, and divided by it. For a
+   decay rate the factor changes its distance to 1.
+
+A factor that improves the loss moves b, so the next trial goes on in this direction: no range ends the search.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from replication.replications.choosing import to_three_digits
+from replication.replications.spec import Contained, OneByOne, SearchedMethod
+from syncline import SpecError
+from syncline.methods import method_of
+from syncline.runs.sweep.search import Tuned, value_at
+
+FACTORS = (2.0, 2.0**0.5, 2.0**0.25)
+SAME = 1.02
+"""Two values of a hyperparameter within this factor are the same."""
+
+Knobs = dict[str, float]
+
+
+class Tried(NamedTuple):
+    """A trial: its hyperparameters, its last loss (infinite if it diverged or was stopped), and losses by step."""
+
+    knobs: Knobs
+    loss: float
+    losses: Mapping[int, float]
+
+
+def ranges_of(method: SearchedMethod) -> dict[str, Tuned]:
+    """Return the range of each hyperparameter by its path."""
+    return {path: Tuned.parse(f"method.{path}={ends}") for path, ends in method.tune.items()}
+
+
+def default_knobs(method: SearchedMethod) -> Knobs:
+    """Return the hyperparameters of a method's spec.
+
+    Raises:
+        SpecError: the spec leaves one of them open.
+    """
+    spec = method_of(method.method)
+    knobs = {path: value_at(spec, path) for path in method.tune}
+    for path, value in knobs.items():
+        if value is None:
+            raise SpecError(f"methods: {method.label}: {path}", None, "a value, with which the search begins")
+    return {path: float(value) for path, value in knobs.items()}
+
+
+def contained_knobs(contained: Contained, trials: Sequence[Tried]) -> Knobs:
+    """Return the hyperparameters with which a method is the best trial of the method that it contains."""
+    best = best_of(trials)
+    return {path: best.knobs[value] if isinstance(value, str) else value for path, value in contained.knobs.items()}
+
+
+def best_of(trials: Sequence[Tried]) -> Tried:
+    """Return the trial with the lowest loss, the earliest of several."""
+    return min(trials, key=lambda trial: trial.loss)
+
+
+def next_knobs(method: SearchedMethod, rule: OneByOne, trials: Sequence[Tried], contained: Sequence[Tried]) -> Knobs:
+    """Return the hyperparameters of a method's next trial.
+
+    Args:
+        method: method with the ranges that say which hyperparameters are distances to 1.
+        rule: the search.
+        trials: the method's trials so far.
+        contained: as many trials of the contained method, if the next trial needs them.
+    """
+    if not trials:
+        return default_knobs(method)
+    if method.contains and needs_contained(method, rule, len(trials)):
+        knobs = contained_knobs(method.contains, contained)
+        if not _is_tried(method, knobs, trials):
+            return knobs
+    return next(point for point in neighbours(method, best_of(trials).knobs) if not _is_tried(method, point, trials))
+
+
+def needs_contained(method: SearchedMethod, rule: OneByOne, trials_made: int) -> bool:
+    """Return whether the next trial takes the best point of the contained method."""
+    return method.contains is not None and trials_made + 1 in rule.contained_at
+
+
+def neighbours(method: SearchedMethod, knobs: Knobs) -> Iterator[Knobs]:
+    """Yield the points that differ from a point in one hyperparameter, the nearest last."""
+    for factor in (*FACTORS, *(factor**0.125 for factor in FACTORS)):
+        for path, tuned in ranges_of(method).items():
+            drawn = _drawn(tuned, knobs[path])
+            for changed in (drawn * factor, drawn / factor) if drawn else (tuned.low, tuned.high):
+                if not (tuned.below_one and changed > 1):
+                    yield knobs | {path: to_three_digits(tuned.value(changed))}
+
+
+def _drawn(tuned: Tuned, value: float) -> float:
+    """Return the number that a factor multiplies: the value, or its distance to 1."""
+    return 1 - value if tuned.below_one else value
+
+
+def _is_tried(method: SearchedMethod, knobs: Knobs, trials: Sequence[Tried]) -> bool:
+    ranges = ranges_of(method)
+
+    def same(a: float, b: float) -> bool:
+        return a == b or (min(a, b) > 0 and max(a, b) / min(a, b) < SAME)
+
+    return any(
+        all(same(_drawn(tuned, knobs[path]), _drawn(tuned, trial.knobs[path])) for path, tuned in ranges.items())
+        for trial in trials
+    )
+
+
+def stop_losses(rule: OneByOne, trials: Sequence[Tried]) -> dict[int, float]:
+    """Return the loss by step above which the next trial is hopeless; empty for the first trials."""
+    if len(trials) < rule.never_stopped:
+        return {}
+    bounds = {}
+    for step in rule.stop_at:
+        losses = [trial.losses[step] for trial in trials if math.isfinite(trial.losses.get(step, math.inf))]
+        if losses:
+            bounds[step] = max(median(losses), min(losses) + rule.stop_margin)
+    return bounds

@@ -1,0 +1,129 @@
+"""The search one by one of all methods side by side: one trial of each at a time, the method with the fewest first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from replication.replications.choosing import method_with
+from replication.replications.one_by_one import Tried, needs_contained, next_knobs, stop_losses
+from replication.replications.persistent import Job, Line, Trainer
+from replication.replications.spec import OneByOne, ReplicationSpec, SearchedMethod
+from replication.replications.stage_tables import StageRows
+from replication.replications.stages import ReplicationStage
+
+
+class SearchOneByOne:
+    """A search that is running: the trials of each method so far.
+
+    Args:
+        spec: the replication.
+        rule: its search.
+        trainer: trainer of the trials.
+    """
+
+    def __init__(self, spec: ReplicationSpec, rule: OneByOne, trainer: Trainer) -> None:
+        self._spec, self._rule, self._trainer = spec, rule, trainer
+        self._setting = {"training": spec.training, "changes": spec.search.set}
+        self._tried: dict[str, list[Tried]] = {label: [] for label in spec.labels}
+        self._running: set[str] = set()
+        self.lines: dict[str, list[Line]] = {label: [] for label in spec.labels}
+
+    def lines_of_all(self) -> list[Line] | None:
+        """Train, and return the lines of equally many trials of each method; None if trials are missing."""
+        self._trainer.train(self._next_job, self._finished)
+        fewest = min(map(len, self.lines.values()))
+        if fewest < self._spec.search.trials and not (self._trainer.search_is_over and fewest):
+            return None
+        return [line for lines in self.lines.values() for line in lines[:fewest]]
+
+    def _is_free(self, method: SearchedMethod) -> bool:
+        """Return whether a method's next trial can start."""
+        made = len(self._tried[method.label])
+        if method.label in self._running or made >= self._spec.search.trials:
+            return False
+        waits = method.contains and needs_contained(method, self._rule, made)
+        return not (waits and method.contains and len(self._tried[method.contains.method]) < made)
+
+    def _next_job(self) -> Job | None:
+        """Return the next trial of the method with the fewest trials; None if none can start now."""
+        free = [method for method in self._spec.methods if self._is_free(method)]
+        if not free:
+            return None
+        method = min(free, key=lambda entry: len(self._tried[entry.label]))
+        tried = self._tried[method.label]
+        contained = self._tried[method.contains.method][: len(tried)] if method.contains else []
+        knobs = next_knobs(method, self._rule, tried, contained)
+        job = Job(
+            "search", method_with(method, knobs), self._setting, tuple(self._spec.search.seeds),
+            trial=len(tried) + 1, knobs=knobs, stop_losses=stop_losses(self._rule, tried),
+        )  # fmt: skip
+        if self._trainer.search_is_over and job.key not in self._trainer.lines:
+            return None
+        self._running.add(method.label)
+        return job
+
+    def _finished(self, job: Job, line: Line) -> None:
+        label = job.method["label"]
+        self._running.discard(label)
+        losses = [math.inf if row["loss"] is None else row["loss"] for row in line["rows"]]
+        by_step: dict[int, list[float]] = {}
+        for row in line["rows"]:
+            for step, loss in row["losses"].items():
+                by_step.setdefault(int(step), []).append(loss)
+        self._tried[label].append(
+            Tried(dict(job.knobs), median(losses), {step: fmean(values) for step, values in by_step.items()})
+        )
+        self.lines[label].append(line | {"method": label, "trial": job.trial, "knobs": dict(job.knobs)})
+
+
+def stage_rows(stage: ReplicationStage, lines: Sequence[Line]) -> StageRows:
+    """Return the rows of a stage's table, as `trial_rows` and `final_rows` make them of a sweep."""
+    rows: StageRows = []
+    for line in lines:
+        for row in line["rows"]:
+            loss = math.inf if row["loss"] is None else row["loss"]
+            if stage.name == "search":
+                rows.append({
+                    "method": line["method"], "trial": line["trial"], "seed": row["seed"], "loss": loss,
+                    "knobs": json.dumps(line["knobs"]), "stopped_at": line["stopped_at"],
+                })  # fmt: skip
+            elif stage.name == "rerun":
+                label, _, number = line["method"].rpartition(" ")
+                rows.append({"method": label, "trial": int(number), "seed": row["seed"], "loss": loss, "knobs": "{}"})
+            else:
+                rows += _final_rows(line["method"], row, loss)
+    return rows
+
+
+def _final_rows(label: str, row: Mapping[str, Any], last_loss: float) -> StageRows:
+    """Return a final's losses at its evaluations; a training that diverged has an infinite last one."""
+    keys = {"method": label, "seed": row["seed"]}
+    keys |= {name: row[name] for name in ("bytes_per_worker", "step_time_s")}
+    losses = {int(step): loss for step, loss in row["losses"].items() if loss is not None and math.isfinite(loss)}
+    if not math.isfinite(last_loss):
+        last = max(int(step) for step in row["losses"])
+        losses = {step: loss for step, loss in losses.items() if step < last} | {last: math.inf}
+    averaged = row["averaged"]
+    return [
+        keys | {"step": step, "loss": loss, "averages": None if averaged is None else round(sum(averaged[:step]))}
+        for step, loss in losses.items()
+    ]
+
+
+def rows_of_averages(lines: Sequence[Line]) -> StageRows:
+    """Return a row per step of the finals whose method records when it averaged, as `averages_rows` does."""
+    rows: StageRows = []
+    for line in lines:
+        for row in line["rows"]:
+            keys = {"method": line["method"], "seed": row["seed"]}
+            triggers = row.get("trigger") or [None] * len(row.get("averaged") or ())
+            steps = zip(row.get("averaged") or (), triggers, strict=True)
+            rows += [
+                keys | {"step": t, "averaged": bool(averaged), "trigger": value}
+                for t, (averaged, value) in enumerate(steps, start=1)
+            ]
+    return rows
