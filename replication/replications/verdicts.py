@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
@@ -90,22 +90,25 @@ def search_spreads(
     average. No resample is better than the best trial, so the spread is a lower bound.
     """
     return {
-        label: _spread(losses_by_trial(trials, label), losses_by_trial(repeated, label), average)
+        label: _spread(trial_scores(trials, repeated, label, average), set(losses_by_trial(repeated, label)))
         for label in dict.fromkeys(trial["method"] for trial in trials)
     }
 
 
-def _spread(
-    first: Mapping[int, Sequence[float]], second: Mapping[int, Sequence[float]], average: Average
-) -> np.ndarray:
-    numbers = sorted(first)
-    again = [number for number in numbers if number in second]
-    of_all = {n: average([*first[n], *second.get(n, ())]) for n in numbers}
+def trial_scores(trials: Sequence[Trial], repeated: Sequence[Trial], label: str, average: Average) -> dict[int, float]:
+    """Return the score of each trial of a method, see `search_spreads`; trials with the lowest scores are the best."""
+    first, second = losses_by_trial(trials, label), losses_by_trial(repeated, label)
+    of_all = {n: average([*first[n], *second.get(n, ())]) for n in sorted(first)}
+    again = [number for number in of_all if number in second]
     seed_effect = fmean(of_all[n] - average(first[n]) for n in again) if again else 0.0
-    scores = np.array([of_all[n] - seed_effect * (n in second) for n in numbers])
     if not np.isfinite(seed_effect):
-        scores = np.array([average(first[n]) for n in numbers])
-    ranks = scores + np.where(np.isin(numbers, again), 0.0, 1e6)
+        return {n: average(first[n]) for n in of_all}
+    return {n: score - seed_effect * (n in second) for n, score in of_all.items()}
+
+
+def _spread(scores_by_trial: Mapping[int, float], again: Collection[int]) -> np.ndarray:
+    numbers, scores = list(scores_by_trial), np.array(list(scores_by_trial.values()))
+    ranks = scores + np.where(np.isin(numbers, list(again)), 0.0, 1e6)
     draws = np.random.default_rng(0).integers(1, max(2, len(numbers)), (RESAMPLES, len(numbers)))
     draws[:, 0] = 0
     draws = np.minimum(draws, len(numbers) - 1)

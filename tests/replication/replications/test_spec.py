@@ -41,7 +41,7 @@ def test_scales_and_seeds_of_the_finals(tmp_path):
     assert load_replication(path, "cpu").training["steps"] == 8
     assert load_replication(path, "gpu", (3, 4)).model_dump(include={"training", "finals"}) == {
         "training": {**load_replication(path).training, "steps": 12},
-        "finals": {"seeds": (3, 4), "set": {}, "methods": ()},
+        "finals": {"seeds": (3, 4), "set": {}, "methods": (), "rounding": ""},
     }
     with pytest.raises(SpecError, match=r"^--scale: got 'gpv'; expected one of 'cpu', 'gpu' \(did you mean 'gpu'\?\)$"):
         load_replication(path, "gpv")
