@@ -73,7 +73,8 @@ def verdicts_by(result: Replicated, rules: Rules) -> StageRows:
         scores = trial_scores(all_trials, all_repeated, label, average)
         own_scores = trial_scores(trials, repeated, label, average)
         again = {trial["trial"] for trial in repeated if trial["method"] == label}
-        chosen = min(own_scores, key=lambda n, own=own_scores, again=again: (bool(again) and n not in again, own[n]))
+        candidates = [number for number in own_scores if number in again] or list(own_scores)
+        chosen = min(candidates, key=own_scores.__getitem__)
         shifts[label] = scores[chosen] - scores[result.chosen[label]["trial"]]
     losses = {
         cell: {seed: loss + shifts[cell.method] for seed, loss in of_seeds.items()}
