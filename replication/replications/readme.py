@@ -14,12 +14,13 @@ from replication.figures.over_steps import Placed, averages_over_steps, measures
 from replication.figures.trials import TriedTrial, trials_over_knob
 from replication.replications.averages import averages_page, read_averages
 from replication.replications.crossings import crossing_rows, crossings_page
+from replication.replications.dropped_rules import dropped_rules_page
 from replication.replications.measured import MEASURED, layers_figure, measured_layers, measured_lines, measured_page
 from replication.replications.networks_page import networks_page
 from replication.replications.pages import filled
 from replication.replications.reading import PAGE, claim_texts, command_in, read_replication
 from replication.replications.replicated import Replicated
-from replication.replications.spec import ExtraStage, setting
+from replication.replications.spec import Cell, ExtraStage, setting
 from replication.replications.stage_tables import CompletedStage
 from replication.replications.stages import DEFAULT_NETWORK
 from replication.replications.verdicts import RESAMPLES, SURE
@@ -146,6 +147,8 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
         if result.networks:
             yield from networks_page(result)
         yield from _verdicts(result, claims)
+        if spec.search.one_by_one and result.verdicts:
+            yield from dropped_rules_page(result)
 
 
 def _stages(result: Replicated) -> Iterator[str]:
@@ -167,19 +170,19 @@ def _stages(result: Replicated) -> Iterator[str]:
 
 def _effort(result: Replicated) -> Iterator[str]:
     spec = result.spec
-    search, rerun = spec.search, spec.rerun
+    search, rerun, trials = spec.search, spec.rerun, max(result.effort.values())
     yield "## Effort, and what was chosen\n"
     rule = (
-        f"The best {rerun.top_trials} of each were trained again on seeds {_listed(rerun.seeds)}, and the lowest mean "
-        "of all losses was chosen."
+        f"The best {rerun.top_trials} of each were trained again on seeds {_listed(rerun.seeds)}, and the lowest "
+        f"{rerun.choose} of all losses was chosen."
         if rerun
         else "The lowest loss was chosen."
     )
+    knobs = _shown_range(len(method.tune) for method in spec.methods)
     yield (
         filled(
-            f"Equal: {search.trials} trial{'s' * (search.trials > 1)} of each of {len(spec.methods)} methods, over "
-            f"{len(spec.methods[0].tune)} knobs each, on seeds {_listed(search.seeds)}; the first trial is what the "
-            f"spec says. {rule}"
+            f"Equal: {trials} trial{'s' * (trials > 1)} of each of {len(spec.methods)} methods, over {knobs} knobs each, "
+            f"on seeds {_listed(search.seeds)}; the first trial is what the spec says. {rule}"
         )
         + "\n"
     )
@@ -191,12 +194,18 @@ def _effort(result: Replicated) -> Iterator[str]:
         if chosen is None:
             yield f"| {method.label} | {result.effort[method.label]} | not yet | | |"
             continue
-        knobs = ", ".join(f"{path} {value:g}" for path, value in chosen["knobs"].items())
+        shown = ", ".join(f"{path} {value:g}" for path, value in chosen["knobs"].items())
         ends = ", ".join(
             path for path, value in chosen["knobs"].items() if _is_at_an_end(path, method.tune[path], value)
         )
-        yield f"| {method.label} | {result.effort[method.label]} | {chosen['trial']} | {knobs} | {ends or '-'} |"
+        yield f"| {method.label} | {result.effort[method.label]} | {chosen['trial']} | {shown} | {ends or '-'} |"
     yield ""
+
+
+def _shown_range(numbers: Iterable[int]) -> str:
+    """Return the lowest and the highest of some numbers, or the number that all are."""
+    low, *_, high = [*sorted(numbers)] * 2
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _is_at_an_end(path: str, ends: str, value: float) -> bool:
@@ -224,10 +233,27 @@ def _losses(result: Replicated) -> Iterator[str]:
             f"| {cell.extra or 'finals'} | {cell.method} | {loss} ({low} to {high}) | {len(values)} "
             f"| {clock[0]} | {clock[1]} |"
         )
+    if rounding := result.spec.finals.rounding:
+        yield "\n" + filled(_rounding_words(result, rounding))
     changes = [f"`{extra.name}` is {_setting_of(extra)}" for extra in result.spec.extras]
     if changes:
         yield "\n" + filled(f"Settings: {'; '.join(changes)}.")
     yield ""
+
+
+def _rounding_words(result: Replicated, rounding: str) -> str:
+    """Return a sentence with the changes of the finals by rounding, beside the ranges of the seeds."""
+    losses = result.losses()
+    changes = {
+        cell.method: (
+            median(abs(loss - losses[cell][seed]) for seed, loss in losses[Cell(cell.method, rounding)].items()),
+            max(losses[cell].values()) - min(losses[cell].values()),
+        )
+        for cell in losses
+        if not cell.extra and Cell(cell.method, rounding) in losses
+    }
+    shown = ", ".join(f"{method} {change:.4f} ({seeds:.3f})" for method, (change, seeds) in changes.items())
+    return f"Median change of a final by rounding, and the range of the seeds: {shown}."
 
 
 def _setting_of(extra: ExtraStage) -> str:
