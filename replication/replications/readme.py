@@ -181,7 +181,8 @@ def _effort(result: Replicated) -> Iterator[str]:
     knobs = _shown_range(len(method.tune) for method in spec.methods)
     yield (
         filled(
-            f"Equal: {trials} trial{'s' * (trials > 1)} of each of {len(spec.methods)} methods, over {knobs} knobs each, "
+            f"Equal: {trials} trial{'s' * (trials > 1)} of each of {len(spec.methods)} methods, "
+            f"over {knobs} knobs each, "
             f"on seeds {_listed(search.seeds)}; the first trial is what the spec says. {rule}"
         )
         + "\n"
