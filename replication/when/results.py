@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS, when_setting
+from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS
 
 FILE = RESULTS / "trainings.parquet"
 
@@ -193,6 +193,6 @@ def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
     return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
 
 
-def stored_finals() -> tuple[pd.DataFrame, Mapping[str, Any]]:
-    """Return the kept trainings of the finals that count, and the setting."""
-    return finals(pd.read_parquet(FILE)), when_setting("gpu")
+def stored_finals(file: Path = FILE) -> pd.DataFrame:
+    """Return the stored trainings of the finals that count."""
+    return finals(pd.read_parquet(file))
