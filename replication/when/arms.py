@@ -107,6 +107,7 @@ class ArmsMethod(optim.DionMethod):
             table[list(arm.averaged), number] = True
         self._placed = table.to(device)
         self._norms: Tensor | None = None
+        self._stacks: list[tuple[list[int], dict[str, Tensor]]] | None = None
         self.changes: list[Tensor] = []
         """The signed relative change of each momentum's norm, ``(R, L)``, one tensor per step."""
         self.fired: list[Tensor] = []
@@ -162,9 +163,39 @@ class ArmsMethod(optim.DionMethod):
 
     @override
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Return the directions, times each arm's learning rate."""
-        directions = [row.rule.direction(row.g, row.state, row.group, t) for row in rows]
+        """Return the directions, times each arm's learning rate; matrices of one shape are updated in one call."""
+        if self._stacks is None:
+            self._stacks = self._stacked(rows)
+        directions: list[Tensor | None] = [None] * len(rows)
+        for indices, state in self._stacks:
+            first = rows[indices[0]]
+            of_stack = first.rule.direction(torch.cat([rows[index].g for index in indices]), state, first.group, t)
+            assert of_stack is not None
+            for index, direction in zip(indices, of_stack.split(len(first.x)), strict=True):
+                directions[index] = direction
+        for index, row in enumerate(rows):
+            if not isinstance(row.rule, optim.DionRule):
+                directions[index] = row.rule.direction(row.g, row.state, row.group, t)
         return [None if d is None else d * _over_rows(self._rates, d) for d in directions]
+
+    def _stacked(self, rows: list[Row]) -> list[tuple[list[int], dict[str, Tensor]]]:
+        """Return the matrices of each shape, by their places in ``rows``, with their states as one tensor each.
+
+        The matrices' own states become views of these tensors.
+        """
+        by_shape: dict[torch.Size, list[int]] = {}
+        for index, row in enumerate(rows):
+            if isinstance(row.rule, optim.DionRule):
+                by_shape.setdefault(row.x.shape, []).append(index)
+        stacks = []
+        for indices in by_shape.values():
+            states = [rows[index].state for index in indices]
+            stack = {name: torch.cat([state[name] for state in states]) for name in optim.DionRule().states}
+            for name, stacked in stack.items():
+                for state, part in zip(states, stacked.split(len(rows[0].x)), strict=True):
+                    state[name] = part
+            stacks.append((indices, stack))
+        return stacks
 
     @override
     def trace(self) -> dict[str, Tensor]:

@@ -193,6 +193,18 @@ def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
     return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
 
 
+def stored_trainings(file: Path = FILE) -> pd.DataFrame:
+    """Return all stored trainings, of the search, too."""
+    return pd.read_parquet(file)
+
+
 def stored_finals(file: Path = FILE) -> pd.DataFrame:
     """Return the stored trainings of the finals that count."""
-    return finals(pd.read_parquet(file))
+    return finals(stored_trainings(file))
+
+
+def chosen_rates(frame: pd.DataFrame, form: str, tokens: int) -> dict[str, float]:
+    """Return the learning rate of each arm with the lowest loss in the search; of equal losses the lower rate."""
+    rows = frame[(frame["stage"] == "search") & (frame["form"] == form) & (frame["tokens"] == tokens)]
+    best = rows.assign(loss=rows["loss"].fillna(np.inf)).sort_values(["loss", "lr"]).groupby("arm").first()
+    return {str(arm): float(lr) for arm, lr in best["lr"].items()}
