@@ -8,6 +8,7 @@ The rule depends on the trials so far alone. Let b be the best of them.
    hyperparameter in its order (rates come first): b with this hyperparameter times the factor, and divided by it. For a
    decay rate the factor changes its distance to 1.
 
+After the first, ``side_by_side`` trials at a time are proposed from the trials before them, each at another point.
 A factor that improves the loss moves b, so the next trial goes on in this direction: no range ends the search.
 """
 
@@ -69,27 +70,44 @@ def best_of(trials: Sequence[Tried]) -> Tried:
     return min(trials, key=lambda trial: trial.loss)
 
 
-def next_knobs(method: SearchedMethod, rule: OneByOne, trials: Sequence[Tried], contained: Sequence[Tried]) -> Knobs:
+def trials_before(rule: OneByOne, number: int) -> int:
+    """Return how many trials must be finished before a trial is proposed, by the trial's number from 1.
+
+    >>> [trials_before(OneByOne(side_by_side=2), number) for number in (1, 2, 3, 4, 5, 6)]
+    [0, 1, 1, 3, 3, 5]
+    """
+    return 0 if number == 1 else 1 + (number - 2) // rule.side_by_side * rule.side_by_side
+
+
+def next_knobs(
+    method: SearchedMethod,
+    rule: OneByOne,
+    trials: Sequence[Tried],
+    contained: Sequence[Tried],
+    pending: Sequence[Knobs] = (),
+) -> Knobs:
     """Return the hyperparameters of a method's next trial.
 
     Args:
         method: method with the ranges that say which hyperparameters are distances to 1.
         rule: the search.
-        trials: the method's trials so far.
+        trials: the method's finished trials before this one.
         contained: as many trials of the contained method, if the next trial needs them.
+        pending: points of earlier trials that are training.
     """
     if not trials:
         return default_knobs(method)
-    if method.contains and needs_contained(method, rule, len(trials)):
+    points = [*(trial.knobs for trial in trials), *pending]
+    if method.contains and needs_contained(method, rule, len(points) + 1):
         knobs = contained_knobs(method.contains, contained)
-        if not _is_tried(method, knobs, trials):
+        if not _is_tried(method, knobs, points):
             return knobs
-    return next(point for point in neighbours(method, best_of(trials).knobs) if not _is_tried(method, point, trials))
+    return next(point for point in neighbours(method, best_of(trials).knobs) if not _is_tried(method, point, points))
 
 
-def needs_contained(method: SearchedMethod, rule: OneByOne, trials_made: int) -> bool:
-    """Return whether the next trial takes the best point of the contained method."""
-    return method.contains is not None and trials_made + 1 in rule.contained_at
+def needs_contained(method: SearchedMethod, rule: OneByOne, number: int) -> bool:
+    """Return whether a trial takes the best point of the contained method, by its number from 1."""
+    return method.contains is not None and number in rule.contained_at
 
 
 def neighbours(method: SearchedMethod, knobs: Knobs) -> Iterator[Knobs]:
@@ -107,15 +125,15 @@ def _drawn(tuned: Tuned, value: float) -> float:
     return 1 - value if tuned.below_one else value
 
 
-def _is_tried(method: SearchedMethod, knobs: Knobs, trials: Sequence[Tried]) -> bool:
+def _is_tried(method: SearchedMethod, knobs: Knobs, points: Sequence[Knobs]) -> bool:
     ranges = ranges_of(method)
 
     def same(a: float, b: float) -> bool:
         return a == b or (min(a, b) > 0 and max(a, b) / min(a, b) < SAME)
 
     return any(
-        all(same(_drawn(tuned, knobs[path]), _drawn(tuned, trial.knobs[path])) for path, tuned in ranges.items())
-        for trial in trials
+        all(same(_drawn(tuned, knobs[path]), _drawn(tuned, point[path])) for path, tuned in ranges.items())
+        for point in points
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from joblib import cpu_count
@@ -217,6 +218,19 @@ class Trainer:
     def train_stage(self, stage: ReplicationStage, timed: bool) -> list[Line] | None:
         """Train a stage without a search, and return its lines; None if some are missing."""
         return self.train_jobs(jobs_of_stage(stage, timed))
+
+    def train_ahead(self, stages: Sequence[ReplicationStage]) -> None:
+        """Train stages that need nothing of each other without a wait between them, methods with long steps first."""
+        seconds: dict[str, list[float]] = {}
+        for line in self.lines.values():
+            seconds.setdefault(line["method"], []).append(line["wall_s"])
+
+        def longest_first(job: Job) -> float:
+            return -fmean(seconds.get(job.method["label"], [0.0])) * len(job.seeds) ** 0.5
+
+        self.train_jobs(
+            [job for stage in stages for job in sorted(jobs_of_stage(stage, timed=True), key=longest_first)]
+        )
 
     def train_jobs(self, jobs: Sequence[Job]) -> list[Line] | None:
         """Train jobs in their order, and return their lines; None if some are missing."""

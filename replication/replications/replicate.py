@@ -34,6 +34,7 @@ from replication.replications.stages import (
     check_stages,
     final_rows,
     final_stages,
+    independent_stages,
     rerun_stage,
     search_stage,
     seconds_trained,
@@ -123,6 +124,8 @@ def replicate(
                 method.label: method_with(method, result.chosen[method.label]["knobs"]) for method in spec.methods
             }
             finished_stages: list[ReplicationStage] = []
+            if trainer is not None and not trainer.interrupted:
+                trainer.train_ahead(independent_stages(spec, chosen))
             for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
                 if completed(stage) is None:
                     break

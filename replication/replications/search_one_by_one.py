@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from statistics import fmean, median
 from typing import Any
 
 from replication.replications.choosing import method_with
-from replication.replications.one_by_one import Tried, needs_contained, next_knobs, stop_losses
+from replication.replications.one_by_one import Knobs, Tried, needs_contained, next_knobs, stop_losses, trials_before
 from replication.replications.persistent import Job, Line, Trainer
 from replication.replications.spec import OneByOne, ReplicationSpec, SearchedMethod
 from replication.replications.stage_tables import StageRows
@@ -28,56 +29,63 @@ class SearchOneByOne:
     def __init__(self, spec: ReplicationSpec, rule: OneByOne, trainer: Trainer) -> None:
         self._spec, self._rule, self._trainer = spec, rule, trainer
         self._setting = {"training": spec.training, "changes": spec.search.set}
-        self._tried: dict[str, list[Tried]] = {label: [] for label in spec.labels}
-        self._running: set[str] = set()
-        self.lines: dict[str, list[Line]] = {label: [] for label in spec.labels}
+        self._points: dict[str, list[Knobs]] = {label: [] for label in spec.labels}
+        self._tried: dict[str, dict[int, Tried]] = {label: {} for label in spec.labels}
+        self._lines: dict[str, dict[int, Line]] = {label: {} for label in spec.labels}
 
     def lines_of_all(self) -> list[Line] | None:
         """Train, and return the lines of equally many trials of each method; None if trials are missing."""
         self._trainer.train(self._next_job, self._finished)
-        fewest = min(map(len, self.lines.values()))
+        fewest = min(len(self._first(label, self._spec.search.trials)) for label in self._spec.labels)
         if fewest < self._spec.search.trials and not (self._trainer.search_is_over and fewest):
             return None
-        return [line for lines in self.lines.values() for line in lines[:fewest]]
+        return [lines[number] for lines in self._lines.values() for number in range(1, fewest + 1)]
+
+    def _first(self, label: str, number: int) -> list[Tried]:
+        """Return the first trials of a method, at most a number of them, up to one that is not finished."""
+        tried = self._tried[label]
+        finished = takewhile(tried.__contains__, range(1, number + 1))
+        return [tried[trial] for trial in finished]
 
     def _is_free(self, method: SearchedMethod) -> bool:
         """Return whether a method's next trial can start."""
-        made = len(self._tried[method.label])
-        if method.label in self._running or made >= self._spec.search.trials:
+        number = len(self._points[method.label]) + 1
+        before = trials_before(self._rule, number)
+        if number > self._spec.search.trials or len(self._first(method.label, before)) < before:
             return False
-        waits = method.contains and needs_contained(method, self._rule, made)
-        return not (waits and method.contains and len(self._tried[method.contains.method]) < made)
+        waits = method.contains and needs_contained(method, self._rule, number)
+        return not (waits and method.contains and len(self._first(method.contains.method, before)) < before)
 
     def _next_job(self) -> Job | None:
         """Return the next trial of the method with the fewest trials; None if none can start now."""
         free = [method for method in self._spec.methods if self._is_free(method)]
         if not free:
             return None
-        method = min(free, key=lambda entry: len(self._tried[entry.label]))
-        tried = self._tried[method.label]
-        contained = self._tried[method.contains.method][: len(tried)] if method.contains else []
-        knobs = next_knobs(method, self._rule, tried, contained)
+        method = min(free, key=lambda entry: len(self._points[entry.label]))
+        points = self._points[method.label]
+        before = trials_before(self._rule, len(points) + 1)
+        tried = self._first(method.label, before)
+        contained = self._first(method.contains.method, before) if method.contains else []
+        knobs = next_knobs(method, self._rule, tried, contained, points[before:])
         job = Job(
             "search", method_with(method, knobs), self._setting, tuple(self._spec.search.seeds),
-            trial=len(tried) + 1, knobs=knobs, stop_losses=stop_losses(self._rule, tried),
+            trial=len(points) + 1, knobs=knobs, stop_losses=stop_losses(self._rule, tried),
         )  # fmt: skip
         if self._trainer.search_is_over and job.key not in self._trainer.lines:
             return None
-        self._running.add(method.label)
+        points.append(knobs)
         return job
 
     def _finished(self, job: Job, line: Line) -> None:
         label = job.method["label"]
-        self._running.discard(label)
         losses = [math.inf if row["loss"] is None else row["loss"] for row in line["rows"]]
         by_step: dict[int, list[float]] = {}
         for row in line["rows"]:
             for step, loss in row["losses"].items():
                 by_step.setdefault(int(step), []).append(loss)
-        self._tried[label].append(
-            Tried(dict(job.knobs), median(losses), {step: fmean(values) for step, values in by_step.items()})
-        )
-        self.lines[label].append(line | {"method": label, "trial": job.trial, "knobs": dict(job.knobs)})
+        means = {step: fmean(values) for step, values in by_step.items()}
+        self._tried[label][job.trial] = Tried(dict(job.knobs), median(losses), means)
+        self._lines[label][job.trial] = line | {"method": label, "trial": job.trial, "knobs": dict(job.knobs)}
 
 
 def stage_rows(stage: ReplicationStage, lines: Sequence[Line]) -> StageRows:

@@ -68,12 +68,14 @@ class OneByOne(Spec):
             and more than ``stop_margin`` above the lowest.
         stop_margin: see ``stop_at``, in units of the loss.
         never_stopped: number of first trials that do not end early.
+        side_by_side: number of trials after the first that are proposed at the same time, from the trials before them.
     """
 
     contained_at: tuple[int, ...] = ()
     stop_at: tuple[int, ...] = ()
     stop_margin: float = Field(default=0.0, ge=0)
     never_stopped: int = Field(default=4, ge=1)
+    side_by_side: int = Field(default=1, ge=1)
 
 
 class SearchStage(Spec):

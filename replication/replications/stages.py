@@ -191,6 +191,13 @@ def final_stages(
         yield ReplicationStage(f"measured {measured.name}", training, methods, measured.seeds, changes)
 
 
+def independent_stages(spec: ReplicationSpec, chosen: Mapping[str, Mapping[str, Any]]) -> list[ReplicationStage]:
+    """Return the finals and the stages after them that do not depend on another stage's averages."""
+    extras = tuple(extra for extra in spec.extras if not extra.match_averages_of)
+    alone = spec.model_copy(update={"extras": extras, "measured": ()})
+    return list(final_stages(alone, chosen, lambda cell: {}))
+
+
 def placed_as_often(cell: Cell, seed: int, averages: int | None) -> dict[str, Any]:
     """Return the changes that make a method average as often as another method did on that seed.
 

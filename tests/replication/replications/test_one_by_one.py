@@ -129,3 +129,17 @@ def test_a_search_out_of_time_has_equally_many_trials_of_each(tmp_path):
     assert len((tmp_path / "out" / TRAININGS / LINES).read_text().splitlines()) == 6  # and the facts
     result = replicate(spec, tmp_path / "out", jobs=1, search_s=0.0)
     assert result.effort == {"together": 2, "apart": 2} and result.num_remaining == 0
+
+
+def test_trials_side_by_side_are_the_same_in_pieces(tmp_path):
+    """Two trials are proposed from the same ones before them, however many train at a time."""
+    both = CHANGES | {"search.one_by_one.side_by_side": 2, "search.trials": 5}
+    spec = tiny(tmp_path, both)
+    result = replicate(spec, tmp_path / "out", jobs=1)
+    knobs = [row["knobs"] for row in tables(result.folder)[0] if row["method"] == "apart"]
+    assert [knobs[1], knobs[2]] == ['{"lr": 0.2}', '{"lr": 0.05}'] and len(set(knobs)) == 5
+    replicate(spec, tmp_path / "again", jobs=1, allowance=Allowance(max_trainings=4))
+    assert tables(replicate(spec, tmp_path / "again", jobs=2).folder) == tables(result.folder)
+    (tmp_path / "again" / TRAININGS / LINES).unlink()
+    assert replicate(spec, tmp_path / "again", jobs=1).num_remaining == 0  # the tables are enough
+    assert not (tmp_path / "again" / TRAININGS / LINES).exists()
