@@ -228,9 +228,8 @@ class Trainer:
         def longest_first(job: Job) -> float:
             return -fmean(seconds.get(job.method["label"], [0.0])) * len(job.seeds) ** 0.5
 
-        self.train_jobs(
-            [job for stage in stages for job in sorted(jobs_of_stage(stage, timed=True), key=longest_first)]
-        )
+        by_stage = [sorted(jobs_of_stage(stage, timed=True), key=longest_first) for stage in stages]
+        self.train_jobs([job for jobs in by_stage for job in jobs])
 
     def train_jobs(self, jobs: Sequence[Job]) -> list[Line] | None:
         """Train jobs in their order, and return their lines; None if some are missing."""

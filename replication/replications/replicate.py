@@ -125,7 +125,8 @@ def replicate(
             }
             finished_stages: list[ReplicationStage] = []
             if trainer is not None and not trainer.interrupted:
-                trainer.train_ahead(independent_stages(spec, chosen))
+                ahead = independent_stages(spec, chosen)
+                trainer.train_ahead([stage for stage in ahead if not stage_table(out, stage.name).is_file()])
             for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
                 if completed(stage) is None:
                     break
