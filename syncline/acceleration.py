@@ -61,11 +61,11 @@ class Kernels:
 def _is_kept(module: ModuleType) -> bool:
     """Return whether Numba's cache has every function of a module, as its source is now."""
     source = Path(str(module.__file__))
-    changed = source.stat().st_mtime
+    modified_s = source.stat().st_mtime
     for function in vars(module).values():
         if hasattr(function, "stats") and hasattr(function, "py_func"):
             folder, name = function.stats.cache_path, f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
-            if not any(index.stat().st_mtime >= changed for index in Path(folder or "").glob(name)):
+            if not any(index.stat().st_mtime >= modified_s for index in Path(folder or "").glob(name)):
                 return False
     return True
 

@@ -94,8 +94,8 @@ def one_of(options: Iterable[str], value: object) -> str:
     """
     names = sorted(options)
     line = "one of " + ", ".join(repr(name) for name in names)
-    close = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
-    return line + (f" (did you mean {close[0]!r}?)" if close else "")
+    similar_names = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
+    return line + (f" (did you mean {similar_names[0]!r}?)" if similar_names else "")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -244,11 +244,11 @@ def stopped_by_signal(stop: Callable[[], object]) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         stop()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    previous_handler = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
 
 
 def raise_in_main_thread() -> None:
@@ -273,11 +273,11 @@ def children_without_signals() -> Iterator[None]:
     resource_tracker.ensure_running()
     sys.warnoptions.remove("ignore:resource_tracker")
     blocked = set(SIGNALS) if _listeners else {signal.SIGINT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 LONGEST_SOCKET_PATH = 103 if sys.platform == "darwin" else 107

@@ -55,11 +55,11 @@ class GlobalState(NamedTuple):
 @contextmanager
 def preserved(device: torch.device) -> Iterator[None]:
     """Restore the states of the global generators after the block."""
-    before = GlobalState.capture(device)
+    saved_state = GlobalState.capture(device)
     try:
         yield
     finally:
-        before.restore(device)
+        saved_state.restore(device)
 
 
 def seed_all(device: torch.device, seed: int, *names: str | int) -> None:

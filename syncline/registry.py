@@ -86,8 +86,8 @@ class Registry(Generic[T]):
             SpecError: there is no such object, or it cannot be imported.
         """
         if name in self._known:
-            thing = self._known[name]
-            return import_reference(thing, path, installed=True) if isinstance(thing, str) else thing
+            registered = self._known[name]
+            return import_reference(registered, path, installed=True) if isinstance(registered, str) else registered
         if is_reference(name):
             return import_reference(name, path)
         offered = self._offered()
@@ -137,11 +137,11 @@ _specs_are_data: ContextVar[bool] = ContextVar("_specs_are_data", default=False)
 @contextmanager
 def specs_as_data() -> Iterator[None]:
     """Refuse all code that specs name in the block, because a folder of results may be from an untrusted source."""
-    before = _specs_are_data.set(True)
+    token = _specs_are_data.set(True)
     try:
         yield
     finally:
-        _specs_are_data.reset(before)
+        _specs_are_data.reset(token)
 
 
 def specs_are_data() -> bool:
@@ -152,15 +152,15 @@ def specs_are_data() -> bool:
 @contextmanager
 def no_code() -> Iterator[None]:
     """Set `NO_CODE` in the block, for this process and its child processes."""
-    before = os.environ.get(NO_CODE)
+    previous_value = os.environ.get(NO_CODE)
     os.environ[NO_CODE] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if previous_value is None:
             del os.environ[NO_CODE]
         else:
-            os.environ[NO_CODE] = before
+            os.environ[NO_CODE] = previous_value
 
 
 def refuse_code(path: str, value: Any, expected: str = "a name that is built in or installed") -> None:
@@ -209,15 +209,15 @@ def import_reference(reference: str, path: str = "name", *, installed: bool = Fa
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:
-        thing: Any = importlib.import_module(module_name)
+        target: Any = importlib.import_module(module_name)
     except Exception as error:  # any error of a user's module is reported as an error of this field
         raise SpecError(path, reference, f"a module that imports; it says: {error_text(error)}") from error
     for part in name.split("."):
-        if not hasattr(thing, part):
-            public = [public_name for public_name in dir(thing) if not public_name.startswith("_")]
+        if not hasattr(target, part):
+            public = [public_name for public_name in dir(target) if not public_name.startswith("_")]
             raise SpecError(path, reference, f"a name of {module_name}: {one_of(public, part)}")
-        thing = getattr(thing, part)
-    return thing
+        target = getattr(target, part)
+    return target
 
 
 def lazy_function(reference: str) -> Callable[..., Any]:

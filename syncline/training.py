@@ -69,8 +69,8 @@ class History:
         def at_evaluations(part: History, values: Array) -> Array:
             """Return a history's values at the evaluations of the longest history; NaN where it has none."""
             row_of_step = dict(zip(part.eval_step.tolist(), values, strict=True))
-            missing = np.full(values.shape[1:], np.nan)
-            return np.stack([row_of_step.get(step, missing) for step in longest.eval_step.tolist()])
+            not_trained = np.full(values.shape[1:], np.nan)
+            return np.stack([row_of_step.get(step, not_trained) for step in longest.eval_step.tolist()])
 
         trace, evaluation = {}, {}
         for name in longest.trace:
@@ -176,12 +176,12 @@ class Recorder:
         """Return the history of a range of steps and of evaluations, each from a first index to before a last."""
         (first_step, last_step), (first_evaluation, last_evaluation) = steps, evaluations
         metrics = self.evaluation if last_evaluation > first_evaluation else {}
-        empty = (0, len(seeds))
+        empty_shape = (0, len(seeds))
         history = History(
-            seeds=seeds, steps=max(last_step - first_step, 0), loss=_array(self.losses.part(*steps), empty),
-            trace={name: _array(values.part(*steps), empty) for name, values in self.trace.items()},
+            seeds=seeds, steps=max(last_step - first_step, 0), loss=_array(self.losses.part(*steps), empty_shape),
+            trace={name: _array(values.part(*steps), empty_shape) for name, values in self.trace.items()},
             eval_step=np.array(self.eval_step[first_evaluation:last_evaluation], dtype=np.int64),
-            evaluation={name: _array(values.part(*evaluations), empty) for name, values in metrics.items()},
+            evaluation={name: _array(values.part(*evaluations), empty_shape) for name, values in metrics.items()},
             diverged_at=(),
         )  # fmt: skip
         history.diverged_at = diverged_at(history)
@@ -339,8 +339,8 @@ def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, tor
     The all-reduce that computes the means does not appear in the ledger, because it is no part of the method.
     """
     with torch.no_grad(), comm.ledger.paused():
-        averaged = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
-    parameters = dict(zip(task.params, averaged, strict=True))
+        mean_params = comm.all_reduce_coalesced(list(task.params.values()))  # one latency, not one per tensor
+    parameters = dict(zip(task.params, mean_params, strict=True))
     buffers = mean_buffers(getattr(task, "buffers", {}), comm)
     first_worker = 0  # after the all-reduce all workers have the mean
     return {name: rows.by_replica(mean)[:, first_worker] for name, mean in (parameters | buffers).items()}

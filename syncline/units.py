@@ -181,8 +181,8 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
         elif not isinstance(value, bool):
             quantity = float(value)
     if not (math.isfinite(quantity) and quantity >= 0):
-        bare = isinstance(value, str) and (match := _QUANTITY.fullmatch(value.strip())) and not match[2]
-        raise SpecError(path, value, expected.partition(", or a number")[0] if bare else expected)
+        is_bare_number = isinstance(value, str) and (match := _QUANTITY.fullmatch(value.strip())) and not match[2]
+        raise SpecError(path, value, expected.partition(", or a number")[0] if is_bare_number else expected)
     return quantity
 
 
@@ -196,8 +196,8 @@ def _format(value: float, base: str, ascending: dict[str, float]) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {base}"
-    rounded = abs(float(f"{value:.3g}"))
-    unit = next((unit for unit in reversed(ascending) if rounded >= ascending[unit]), next(iter(ascending)))
+    rounded_value = abs(float(f"{value:.3g}"))
+    unit = next((unit for unit in reversed(ascending) if rounded_value >= ascending[unit]), next(iter(ascending)))
     # float() in between, because :.3g alone writes 1000 and more as 1e+03
     return f"{float(f'{value / ascending[unit]:.3g}'):.10g} {unit}"
 

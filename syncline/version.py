@@ -41,10 +41,10 @@ def git_commit() -> str | None:
         """Return what git prints in the package's folder; None if git fails."""
         command = ["git", "-C", str(Path(__file__).parent), *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+            process = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return process.stdout.strip() if process.returncode == 0 else None
 
     if BUILT_FROM.exists():
         return BUILT_FROM.read_text(encoding="utf-8").strip() or None

@@ -96,9 +96,15 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
     start, end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
     drawn_before = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
     phase = 0.1 + 0.8 * ((0.5 + 0.382 * drawn_before) % 1)  # steps of the golden section never fall together
-    wanted = start + (end - start) * (np.arange(MARKERS_PER_LINE) + phase) / MARKERS_PER_LINE
-    wanted = wanted[(wanted >= positions[0]) & (wanted <= positions[-1])] if xs.size else wanted[:0]
-    marked = np.abs(positions[:, None] - wanted[None, :]).argmin(axis=0).tolist() if wanted.size else []
+    marker_positions = start + (end - start) * (np.arange(MARKERS_PER_LINE) + phase) / MARKERS_PER_LINE
+    marker_positions = (
+        marker_positions[(marker_positions >= positions[0]) & (marker_positions <= positions[-1])]
+        if xs.size
+        else marker_positions[:0]
+    )
+    marked = (
+        np.abs(positions[:, None] - marker_positions[None, :]).argmin(axis=0).tolist() if marker_positions.size else []
+    )
     ax.plot(xs, y, markevery=marked, label=label, zorder=3, **_look(style))
 
 
@@ -202,13 +208,13 @@ def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, hig
     for value in positions[order] - gap * np.arange(order.size):
         mean, size = float(value), 1
         while blocks and blocks[-1][0] > mean:
-            before, count = blocks.pop()
-            mean, size = (before * count + mean * size) / (count + size), count + size
+            previous_block, count = blocks.pop()
+            mean, size = (previous_block * count + mean * size) / (count + size), count + size
         blocks.append((mean, size))
-    moved = np.concatenate([np.full(size, mean) for mean, size in blocks]) if blocks else np.empty(0)
-    moved = np.maximum(np.minimum(moved, highest - gap * (order.size - 1)), lowest)
+    spread = np.concatenate([np.full(size, mean) for mean, size in blocks]) if blocks else np.empty(0)
+    spread = np.maximum(np.minimum(spread, highest - gap * (order.size - 1)), lowest)
     result = np.empty_like(positions)
-    result[order] = moved + gap * np.arange(order.size)
+    result[order] = spread + gap * np.arange(order.size)
     return result
 
 
@@ -254,7 +260,7 @@ def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tup
     ticks: list[tuple[float, str]] = []
     for steps in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
         for seconds, text in _multiples(steps):
-            fits = all(abs(np.log(seconds / other)) >= gap * np.log(last_s / first_s) for other, _ in ticks)
+            fits = all(abs(np.log(seconds / tick_s)) >= gap * np.log(last_s / first_s) for tick_s, _ in ticks)
             if first_s <= seconds <= last_s and fits:
                 ticks.append((seconds, text))
         if len(ticks) >= 3:

@@ -63,15 +63,15 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
-    across = min(PANELS_PER_ROW, len(panels))
-    down = -(-len(panels) // across)
+    num_columns = min(PANELS_PER_ROW, len(panels))
+    num_rows = -(-len(panels) // num_columns)
     styles = method_styles(name for panel in panels for name in panel.seconds)
     times = np.concatenate([line for panel in panels for line in panel.seconds.values()])
     times = times[times > 0]
     lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
     with figure_style():
-        fig = new_figure(max(4.2, 2.5 * across), 0.9 + 2.2 * down)
-        for ax, panel in zip(panel_grid(fig, len(panels), across), panels, strict=True):
+        fig = new_figure(max(4.2, 2.5 * num_columns), 0.9 + 2.2 * num_rows)
+        for ax, panel in zip(panel_grid(fig, len(panels), num_columns), panels, strict=True):
             ax.set_yscale("log")
             ax.set_ylim(lowest / 2, highest * 2)
             place_ticks(ax.yaxis, time_ticks(lowest / 2, highest * 2))
@@ -147,8 +147,8 @@ def speedup_over_bandwidth(
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
-    across = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
-    down = -(-len(panels) // across)
+    num_columns = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
+    num_rows = -(-len(panels) // num_columns)
     styles = method_styles(name for panel in panels for name in panel.curves)
     speedups: list[NDArray[np.float64]] = []
     for panel in panels:
@@ -157,8 +157,8 @@ def speedup_over_bandwidth(
     values = np.concatenate(speedups)
     lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
     with figure_style():
-        fig = new_figure(max(4.6, 0.7 + PANEL_IN * across), 0.8 + 2.5 * down)
-        for index, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), across), panels, strict=True)):
+        fig = new_figure(max(4.6, 0.7 + PANEL_IN * num_columns), 0.8 + 2.5 * num_rows)
+        for index, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), num_columns), panels, strict=True)):
             bandwidth_axis(ax, float(bandwidths[0]), highest=float(bandwidths[-1]), label="")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
@@ -171,8 +171,8 @@ def speedup_over_bandwidth(
                         color=styles[name].color, markersize=4.5,
                         markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
             ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
-            ax.set_xlabel("bandwidth" if index + across >= len(panels) else "")
-            ax.set_ylabel(label if index % across == 0 else "")
+            ax.set_xlabel("bandwidth" if index + num_columns >= len(panels) else "")
+            ax.set_ylabel(label if index % num_columns == 0 else "")
         legend_above(fig, styles, title)
     return fig
 
@@ -203,12 +203,12 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
         width_in: approximate width of the axes in inches.
     """
     low, high = np.log(ax.get_xlim())
-    named: list[tuple[float, float]] = []
+    labels: list[tuple[float, float]] = []
     for name, value in marks.items():
         place, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
-        if not 0 <= place <= 1 or any(abs(place - other) < half + other_half for other, other_half in named):
+        if not 0 <= place <= 1 or any(abs(place - other) < half + other_half for other, other_half in labels):
             continue
-        named.append((place, half))
+        labels.append((place, half))
         ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
         ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
                 color="#555555")  # fmt: skip

@@ -71,8 +71,10 @@ class Curve:
                 raise SpecError(f"{self.label}.clock_s.{name}", clock.size, f"one time per step, {self.step.size}")
         object.__setattr__(self, "clock_s", clocks)
         if self.diverged_at is None:
-            lost = ~np.isfinite(median_and_range(self.loss)[0])
-            object.__setattr__(self, "diverged_at", self.step[np.argmax(lost)].item() if lost.any() else None)
+            has_no_number = ~np.isfinite(median_and_range(self.loss)[0])
+            object.__setattr__(
+                self, "diverged_at", self.step[np.argmax(has_no_number)].item() if has_no_number.any() else None
+            )
 
     @property
     def shown(self) -> NDArray[np.bool_]:
@@ -95,10 +97,10 @@ def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatAr
     """
     seeds = np.atleast_2d(np.asarray(values, dtype=float))
     finite = np.isfinite(seeds)
-    ordered = np.sort(np.where(finite, seeds, np.inf), axis=0)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    sorted_loss = np.sort(np.where(finite, seeds, np.inf), axis=0)
+    middle = (sorted_loss[(len(sorted_loss) - 1) // 2] + sorted_loss[len(sorted_loss) // 2]) / 2
     highest = np.where(finite, seeds, -np.inf).max(axis=0)
-    return middle, ordered[0], np.where(finite.any(axis=0), highest, np.inf)
+    return middle, sorted_loss[0], np.where(finite.any(axis=0), highest, np.inf)
 
 
 def lost_seeds(values: ArrayLike) -> int:

@@ -101,12 +101,14 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
     for run in series:
         style = styles[run.label]
         middle, low, high = median_and_range(run.values)
-        shown = np.flatnonzero(np.isfinite(middle) & (middle > 0) if log else np.isfinite(middle))
-        shown = shown[thinned(shown.size)]
-        draw_line(ax, run.step[shown], y=middle[shown], style=style, label=run.label)
+        drawn_steps = np.flatnonzero(np.isfinite(middle) & (middle > 0) if log else np.isfinite(middle))
+        drawn_steps = drawn_steps[thinned(drawn_steps.size)]
+        draw_line(ax, run.step[drawn_steps], y=middle[drawn_steps], style=style, label=run.label)
         if len(run.values) > 1:
-            ax.fill_between(run.step[shown], low[shown], high[shown], color=style.color, alpha=0.2, linewidth=0)
-        ends.append(float(middle[shown[-1]]) if shown.size else float("nan"))
+            ax.fill_between(
+                run.step[drawn_steps], low[drawn_steps], high[drawn_steps], color=style.color, alpha=0.2, linewidth=0
+            )
+        ends.append(float(middle[drawn_steps[-1]]) if drawn_steps.size else float("nan"))
     ax.set_ylabel("distance to the optimum")
     top = ax.get_ylim()[1]
     return [end if np.isfinite(end) else top for end in ends]
@@ -134,8 +136,8 @@ def _draw_landscape(
         style, drawn = styles[name], track[thinned(len(track))]
         (line,) = ax.plot(*drawn.T, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
-    near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
-    _mark(ax, landscape.start, marker="o", text="start", above=not near)
+    is_near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
+    _mark(ax, landscape.start, marker="o", text="start", above=not is_near)
     _mark(ax, landscape.optimum, marker="*", text="optimum")
     for name, track in tracks.items():
         ax.plot(*track[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5,
@@ -158,8 +160,8 @@ def _trajectory(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArra
     path = np.asarray(positions, dtype=float)
     if path.ndim != 2 or path.shape[1] != 2:
         raise SpecError(f"trajectories.{name}", path.shape, "shape (n, 2), one position per row")
-    lost = ~np.isfinite(path).all(axis=1)
-    return np.concatenate([[start], path[: int(np.argmax(lost))] if lost.any() else path])
+    has_no_number = ~np.isfinite(path).all(axis=1)
+    return np.concatenate([[start], path[: int(np.argmax(has_no_number))] if has_no_number.any() else path])
 
 
 def _band_title(series: Sequence[SeedSeries]) -> str:

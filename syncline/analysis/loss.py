@@ -143,17 +143,17 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
         x: (n,) positions of the evaluations on the x axis.
     """
     median, low, high = median_and_range(curve.loss)
-    shown = np.flatnonzero(curve.shown)
-    drawn = shown[thinned(shown.size)]
-    lost = curve.diverged_at is not None or not shown.size
-    crossings = [] if lost else [(time_to_target_s(x, median, target), target) for target in targets]
+    shown_steps = np.flatnonzero(curve.shown)
+    drawn_steps = shown_steps[thinned(shown_steps.size)]
+    is_lost = curve.diverged_at is not None or not shown_steps.size
+    crossings = [] if is_lost else [(time_to_target_s(x, median, target), target) for target in targets]
     crossings = sorted(crossing for crossing in crossings if np.isfinite(crossing[0]))
-    xs, ys = _with_crossings(x[drawn], median[drawn], crossings)
+    xs, ys = _with_crossings(x[drawn_steps], median[drawn_steps], crossings)
     draw_line(ax, xs, y=ys, style=style, label=curve.label)
     if len(curve.loss) > 1:
-        _band(ax, x[drawn], low=low[drawn], high=high[drawn], style=style)
-    if lost:
-        _cross(ax, x[shown], loss=median[shown], style=style)
+        _band(ax, x[drawn_steps], low=low[drawn_steps], high=high[drawn_steps], style=style)
+    if is_lost:
+        _cross(ax, x[shown_steps], loss=median[shown_steps], style=style)
         return float(ax.get_ylim()[1])
     size = 5.5 if len(targets) == 1 else 4.5
     for crossing, target in crossings:
@@ -161,7 +161,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
             ax.plot(crossing, target, marker="o", markersize=size, markerfacecolor=face, markeredgecolor=edge,
                     markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
-    return float(median[shown[-1]])
+    return float(median[shown_steps[-1]])
 
 
 def _with_crossings(
@@ -183,8 +183,8 @@ def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: Met
     bottom, top = ax.get_ylim()
     ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
                     linewidth=0, zorder=2)  # fmt: skip
-    above = np.flatnonzero(high > top)
-    for run in np.split(above, np.flatnonzero(np.diff(above) > 1) + 1) if above.size else ():
+    too_high = np.flatnonzero(high > top)
+    for run in np.split(too_high, np.flatnonzero(np.diff(too_high) > 1) + 1) if too_high.size else ():
         peak = run[int(np.argmax(high[run]))]
         ax.plot(x[peak], top, marker=(3, 0, 0), markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
                 zorder=4, label="_cut")  # fmt: skip
@@ -195,10 +195,10 @@ def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> Non
     if not x.size:
         return
     top = ax.get_ylim()[1]
-    inside = np.flatnonzero(loss <= top)
-    last = inside[-1] if inside.size else 0
+    in_axis = np.flatnonzero(loss <= top)
+    last = in_axis[-1] if in_axis.size else 0
     end = (x[last], min(loss[last], top))
-    if inside.size and last + 1 < x.size:
+    if in_axis.size and last + 1 < x.size:
         (x0, y0), (x1, y1) = ax.transScale.transform([(x[last], loss[last]), (x[last + 1], loss[last + 1])])
         edge = ax.transScale.transform((x[last], top))[1]
         end = tuple(ax.transScale.inverted().transform((x0 + (x1 - x0) * (edge - y0) / (y1 - y0), edge)))
@@ -208,10 +208,10 @@ def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> Non
 
 def _name(curve: Curve) -> str:
     """Return the label of a curve, and whether the run or some of its seeds diverged."""
-    lost, seeds = lost_seeds(curve.loss), len(curve.loss)
+    num_lost, seeds = lost_seeds(curve.loss), len(curve.loss)
     if curve.diverged_at is not None:
         return f"{curve.label} (diverged)"
-    return f"{curve.label} ({lost} of {seeds} diverged)" if lost else curve.label
+    return f"{curve.label} ({num_lost} of {seeds} diverged)" if num_lost else curve.label
 
 
 def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[float, float]:
@@ -222,10 +222,10 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
     scale = np.log if logarithmic else np.asarray
     ranges, bands = [], [-np.inf]
     for curve in curves:
-        shown = np.stack(median_and_range(curve.loss))[:, curve.shown]
-        shown = shown[:, (shown > 0).all(axis=0)] if logarithmic else shown
-        if shown.size:
-            ranges.append(scale(shown))
+        shown_losses = np.stack(median_and_range(curve.loss))[:, curve.shown]
+        shown_losses = shown_losses[:, (shown_losses > 0).all(axis=0)] if logarithmic else shown_losses
+        if shown_losses.size:
+            ranges.append(scale(shown_losses))
             bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
     ranges = ranges or [scale(np.ones((3, 1)))]
     low, high = min(float(values[1].min()) for values in ranges), max(float(values[0, 0]) for values in ranges)
@@ -278,15 +278,16 @@ def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
     """Draw a line with its name at each target within the axes; names at one height stand side by side."""
     low, high = ax.get_ylim()
     tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
-    above, across = float("inf"), 0.0
+    height_above, x = float("inf"), 0.0
     # A name outside the panel would still take room.
     for target in sorted((value for value in targets if low <= value <= high), reverse=True):
         ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
         height = float((ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))[1]) * tall
-        across = across + NAME_WIDE if above - height < NAME_TALL else 0.0  # to the right of a name at the same height
-        above = height
+        shares_height = height_above - height < NAME_TALL
+        x = x + NAME_WIDE if shares_height else 0.0  # to the right of the name at the same height
+        height_above = height
         # Below the line at the left: curves come from above it.
-        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + across, -2),
+        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + x, -2),
                     textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
                     bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
 

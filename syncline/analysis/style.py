@@ -109,20 +109,22 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
     Returns:
         label -> style, in the order given.
     """
-    wanted = list(dict.fromkeys(labels))
-    family_by_label = {label: (families or {}).get(label) or family_of(label) for label in wanted}
+    methods = list(dict.fromkeys(labels))
+    family_by_label = {label: (families or {}).get(label) or family_of(label) for label in methods}
     styles: dict[str, MethodStyle] = {}
     for name, family in METHOD_FAMILIES.items():
-        members = [label for label in wanted if family_by_label[label] == name]
+        members = [label for label in methods if family_by_label[label] == name]
         taken_places = {family.first.index(label) for label in members if label in family.first}
-        free = (place for place in count() if place not in taken_places)
+        free_places = (place for place in count() if place not in taken_places)
         for label in members:
-            styles[label] = _family_style(family, family.first.index(label) if label in family.first else next(free))
+            styles[label] = _family_style(
+                family, family.first.index(label) if label in family.first else next(free_places)
+            )
     hues = {style.color for style in styles.values()}
     # The first lap leaves out the colours of the families in this figure.
     places = (p for p in count() if p >= len(CYCLE) or CYCLE[p].color not in hues)
-    others = (style for style in map(_cycle_style, places) if style not in styles.values())
-    return {label: styles[label] if label in styles else next(others) for label in wanted}
+    unused_styles = (style for style in map(_cycle_style, places) if style not in styles.values())
+    return {label: styles[label] if label in styles else next(unused_styles) for label in methods}
 
 
 def _family_style(family: MethodFamily, place: int) -> MethodStyle:

@@ -57,12 +57,12 @@ def timeline_strip(
     """
     columns = _columns(timeline)
     last_s = float(columns["end_s"].max(initial=first_s)) if last_s is None else last_s
-    inside = (columns["end_s"] > first_s) & (columns["start_s"] < last_s)
-    if not inside.any():
+    is_inside = (columns["end_s"] > first_s) & (columns["start_s"] < last_s)
+    if not is_inside.any():
         raise SpecError("timeline", f"no span between {first_s:g} s and {last_s:g} s", "at least one span to show")
-    if inside.sum() > MOST_SPANS:
-        raise SpecError("timeline", f"{inside.sum():,} spans", f"at most {MOST_SPANS:,}; set first_s and last_s")
-    columns = {name: column[inside] for name, column in columns.items()}
+    if is_inside.sum() > MOST_SPANS:
+        raise SpecError("timeline", f"{is_inside.sum():,} spans", f"at most {MOST_SPANS:,}; set first_s and last_s")
+    columns = {name: column[is_inside] for name, column in columns.items()}
     start, end = np.maximum(columns["start_s"], first_s), np.minimum(columns["end_s"], last_s)
     on_network, idle = columns["stream"] != "compute", np.isin(columns["what"], IDLE)
     kind = np.where(on_network, "network", np.where(idle, "wait", "compute"))
@@ -176,12 +176,12 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / shortest))
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
-    lasts = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
-    room_in = sum(0.55 if last else 0.35 for last in lasts)
+    is_last_of_group = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
+    room_in = sum(0.55 if last else 0.35 for last in is_last_of_group)
     with figure_style():
         fig = new_figure(width_in, 0.55 + room_in + row_in * sum(heights))
         axes = fig.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for ax, panel, last in zip(axes, panels, lasts, strict=True):
+        for ax, panel, last in zip(axes, panels, is_last_of_group, strict=True):
             end_s = ends_s[panel.group] or 1.0
             ax.set_xlim(0, end_s)
             _draw_schedule(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
@@ -290,11 +290,11 @@ def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
     if not shapes or any(len(shape) != 2 or shape[0] != shape[1] or not shape[0] for shape in shapes.values()):
         raise SpecError("waits", shapes, "a square table of each method")
     longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0
-    across = min(len(waiting_s), _COLUMNS)
-    down = -(-len(waiting_s) // across)
+    num_columns = min(len(waiting_s), _COLUMNS)
+    num_rows = -(-len(waiting_s) // num_columns)
     with figure_style():
-        fig = new_figure(1.2 + 2.0 * across, 0.5 + 2.1 * down)
-        axes = panel_grid(fig, len(waiting_s), across, shared=False)
+        fig = new_figure(1.2 + 2.0 * num_columns, 0.5 + 2.1 * num_rows)
+        axes = panel_grid(fig, len(waiting_s), num_columns, shared=False)
         for ax, (name, seconds) in zip(axes, waiting_s.items(), strict=True):
             image = ax.imshow(seconds, cmap=_SECONDS, vmin=0.0, vmax=longest_s, origin="upper")
             ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")

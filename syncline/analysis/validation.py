@@ -44,22 +44,22 @@ def predicted_against_measured(
         raise SpecError("points", [], "at least one point")
     styles = method_styles(points)
     # Use as many rows as leave at most one place empty.
-    down = 1 if len(errors) <= PANELS_PER_ROW else 2
-    across = -(-len(errors) // down)
+    num_rows = 1 if len(errors) <= PANELS_PER_ROW else 2
+    num_columns = -(-len(errors) // num_rows)
     with figure_style():
         letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
         panel_in = max(1.8, 0.8 + LETTER_IN * letters)
-        fig = new_figure(5.0 + panel_in * across, 3.2 if down == 1 else 4.4)
-        ratios = [5.0, panel_in * across] if errors else [5.0]
+        fig = new_figure(5.0 + panel_in * num_columns, 3.2 if num_rows == 1 else 4.4)
+        ratios = [5.0, panel_in * num_columns] if errors else [5.0]
         parts = fig.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)
         first, second = parts[0, 0].subplots(1, 2, width_ratios=[2.2, 1])
         _scatter(first, points, styles, time_name=measured)
         _by_kind(second, points, styles)
-        panels = parts[0, -1].subplots(down, across, squeeze=False) if errors else np.empty((0, 0))
+        panels = parts[0, -1].subplots(num_rows, num_columns, squeeze=False) if errors else np.empty((0, 0))
         all_errors = (error for groups in errors.values() for group in groups.values() for error in group)
         largest = max(map(abs, all_errors), default=0.0)
         for index, (name, groups) in enumerate(errors.items()):
-            row, column = divmod(index, across)
+            row, column = divmod(index, num_columns)
             _errors(panels[row, column], name, groups, largest, labelled=column == 0)
         for ax in panels.ravel()[len(errors) :]:
             ax.set_visible(False)
@@ -76,9 +76,9 @@ def _scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_n
     ends = np.array([low, high])
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     # Clip the band to the axes, so that its corners lie inside.
-    across = np.geomspace(low, high, 50)
-    band = np.clip(across * (1 - BAND), low, high), np.clip(across * (1 + BAND), low, high)
-    ax.fill_between(across, *band, color="#DDDDDD", linewidth=0, zorder=1)
+    diagonal = np.geomspace(low, high, 50)
+    band = np.clip(diagonal * (1 - BAND), low, high), np.clip(diagonal * (1 + BAND), low, high)
+    ax.fill_between(diagonal, *band, color="#DDDDDD", linewidth=0, zorder=1)
     ax.plot(ends, ends, color="#333333", linewidth=0.8, zorder=2)
     # The kinds that are named first lie above the others.
     for depth, (name, (measured, predicted)) in enumerate(points.items()):

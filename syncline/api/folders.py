@@ -66,12 +66,12 @@ def answer_report(question: Report) -> ReportPage:
     check_results("what", question.what)
     if not question.what:
         raise SpecError("report", question.what, "at least one result")
-    shown = []
+    pages = []
     for source in question.what:
         result = source if isinstance(source, Result) else load(source)
         is_folder = result is not source and result.folder is not None
-        shown.append(reported(result, result.folder.name if is_folder and result.folder else ""))
-    return write_page(shown, question.out, question.title)
+        pages.append(reported(result, result.folder.name if is_folder and result.folder else ""))
+    return write_page(pages, question.out, question.title)
 
 
 def _loaded(path: Path) -> Result:
@@ -83,8 +83,8 @@ def _loaded(path: Path) -> Result:
         return result
     if not os.path.lexists(path / "run.json"):
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
-    noted = read_noted(path / "run.json")
-    return _replays(noted, path) if noted.get("command") in ("trace", "whatif") else _run_result(noted, path)
+    record = read_noted(path / "run.json")
+    return _replays(record, path) if record.get("command") in ("trace", "whatif") else _run_result(record, path)
 
 
 def _run_result(noted: dict[str, Any], path: Path) -> Result:

@@ -296,8 +296,8 @@ class Result:
         if self.folder is None:
             from syncline.runs.folders.folder import RunFolder, environment
 
-            with RunFolder(target, exact=True) as written:
-                written.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.record)
+            with RunFolder(target, exact=True) as folder_files:
+                folder_files.json("run", environment() | {"command": self.command} | dict(self._asked()) | self.record)
             return target
         working = target.with_name(f".{target.name}.partial-{os.getpid()}")  # the final name is for complete copies
         try:
@@ -337,9 +337,9 @@ class Result:
 
     def __repr__(self) -> str:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""
-        ended = ", interrupted" if self.interrupted else ", failed" if self.failed else ""
+        ending = ", interrupted" if self.interrupted else ", failed" if self.failed else ""
         where = f", {self.folder}" if self.folder is not None else ""
-        return f"<{self.command}{name}: {len(self.record['rows'])} rows{ended}{where}>"
+        return f"<{self.command}{name}: {len(self.record['rows'])} rows{ending}{where}>"
 
     def __str__(self) -> str:
         """Return the tables as text; without tables, medians over the seeds from the summary, or else the rows."""
@@ -350,10 +350,10 @@ class Result:
             return self.summary.to_string()
         from rich.console import Console
 
-        written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
+        console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
         for table in self.tables:
-            written.print(table)
-        return written.file.getvalue()  # type: ignore[attr-defined]
+            console.print(table)
+        return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def check_results(name: str, sources: Sequence[Any]) -> None:

@@ -36,10 +36,12 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
         if value is not None:
             option = flag_of(declared[name]) if names_options.get() else path
             changes.append(Override.option(option, path, value))
-    others: Any = question.fields or ()  # type: ignore[attr-defined]
-    if isinstance(others, Mapping):
-        return changes + [Override.option(path, path, value) for path, value in others.items() if value is not None]
-    return [*map(Override.parse, others), *changes]
+    field_values: Any = question.fields or ()  # type: ignore[attr-defined]
+    if isinstance(field_values, Mapping):
+        return changes + [
+            Override.option(path, path, value) for path, value in field_values.items() if value is not None
+        ]
+    return [*map(Override.parse, field_values), *changes]
 
 
 def spec_of(

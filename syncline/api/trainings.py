@@ -316,10 +316,10 @@ def scripts_of(question: Trace) -> list[list[str]]:
         SpecError: the words of a script cannot be read.
     """
     try:
-        words = [shlex.split(text) for text in question.scripts or ()]
+        commands = [shlex.split(text) for text in question.scripts or ()]
     except ValueError as error:
         raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
-    return words or ([list(question.script)] if question.script else [])
+    return commands or ([list(question.script)] if question.script else [])
 
 
 def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:

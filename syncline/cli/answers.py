@@ -33,20 +33,20 @@ def print_answer(question: Question) -> None:
         return
     result = answer(question)
     tables = [] if options["json"] else tables_of(result, options.get("columns"))
-    written = []
+    files = []
     if options.get("csv"):
-        written.append(f"rows in {write_csv(result.rows, options['csv'])}")
+        files.append(f"rows in {write_csv(result.rows, options['csv'])}")
     if options.get("parquet"):
         from syncline.planner.projection.parquet import write_rows
 
-        written.append(f"rows in {write_rows(result.record['rows'], options['parquet'])}")
+        files.append(f"rows in {write_rows(result.record['rows'], options['parquet'])}")
     if options.get("plot"):
-        written.append(f"figure in {result.save_plot(options['plot'])}")
+        files.append(f"figure in {result.save_plot(options['plot'])}")
     if options["json"]:
         emit(result)
     else:
         print_each(new_console(), tables)
-    for line in written:
+    for line in files:
         say(line)
 
 
@@ -64,10 +64,10 @@ def write_grid(question: Project) -> None:
     name, file = grid.spec.name, question.parquet or Path(f"{grid.spec.name}.parquet")
     with progress(new_console(), [name], grid.rows, "rows") as update:
         parts = grid.parts(question.thresholds or False)
-        written = write_parquet(parts, file, {"spec": name}, lambda rows: update([rows]))
-    say(f"{written:,} rows in {file}")
+        num_rows = write_parquet(parts, file, {"spec": name}, lambda rows: update([rows]))
+    say(f"{num_rows:,} rows in {file}")
     if question.json:
-        emit({"spec": name, "file": str(file), "written": written})
+        emit({"spec": name, "file": str(file), "written": num_rows})
 
 
 def print_reproduce(question: Reproduce) -> None:

@@ -55,7 +55,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; after Ctrl-C, print one line that says where its unfinished results are."""
-        before, token = os.environ.get(PLUGINS), names_options.set(True)
+        plugins_before, token = os.environ.get(PLUGINS), names_options.set(True)
         os.environ.setdefault(PLUGINS, "__all__")
         try:
             return super().invoke(ctx)
@@ -64,7 +64,7 @@ class Commands(TyperGroup):
             raise typer.Exit(exit_code()) from None
         finally:
             names_options.reset(token)
-            if before is None:
+            if plugins_before is None:
                 os.environ.pop(PLUGINS, None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -225,8 +225,8 @@ def _exit_code() -> int:
     except typer.Abort:
         return 1
     except (SynclineError, UsageError, MemoryError, RuntimeError, UnicodeEncodeError, OSError) as error:
-        refused, code = _error_for_users(error)
-        say("; ".join([f"error: {refused}", *getattr(refused, "__notes__", [])]))
+        user_error, code = _error_for_users(error)
+        say("; ".join([f"error: {user_error}", *getattr(user_error, "__notes__", [])]))
         if code == 1:
             with suppress(OSError, ValueError):  # at exit, the buffer of a full output could not be written either
                 sys.stdout.flush()
@@ -251,8 +251,8 @@ def _error_for_users(error: Any) -> tuple[Exception, int]:
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
     if number in MISNAMED:
-        named = SpecError("path", str(file), f"one that a file can have ({error.strerror})")
-        return (named if file else error), 2
+        spec_error = SpecError("path", str(file), f"one that a file can have ({error.strerror})")
+        return (spec_error if file else error), 2
     if number not in UNWRITABLE:
         raise error
     return error, 1

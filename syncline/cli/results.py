@@ -97,20 +97,20 @@ def print_rm(question: Rm) -> None:
     if not (question.runs or question.partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
     folder = question.folder
-    chosen = {entry.path: entry for entry in (find_run(name, folder) for name in question.runs or ())}
+    entries = {entry.path: entry for entry in (find_run(name, folder) for name in question.runs or ())}
     if question.partial and os.path.exists(folder):
-        chosen |= {entry.path: entry for entry in run_entries(folder) if entry.state in LEFT}
-    for entry in chosen.values():
+        entries |= {entry.path: entry for entry in run_entries(folder) if entry.state in LEFT}
+    for entry in entries.values():
         if entry.state == "running":
             raise SpecError("run", str(entry.path), "a folder that no process is writing")
-    finished = [entry for entry in chosen.values() if entry.state not in LEFT]
+    finished = [entry for entry in entries.values() if entry.state not in LEFT]
     if finished and not question.yes and not _agreed(finished):
         say("nothing is removed")
         raise typer.Exit(1)
-    for entry in chosen.values():
+    for entry in entries.values():
         remove_run(entry)
         say(f"removed {_entry_text(entry)}")
-    if not chosen:
+    if not entries:
         say(f"nothing that killed runs left in {folder}/")
 
 

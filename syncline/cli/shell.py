@@ -87,10 +87,10 @@ def show_files(console: Console, folder: str | Path) -> None:
     """Print the paths of the files in a result's folder, one per line, so that users can copy them."""
     root = Path(folder)
     console.print(f"\nresults in {root}/", soft_wrap=True)
-    for inside in sorted(root.iterdir()):
-        files = sorted(path for path in inside.rglob("*") if path.is_file()) if inside.is_dir() else [inside]
+    for child in sorted(root.iterdir()):
+        files = sorted(path for path in child.rglob("*") if path.is_file()) if child.is_dir() else [child]
         if len(files) > MOST_FILES:
-            console.print(f"  {inside}/  ({len(files)} files)", soft_wrap=True)
+            console.print(f"  {child}/  ({len(files)} files)", soft_wrap=True)
             continue
         for path in files:
             note = "  (opens in ui.perfetto.dev)" if path.name == "trace.json" else ""

@@ -106,23 +106,23 @@ def print_best(question: Best) -> None:
     from syncline.runs.sweep.ranking import effort, effort_line, ranked, ranking_table, with_equal_effort
 
     with refuse_changed_files(question.folder):
-        stored = read_sweep(question.folder)
-        rows = with_equal_effort(stored.rows, stored.requests) if question.equal_effort else stored.rows
+        swept = read_sweep(question.folder)
+        rows = with_equal_effort(swept.rows, swept.requests) if question.equal_effort else swept.rows
         names = {row["run"] for row in rows}
-        tuned = effort(run for run in stored.requests if run["run"] in names)
+        tuned = effort(run for run in swept.requests if run["run"] in names)
         records = ranked(rows, question.by)
-        tables = [ranking_table(records, question.by, stored.paths, question.top, name=stored.name)]
+        tables = [ranking_table(records, question.by, swept.paths, question.top, name=swept.name)]
         if question.columns is not None:
             tables = chosen_tables(tables, records, question.columns)
     if question.json:
-        emit({"rows": records, "effort": tuned, "runs": len(stored.requests), "finished": len(stored.rows)})
+        emit({"rows": records, "effort": tuned, "runs": len(swept.requests), "finished": len(swept.rows)})
         return
     if records:
         print_each(new_console(), tables)
     if line := effort_line(tuned):
         say(line)
-    if len(stored.rows) < len(stored.requests):
-        say(f"{len(stored.rows):,} of {len(stored.requests):,} runs are finished")
+    if len(swept.rows) < len(swept.requests):
+        say(f"{len(swept.rows):,} of {len(swept.requests):,} runs are finished")
 
 
 def print_replicate(question: Replicate) -> None:

@@ -71,11 +71,11 @@ class Ledger:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Skip calls made inside the context, because measurements of a training are not its traffic."""
-        before, self._paused = self._paused, True
+        was_paused, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._paused = before
+            self._paused = was_paused
 
     def payload_bytes(self) -> int:
         """Return the total bytes that one worker handed to collectives."""

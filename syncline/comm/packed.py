@@ -79,8 +79,8 @@ def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
 
 def padded_to(values: Tensor, multiple: int) -> Tensor:
     """Return ``(..., n)`` padded with zeros to the next multiple; the tensor itself if no padding is needed."""
-    missing = -values.shape[-1] % multiple
-    return torch.nn.functional.pad(values, (0, missing)) if missing else values
+    num_zeros = -values.shape[-1] % multiple
+    return torch.nn.functional.pad(values, (0, num_zeros)) if num_zeros else values
 
 
 def _join(fields: Tensor, bits: int) -> Tensor:
@@ -94,8 +94,8 @@ def _join(fields: Tensor, bits: int) -> Tensor:
         flat = flat.clone()
     words = flat.view(WORDS[per_byte]) * multiplier(bits)
     most_significant = per_byte - 1 if sys.byteorder == "little" else 0
-    joined = words.view(torch.uint8)[most_significant::per_byte].contiguous()
-    return joined.view(*fields.shape[:-1], fields.shape[-1] // per_byte)
+    joined_bytes = words.view(torch.uint8)[most_significant::per_byte].contiguous()
+    return joined_bytes.view(*fields.shape[:-1], fields.shape[-1] // per_byte)
 
 
 @functools.cache
@@ -156,9 +156,9 @@ class PackedIntegers:
 
     def check_sum(self, largest: int, workers: int) -> None:
         """Refuse a width in which the sum over ``workers`` of integers up to ``largest`` may overflow a field."""
-        needed = (largest * workers).bit_length()
-        if needed > self.bits:
-            expected = f"at least {needed} for sums of {workers} workers' integers up to {largest}"
+        needed_bits = (largest * workers).bit_length()
+        if needed_bits > self.bits:
+            expected = f"at least {needed_bits} for sums of {workers} workers' integers up to {largest}"
             raise SpecError("bits", self.bits, expected)
 
     def encode(self, values: Tensor) -> Tensor:

@@ -95,9 +95,9 @@ class ProcessGroupCommunicator(Communicator):
         pending = []
         for _, same_type in groupby(xs, key=lambda x: x.dtype):
             tensors = list(same_type)
-            joined = torch.cat([flat(x) for x in tensors], 1)
+            all_elements = torch.cat([flat(x) for x in tensors], 1)
             start = partial(self._start_encoded, wire=DENSE) if self._reproducible else self._start_exact
-            pending.append((tensors, start(joined, op)))
+            pending.append((tensors, start(all_elements, op)))
 
         def finish() -> list[Tensor]:
             reductions: list[Tensor] = []
@@ -138,8 +138,8 @@ class ProcessGroupCommunicator(Communicator):
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
         if wire.exact_dtype:
             return self._start_by_type(xs, op)
-        started = [self._start_encoded(x, op, wire) for x in xs]
-        return lambda: [finish() for finish in started]
+        handles = [self._start_encoded(x, op, wire) for x in xs]
+        return lambda: [finish() for finish in handles]
 
     @override
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:

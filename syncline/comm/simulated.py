@@ -80,8 +80,10 @@ class Membership:
 
     def joining(self, step: int) -> tuple[int, ...]:
         """Return the workers that take part in this step and did not in the step before; no worker joins in step 0."""
-        before = set(self.present(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
-        return tuple(worker for worker in self.present(step) if worker not in before)
+        present_before = (
+            set(self.present(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
+        )
+        return tuple(worker for worker in self.present(step) if worker not in present_before)
 
     def table(self, steps: int) -> NDArray[np.bool_]:
         """Return whether each worker takes part in each of the first ``steps`` steps, ``(steps, M)``."""
@@ -113,8 +115,8 @@ class SimulatedCommunicator(Communicator):
         check_count("workers", workers)
         check_count("replicas", replicas)
         if membership is not None and (not isinstance(membership, Membership) or membership.workers != workers):
-            got = getattr(membership, "workers", membership)
-            raise SpecError("membership", got, f"a membership of {workers} workers")
+            given_workers = getattr(membership, "workers", membership)
+            raise SpecError("membership", given_workers, f"a membership of {workers} workers")
         self.ledger, self.world_size, self.replicas = Ledger(), workers, replicas
         self.local_workers = list(range(workers)) * replicas
         self.membership = membership if membership is not None and (membership.absences or membership.joined) else None
@@ -132,8 +134,8 @@ class SimulatedCommunicator(Communicator):
         if self.membership is None:
             return range(self.world_size)
         if op not in ("mean", "max"):  # absences would change the collective into another
-            refused = collective if op is None else f"{collective} ({op})"
-            raise SpecError("membership", refused, "means and maxima alone, where workers may be absent")
+            collective_name = collective if op is None else f"{collective} ({op})"
+            raise SpecError("membership", collective_name, "means and maxima alone, where workers may be absent")
         return self.membership.present(self.ledger.step)
 
     @override
@@ -178,9 +180,9 @@ class SimulatedCommunicator(Communicator):
         if self.membership is not None:
             raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
         received = self._decode_received(x, wire)
-        carried = torch.zeros_like(received)
-        carried[:, target] = received[:, source]
-        return carried.flatten(0, 1)
+        delivered = torch.zeros_like(received)
+        delivered[:, target] = received[:, source]
+        return delivered.flatten(0, 1)
 
     @override
     def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:

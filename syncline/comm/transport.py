@@ -185,8 +185,8 @@ class SharedMemory(Transport):
 
     def take_carried(self) -> list[CarriedCollective]:
         """Return the collectives carried since the last call of this method, and clear the list."""
-        carried, self._carried = self._carried, []
-        return carried
+        messages, self._carried = self._carried, []
+        return messages
 
     def _wait_until(self, condition: Callable[[], object], failure: str) -> None:
         """Sleep until the condition holds; raise a TimeoutError that begins with ``failure`` after the timeout."""
@@ -228,8 +228,8 @@ class SharedMemory(Transport):
 
         def read(tensors: list[Tensor]) -> None:
             x.copy_(tensors[0])
-            for other in tensors[1:]:
-                torch.maximum(x, other, out=x) if maximum else x.add_(other)
+            for addend in tensors[1:]:
+                torch.maximum(x, addend, out=x) if maximum else x.add_(addend)
 
         return self._carry("all_reduce", x, read)
 
@@ -237,8 +237,8 @@ class SharedMemory(Transport):
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
 
         def read(tensors: list[Tensor]) -> None:
-            for block, other in zip(received.view(self.processes, -1), tensors, strict=True):
-                block.copy_(other.view(self.processes, -1)[self.rank])
+            for block, sent_block in zip(received.view(self.processes, -1), tensors, strict=True):
+                block.copy_(sent_block.view(self.processes, -1)[self.rank])
 
         return self._carry("all_to_all", sent, read)
 

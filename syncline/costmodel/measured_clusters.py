@@ -96,13 +96,13 @@ def _send_s(
 ) -> FloatOrArray:
     """Return the seconds of a send over idle connections; gloo's waits for a notice of the receiver."""
     line = CARD_BYTES_PER_S if bytes_per_s is None else min(bytes_per_s, CARD_BYTES_PER_S)
-    near = constants.gloo_delay_s if delay_s is None else delay_s
+    near_delay_s = constants.gloo_delay_s if delay_s is None else delay_s
     if backend == "nccl":
         tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)
-        return near + tcp.after_idling_s(nbytes, line * constants.efficiency, 2 * near)
+        return near_delay_s + tcp.after_idling_s(nbytes, line * constants.efficiency, 2 * near_delay_s)
     tcp = Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES)
     flow = np.minimum(line, FLOW_BYTES_PER_S) * constants.efficiency
-    return 2 * near + tcp.after_idling_s(nbytes, flow, 2 * near)
+    return 2 * near_delay_s + tcp.after_idling_s(nbytes, flow, 2 * near_delay_s)
 
 
 def _pieces_s(

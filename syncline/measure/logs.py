@@ -222,8 +222,8 @@ def _first(row: Mapping[str, str], units: Mapping[str, float], file: Path, line:
 
 def _ends(file: Path, source: str, target: str) -> tuple[str, str]:
     """Return the places of both ends: those in the file's name, else the hosts in the file."""
-    named = PLACES.match(file.stem)
-    return (named[1], named[2]) if named else (source, target)
+    ends_in_name = PLACES.match(file.stem)
+    return (ends_in_name[1], ends_in_name[2]) if ends_in_name else (source, target)
 
 
 NCCL_TESTS_KINDS = {

@@ -185,15 +185,15 @@ def _options(spec: type[MethodBase], rule: dict[str, Any], arguments: dict[str, 
     Raises:
         SpecError: an argument is neither a field of the method nor an option of the optimizer.
     """
-    accepted = options_of(rule.get("target"))
+    optimizer_options = options_of(rule.get("target"))
     options = {name: value for name, value in arguments.items() if name not in spec.model_fields}
-    if accepted is not None:
-        allowed = {*spec.model_fields, "average_states", *accepted} - {"kind"}
+    if optimizer_options is not None:
+        allowed_names = {*spec.model_fields, "average_states", *optimizer_options} - {"kind"}
         for name, value in options.items():
-            if name not in allowed:
-                expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed, name)
+            if name not in allowed_names:
+                expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed_names, name)
                 raise SpecError(name, value, expected)
-    if "weight_decay" in arguments and (accepted is None or "weight_decay" in accepted):
+    if "weight_decay" in arguments and (optimizer_options is None or "weight_decay" in optimizer_options):
         options["weight_decay"] = arguments["weight_decay"]
     for name in options:
         del arguments[name]

@@ -131,8 +131,12 @@ class DeMoSpec(MethodBase):
         if workers == size:
             return [gradient]
         nodes, share = workers // size, -(-nbytes // size)
-        between = replace(pairs, payload_bytes=share, part=range(0, workers, size))
-        return [gradient, between, replace(between, payload_bytes=nodes * share, encoded_bytes=0, part=range(size))]
+        node_exchange = replace(pairs, payload_bytes=share, part=range(0, workers, size))
+        return [
+            gradient,
+            node_exchange,
+            replace(node_exchange, payload_bytes=nodes * share, encoded_bytes=0, part=range(size)),
+        ]
 
     @override
     def traffic_formula(self, workers: int) -> str:

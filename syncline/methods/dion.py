@@ -77,11 +77,11 @@ class DionBase(CompressibleBase):
 
     def _exchanges_every(self, period: int, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients, then of P and R of factored matrices, every ``period`` steps."""
-        plain, factored = self._gradients_and_factored(model)
+        plain_gradients, factored = self._gradients_and_factored(model)
         p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
         r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
         out: list[Exchange] = []
-        for label, sent in (("gradient", plain), ("P", p), ("R", r)):
+        for label, sent in (("gradient", plain_gradients), ("P", p), ("R", r)):
             if self.compressor:
                 out += self.compressor.exchanges(sent, workers, period, label, joins=False)
             elif sent:
@@ -91,12 +91,12 @@ class DionBase(CompressibleBase):
 
     def _gradients_and_factored(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
         """Return the parameters whose gradients are sent, and the matrices whose factors are sent."""
-        plain: list[TensorShape] = []
+        plain_gradients: list[TensorShape] = []
         factored: list[TensorShape] = []
         for t in tensors_of(model):
             is_factored = self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t))
-            (factored if is_factored else plain).append(t)
-        return plain, factored
+            (factored if is_factored else plain_gradients).append(t)
+        return plain_gradients, factored
 
     @property
     def _period(self) -> int:
@@ -128,11 +128,11 @@ class DionBase(CompressibleBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of momenta, right factors, other rules' states and a compressor's errors."""
         tensors = tensors_of(model)
-        others = [tensor for tensor in tensors if not tensor.is_matrix]
+        vectors = [tensor for tensor in tensors if not tensor.is_matrix]
         matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._kept_errors(self._compressed(tensors), reference=False)
         summed_gradients = elements(tensors) if self.local_step == "hold" else 0
-        return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule].state_elements(others)
+        return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule].state_elements(vectors)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -144,8 +144,8 @@ class DionBase(CompressibleBase):
         work, every_steps = UpdateWork(), self._period if self.local_step == "hold" else 1
         for tensor in tensors:
             if tensor.is_matrix:
-                short, long = sorted(tensor.sides)
-                work += low_rank_work(long, short, self.rank(tensor), products=4, interval=every_steps)
+                shorter_side, longer_side = sorted(tensor.sides)
+                work += low_rank_work(longer_side, shorter_side, self.rank(tensor), products=4, interval=every_steps)
         return work
 
     def _with_trigger(
@@ -336,8 +336,8 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
         return tuple(-(-number * steps // num_averages) - 1 for number in range(1, num_averages + 1))
     if placement == "early":
         return tuple(range(num_averages))
-    chosen = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
-    return tuple(sorted(int(t) for t in chosen))
+    chosen_steps = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
+    return tuple(sorted(int(t) for t in chosen_steps))
 
 
 @register

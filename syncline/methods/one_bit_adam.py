@@ -195,8 +195,8 @@ class ZeroOneAdamSpec(OneBitBase):
             gradients.append(self._gradient(model, period, offset=begin + 1, **phase))
             if self.variant == "merged":
                 # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
-                for half in (2**k for k in range(doublings)):
-                    signs += self._signs(model, workers, 2 * half, offset=begin + 1 + half, **phase)
+                for half_period in (2**k for k in range(doublings)):
+                    signs += self._signs(model, workers, 2 * half_period, offset=begin + 1 + half_period, **phase)
         if self.variant == "paper":
             signs = self._signs(model, workers, stop=self.freeze_step)
         for period, begin, stop in self._intervals():

@@ -79,8 +79,8 @@ class RotationBase(DataParallelBase):
         parts += [getattr(self, key).removesuffix("lateral") for key in ("basis_source", "geometry") if key in fields]
         if self.frequency != fields["frequency"].default:
             parts.append("frozen" if self.frequency is None else f"every-{self.frequency}")
-        changed = [key for key in ("allocation", "estimate") if getattr(self, key) != fields[key].default]
-        return self.label or "-".join(parts + [str(getattr(self, key)) for key in changed]) + self._suffix
+        changed_fields = [key for key in ("allocation", "estimate") if getattr(self, key) != fields[key].default]
+        return self.label or "-".join(parts + [str(getattr(self, key)) for key in changed_fields]) + self._suffix
 
     def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
         """Return rows and columns of each rotated matrix."""

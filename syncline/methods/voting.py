@@ -274,8 +274,8 @@ class LionCubSpec(VotingBase):
         tensors = tensors_of(model)
         chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
         momenta = elements([tensor for tensor, is_chosen in zip(tensors, chosen, strict=True) if is_chosen])
-        averaged = [self._plain(momenta, self.momentum_period, "momentum_1", joins=False)] if momenta else []
-        return self.vote_exchanges(elements(tensors), workers) + averaged
+        momentum_exchanges = [self._plain(momenta, self.momentum_period, "momentum_1", joins=False)] if momenta else []
+        return self.vote_exchanges(elements(tensors), workers) + momentum_exchanges
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -283,8 +283,8 @@ class LionCubSpec(VotingBase):
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
         whose = "N" if self.momentum_layers == "all" else "Σ chosen"
-        averaged = per_step_formula(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
-        return f"{self.vote_formula(workers)} + {averaged}"
+        momentum_formula = per_step_formula(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
+        return f"{self.vote_formula(workers)} + {momentum_formula}"
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

@@ -38,9 +38,9 @@ def draw_levels(x: Any, norms: Any, levels: Any, starts: Any, out: Any) -> None:
             z = (z ^ (z >> np.uint64(30))) * _FIRST
             z = (z ^ (z >> np.uint64(27))) * _SECOND
             u = np.int64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-            scaled = row[i] / norm * levels
-            below = np.floor(scaled)
-            q = below + np.float32(u >= unit - (scaled - below))
+            level = row[i] / norm * levels
+            lower_level = np.floor(level)
+            q = lower_level + np.float32(u >= unit - (level - lower_level))
             out_row[i] = np.uint8(np.int32(min(max(q, -levels), levels) + levels))
 
 
@@ -71,21 +71,21 @@ def _kth_largest(v: Any, n: int, k: int, other: Any) -> Any:
     while True:
         first, middle, last = v[0], v[n >> 1], v[n - 1]
         pivot = max(min(first, middle), min(max(first, middle), last))
-        above = 0
+        num_above = 0
         for j in range(n):
-            other[above] = v[j]
-            above += v[j] > pivot
-        if above >= k:
-            n = above
+            other[num_above] = v[j]
+            num_above += v[j] > pivot
+        if num_above >= k:
+            n = num_above
         else:
-            below = 0
+            num_below = 0
             for j in range(n):
-                other[below] = v[j]
-                below += v[j] < pivot
-            if n - below >= k:
+                other[num_below] = v[j]
+                num_below += v[j] < pivot
+            if n - num_below >= k:
                 return pivot
-            k -= n - below
-            n = below
+            k -= n - num_below
+            n = num_below
         v, other = other, v
 
 

@@ -194,8 +194,8 @@ class LpMean(Compressor):
         shared_scales = comm.all_gather(scales, label="scales").amax(1)
         levels_and_dtypes = list(zip(levels, (x.dtype for x in xs), strict=True))
         # 2 S / s of all tensors, computed once per s and dtype; each tensor takes its column.
-        scaled = {(s, dtype): (shared_scales * (2 / s)).to(dtype) for s, dtype in levels_and_dtypes}
-        units = [scaled[key][:, i : i + 1] for i, key in enumerate(levels_and_dtypes)]
+        levels_per_unit = {(s, dtype): (shared_scales * (2 / s)).to(dtype) for s, dtype in levels_and_dtypes}
+        units = [levels_per_unit[key][:, i : i + 1] for i, key in enumerate(levels_and_dtypes)]
         integers = [_rounded(flat(x), unit, s) for x, unit, s in zip(xs, units, levels, strict=True)]
         needs_int64 = 8 % self.bits != 0
         words = [packed.encode((q.long() if needs_int64 else q) + s) for q, s in zip(integers, levels, strict=True)]
@@ -203,9 +203,9 @@ class LpMean(Compressor):
         means = []
         parts = first_rows(summed, comm).split([w.shape[1] for w in words], -1)
         for part, x, unit, s in zip(parts, xs, units, levels, strict=True):
-            wide = torch.promote_types(x.dtype, torch.float32)  # a sum can be more than half precision holds
-            exact = wide if self.bits <= FP32_INTEGER_BITS else torch.int64
-            total = (packed.decode(part, _count(x), exact).sub_(s * workers)).to(wide)
+            sum_dtype = torch.promote_types(x.dtype, torch.float32)  # a sum can be more than half precision holds
+            integer_dtype = sum_dtype if self.bits <= FP32_INTEGER_BITS else torch.int64
+            total = (packed.decode(part, _count(x), integer_dtype).sub_(s * workers)).to(sum_dtype)
             means.append(_to_rows(total.mul_(first_rows(unit, comm)).div_(workers).to(x.dtype), x))
         own_tensors = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
         return CompressedMeans(means, own_tensors)

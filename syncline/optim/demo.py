@@ -45,9 +45,9 @@ def to_blocks(x: Tensor, blocks: tuple[int, ...]) -> Tensor:
     rows = x.shape[0]
     lengths = tuple(x.shape[1:]) or (1,)
     # Each dimension becomes two: the number of blocks, and the length of a block.
-    split = [part for length, size in zip(lengths, blocks, strict=True) for part in (length // size, size)]
-    counts_first = [0, *range(1, len(split) + 1, 2), *range(2, len(split) + 1, 2)]
-    return x.reshape(rows, *split).permute(counts_first).reshape(rows, -1, *blocks)
+    block_shape = [part for length, size in zip(lengths, blocks, strict=True) for part in (length // size, size)]
+    counts_first = [0, *range(1, len(block_shape) + 1, 2), *range(2, len(block_shape) + 1, 2)]
+    return x.reshape(rows, *block_shape).permute(counts_first).reshape(rows, -1, *blocks)
 
 
 def from_blocks(blocks: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -335,6 +335,6 @@ def from_all_nodes(sent: Tensor, size: int, comm: Communicator, details: Details
     shares = torch.nn.functional.pad(sent, (0, share * size - nbytes)).unflatten(1, (size, share))
     positions = [worker % size for worker in comm.local_workers]
     own_shares = shares[list(range(len(sent))), positions]
-    between = comm.all_gather_across(own_shares, size, "top-k", details)
-    inside = comm.all_gather_within(between.flatten(1), size, "top-k", Details(encoded_bytes=0))
-    return inside.unflatten(2, (nodes, share)).transpose(1, 2).flatten(2)[..., :nbytes]
+    of_nodes = comm.all_gather_across(own_shares, size, "top-k", details)
+    of_all = comm.all_gather_within(of_nodes.flatten(1), size, "top-k", Details(encoded_bytes=0))
+    return of_all.unflatten(2, (nodes, share)).transpose(1, 2).flatten(2)[..., :nbytes]

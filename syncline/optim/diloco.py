@@ -259,13 +259,13 @@ class Streaming(Method):
         """Merge the average of a state that has arrived into a row, with the weight alpha of the present value."""
         row.state.pop(PENDING + state, None)  # ``state_dict`` may have stored this average
         target = row.x if state == "params" else row.state[state]
-        before = target.clone() if self.alpha else target
+        target_before = target.clone() if self.alpha else target
         if state == "params" and self.outer_optimizer:
             self.outer_optimizer.absorb(row.x, average, row.state, row.group)
         else:
             target.copy_(average)
         if self.alpha:
-            target.lerp_(before, self.alpha)
+            target.lerp_(target_before, self.alpha)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -103,8 +103,8 @@ class DionRule(UpdateRule):
             right = state[RIGHT] = as_own_copies(state[RIGHT])
         right.copy_(kept_where_zero(unit_columns(r, self.eps), right))
         direction = p @ right.mT
-        scaled = (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
-        return scaled.reshape(-1, *state[MOMENTUM].shape[1:])
+        scaled_direction = (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
+        return scaled_direction.reshape(-1, *state[MOMENTUM].shape[1:])
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction that one worker computes without an exchange, from the factors of its momentum."""

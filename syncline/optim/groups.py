@@ -63,15 +63,17 @@ def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
     Later changes of the group apply to them too: a learning rate changes in proportion to the group's, the first of
     the decay rates is the group's, and every other changed value holds for both rules.
     """
-    other, original = group[OTHER], group[GIVEN]
-    changed = {name: group[name] for name, before in original.items() if group[name] != before}
-    if "lr" in changed and other["lr"] != original["lr"]:
-        changed["lr"] = other["lr"] * (group["lr"] / original["lr"]) if original["lr"] else other["lr"]
-    if "betas" in changed:
-        del changed["betas"]
-        if other.get("betas"):
-            changed["betas"] = (group["betas"][0], *other["betas"][1:])
-    return {**group, **other, **changed}
+    other_rule, original = group[OTHER], group[GIVEN]
+    changed_options = {name: group[name] for name, original_value in original.items() if group[name] != original_value}
+    if "lr" in changed_options and other_rule["lr"] != original["lr"]:
+        changed_options["lr"] = (
+            other_rule["lr"] * (group["lr"] / original["lr"]) if original["lr"] else other_rule["lr"]
+        )
+    if "betas" in changed_options:
+        del changed_options["betas"]
+        if other_rule.get("betas"):
+            changed_options["betas"] = (group["betas"][0], *other_rule["betas"][1:])
+    return {**group, **other_rule, **changed_options}
 
 
 def check_gradient(gradient: Tensor, number: int, names: Callable[[], list[str]]) -> None:

@@ -226,21 +226,21 @@ class Instances:
     def _copy_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
         for index, (group, last_options) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
-            changed = {
+            changed_options = {
                 name: value
                 for name, value in _options(group).items()
                 if name not in last_options or (last_options[name] is not value and last_options[name] != value)
             }
-            if not changed:
+            if not changed_options:
                 continue
-            last_options.update(changed)
+            last_options.update(changed_options)
             for instance in self._instances:
                 groups = zip(instance.optimizer.param_groups, instance.of_groups, strict=True)
                 for instance_group, (group_number, lr_ratio) in groups:
                     if group_number == index:
-                        instance_group.update(changed)
-                        if "lr" in changed:
-                            instance_group["lr"] = changed["lr"] * lr_ratio
+                        instance_group.update(changed_options)
+                        if "lr" in changed_options:
+                            instance_group["lr"] = changed_options["lr"] * lr_ratio
 
     def _set_views(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
         """Make the instances' parameter and states views of the method's tensors, if these are not the same as before.
@@ -330,19 +330,19 @@ class Instances:
 
     def _load(self, method: torch.optim.Optimizer) -> None:
         """Make new instances and load their private states after a method has loaded its ``state_dict``."""
-        saved = method.param_groups[0].pop(INSTANCES, None)
+        saved_instances = method.param_groups[0].pop(INSTANCES, None)
         self._forget()
-        if saved is None:
+        if saved_instances is None:
             return
         self._make()
-        self._group_options = saved["group_options"]
+        self._group_options = saved_instances["group_options"]
         params = [p for group in method.param_groups for p in group["params"]]
-        for index, (instance, state_dict) in enumerate(zip(self._instances, saved["own"], strict=True)):
+        for index, (instance, state_dict) in enumerate(zip(self._instances, saved_instances["own"], strict=True)):
             for number, values in self._by_number(instance, state_dict.get("state", {})):
                 state = method.state[params[number]]
-                values |= {name: self._part(state[name], index) for name in saved["states"][number]}
+                values |= {name: self._part(state[name], index) for name in saved_instances["states"][number]}
             instance.optimizer.load_state_dict(state_dict)
-        for number, (p, names) in enumerate(zip(params, saved["states"], strict=True)):
+        for number, (p, names) in enumerate(zip(params, saved_instances["states"], strict=True)):
             for name in names:
                 self._set_state_views(number, name, method.state[p][name])
 
@@ -367,9 +367,9 @@ def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, group_number
 
     ``group_number`` has the number of the method's group by the id of a parameter.
     """
-    split = []
+    split_groups = []
     for group in optimizer.param_groups[first_new:]:
         numbers = dict.fromkeys(group_number[id(p)] for p in group["params"])
         parts = [[p for p in group["params"] if group_number[id(p)] == number] for number in numbers] or [[]]
-        split += [group | {"params": part} for part in parts]
-    optimizer.param_groups[first_new:] = split
+        split_groups += [group | {"params": part} for part in parts]
+    optimizer.param_groups[first_new:] = split_groups

@@ -108,9 +108,9 @@ class LionCubMethod(Method):
         momentum_layers: MomentumLayers,
         **options: Any,
     ) -> None:
-        averaged = {} if momentum_layers == "none" else dict.fromkeys(rule.states, momentum_period)
+        averaged_states = {} if momentum_layers == "none" else dict.fromkeys(rule.states, momentum_period)
         self.momentum_layers = momentum_layers
-        sync = Periodic({"direction": 1} | averaged)
+        sync = Periodic({"direction": 1} | averaged_states)
         super().__init__(params, lr, rule, sync, reducer=vote, **options)
         self._momenta_averaged()
 
@@ -124,5 +124,5 @@ class LionCubMethod(Method):
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states of parameters in ``momentum_layers``."""
         if names:
-            averaged = self._momenta_averaged()
-            super().average([row for row in rows if averaged[row.number]], names)
+            averaged_momenta = self._momenta_averaged()
+            super().average([row for row in rows if averaged_momenta[row.number]], names)

@@ -48,9 +48,9 @@ def orthonormal_columns(x: Tensor) -> Tensor:
 
     The signs of the columns are such that the diagonal of R is positive, so that all backends return the same Q.
     """
-    wide = x if x.dtype == torch.float64 else x.float()
-    q, r = torch.linalg.qr(wide)
-    sign = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(wide.dtype)
+    x_float = x if x.dtype == torch.float64 else x.float()
+    q, r = torch.linalg.qr(x_float)
+    sign = torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(x_float.dtype)
     return (q * sign.unsqueeze(-2)).to(x.dtype)
 
 

@@ -58,12 +58,12 @@ def lion_rows(rows: Sequence[Row]) -> list[Row]:
 
     The gradients are those of the coming step; states do not change.
     """
-    mixed = []
+    mixed_rows = []
     for row in rows:
         if isinstance(row.rule, LionRule):
             (name,) = row.rule.states
-            mixed.append(row._replace(g=torch.lerp(row.g, row.state[name], row.group["betas"][0])))
-    return mixed
+            mixed_rows.append(row._replace(g=torch.lerp(row.g, row.state[name], row.group["betas"][0])))
+    return mixed_rows
 
 
 def vector_shape(c: Tensor, replicas: int = 1) -> VectorShape:
@@ -117,7 +117,7 @@ def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Commun
     Source: Lion Cub, Figure 4 and Table 3.
     """
     with comm.ledger.paused():
-        exact = first_rows(comm.all_reduce(torch.cat([flat(row.g).double() for row in rows], 1)), comm)
+        exact_sum = first_rows(comm.all_reduce(torch.cat([flat(row.g).double() for row in rows], 1)), comm)
         agreements = {}
         for name, vote in votes.items():
             try:
@@ -125,7 +125,7 @@ def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Commun
             except SpecError:
                 continue
             result = first_rows(torch.cat([flat(direction) for direction in directions], 1), comm)
-            agreements[name] = sign_agreement(result, exact)
+            agreements[name] = sign_agreement(result, exact_sum)
     return agreements
 
 

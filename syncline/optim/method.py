@@ -267,8 +267,14 @@ class Method(torch.optim.Optimizer):
         The result is "broadcast" if gradients or directions are exchanged in this step, "mean" if parameters are
         averaged, and "none" otherwise.
         """
-        due = self.sync.due(t)
-        return "broadcast" if "gradient" in due or "direction" in due else "mean" if "params" in due else "none"
+        due_names = self.sync.due(t)
+        return (
+            "broadcast"
+            if "gradient" in due_names or "direction" in due_names
+            else "mean"
+            if "params" in due_names
+            else "none"
+        )
 
     def _references(
         self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
@@ -293,16 +299,16 @@ class Method(torch.optim.Optimizer):
         if self._shares is None:
             self._share()
         t = self.comm.ledger.step = self.steps_done
-        rows, due = self.rows(), self.sync.due(t)
-        if "gradient" in due and rows:
+        rows, due_names = self.rows(), self.sync.due(t)
+        if "gradient" in due_names and rows:
             rows = self.exchange(rows, t)
         if self.clip_norm is not None:
             rows = clip_rows(rows, self.clip_norm)
         directions = self.directions(rows, t)
-        if "direction" in due:
+        if "direction" in due_names:
             directions = self.exchange_directions(rows, directions, t)
         move(rows, directions)
-        names = tuple(name for name in due if name not in ("gradient", "direction"))
+        names = tuple(name for name in due_names if name not in ("gradient", "direction"))
         averaged = self.averaged_rows(rows) if names else rows
         if self.on_average is not None and names:
             self.on_average(self, averaged, names, t)
@@ -374,21 +380,21 @@ class Method(torch.optim.Optimizer):
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the named states of these rows in one call; the outer optimizer gets the mean of ``params``."""
-        due = [
+        due_states = [
             (name, row)
             for name in names
             for row in rows
             if name == "params" or (name in row.rule.states and name in row.state)
         ]
-        if not due:
+        if not due_states:
             return
-        sent = [self._payload(row, name) for name, row in due]
+        sent = [self._payload(row, name) for name, row in due_states]
         label = "+".join(names)
         if self._compressed:
-            averages = self._compressed.means(due, sent, self.comm, self.steps_done, label)
+            averages = self._compressed.means(due_states, sent, self.comm, self.steps_done, label)
         else:
             averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label, details=self.details)
-        for (name, row), average in zip(due, averages, strict=True):
+        for (name, row), average in zip(due_states, averages, strict=True):
             if name != "params":
                 row.state[name] = as_own_copies(row.state[name]).copy_(average)
             elif self.outer_optimizer:
@@ -396,7 +402,7 @@ class Method(torch.optim.Optimizer):
             else:
                 row.x.copy_(average)
         if self._compressed:
-            self._compressed.mend({row.number: row for _, row in due}.values(), self.steps_done)
+            self._compressed.mend({row.number: row for _, row in due_states}.values(), self.steps_done)
 
     def _payload(self, row: Row, name: str) -> Tensor:
         """Return the tensor to send when a state of a row is averaged: the outer optimizer's payload for ``params``."""

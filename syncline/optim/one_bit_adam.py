@@ -120,8 +120,8 @@ class OneBitMean:
         """
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
-        wide = y.to(torch.promote_types(y.dtype, torch.float32))  # in half precision a small number's square is 0
-        return (wide.square().sum(-1, keepdim=True, dtype=torch.float64) / count).sqrt().to(y.dtype)
+        y_float = y.to(torch.promote_types(y.dtype, torch.float32))  # in half precision a small number's square is 0
+        return (y_float.square().sum(-1, keepdim=True, dtype=torch.float64) / count).sqrt().to(y.dtype)
 
 
 class OneBitMethod(Method):

@@ -57,10 +57,10 @@ class PartialParticipation:
         if not absent:
             yield
             return
-        saved = [(x, self._by_replica(x)[:, absent].clone()) for x in self._tensors()]
+        saved_rows = [(x, self._by_replica(x)[:, absent].clone()) for x in self._tensors()]
         yield
         with torch.no_grad():
-            for x, rows in saved:
+            for x, rows in saved_rows:
                 self._by_replica(x)[:, absent] = rows
 
     def mean(self, x: Tensor, step: int) -> Tensor:

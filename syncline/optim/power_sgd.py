@@ -74,8 +74,8 @@ class FactorMean(Reducer):
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
         is_compressed = [t >= self.warmup_steps and FACTOR in row.state for row in rows]
-        plain = [row.g for row, compressed in zip(rows, is_compressed, strict=True) if not compressed]
-        means = iter(average(plain, "gradient") if plain else [])
+        uncompressed = [row.g for row, compressed in zip(rows, is_compressed, strict=True) if not compressed]
+        means = iter(average(uncompressed, "gradient") if uncompressed else [])
         compressed_rows = [row for row, compressed in zip(rows, is_compressed, strict=True) if compressed]
         corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
         right = [row.state[FACTOR] for row in compressed_rows]

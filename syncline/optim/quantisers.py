@@ -78,12 +78,12 @@ def _shifted_bits(
     As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0.
     """
     out = np.empty((len(workers), count), dtype)
-    mixed, shifted = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
+    mixed_bits, shifted = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     steps = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
     for row, start in enumerate(starts(workers, *names).tolist()):
         for first in range(0, count, CHUNK):
             size = min(CHUNK, count - first)
-            x, y = mixed[:size], shifted[:size]
+            x, y = mixed_bits[:size], shifted[:size]
             np.add(steps[:size], np.uint64((start + first * _GAMMA) % 2**64), out=x)
             for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
                 np.bitwise_xor(x, np.right_shift(x, np.uint64(shift), out=y), out=x)
@@ -126,10 +126,10 @@ def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
     """Return ``power_mean`` of each of several tensors ``(R, *s)``, as ``(R, len(xs))``, with the same errors."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
-    wide = [_wide(x).reshape(x.shape[0], -1) for x in xs]
+    xs_float = [_wide(x).reshape(x.shape[0], -1) for x in xs]
     if p == 2:
-        return torch.stack([_root_mean_square(x) for x in wide], 1)
-    magnitudes = [x.abs() for x in wide]
+        return torch.stack([_root_mean_square(x) for x in xs_float], 1)
+    magnitudes = [x.abs() for x in xs_float]
     if p == 0:
         return torch.stack([_geometric_mean(x) for x in magnitudes], 1)
     largest = torch.stack([x.amax(1) for x in magnitudes], 1)
@@ -201,8 +201,8 @@ def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
 
     Source: Lion Cub, equation 1.
     """
-    scaled = _wide(x) / power_mean(x, p) * (_checked(levels, x) / 2)
-    return _zeros_kept(scaled, x).round().clamp(-levels, levels).to(x.dtype)
+    levels_of_x = _wide(x) / power_mean(x, p) * (_checked(levels, x) / 2)
+    return _zeros_kept(levels_of_x, x).round().clamp(-levels, levels).to(x.dtype)
 
 
 def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
@@ -218,8 +218,8 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
     Source: Lion Cub, section 2 (Q_inf).
     """
-    scaled = _wide(x) / power_mean(x, math.inf) * _checked(levels, x)
-    return _stochastic(_zeros_kept(scaled, x), uniform).to(x.dtype)
+    levels_of_x = _wide(x) / power_mean(x, math.inf) * _checked(levels, x)
+    return _stochastic(_zeros_kept(levels_of_x, x), uniform).to(x.dtype)
 
 
 def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
@@ -336,8 +336,8 @@ def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:
 
 def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
     """Return ``floor(scaled + uniform)`` as exact arithmetic gives it: the sum in floating point could round up."""
-    below = scaled.floor()
-    return below.add_(uniform >= (scaled - below).neg_().add_(1))
+    lower = scaled.floor()
+    return lower.add_(uniform >= (scaled - lower).neg_().add_(1))
 
 
 def _checked(levels: int, x: Tensor) -> int:
@@ -395,11 +395,11 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
         numbers, values = integers.contiguous().numpy(), units.reshape(units.shape[:2]).numpy()
         loops.mean_of_levels(numbers, values, np.float32(levels), out.numpy())
         return out
-    wide = integers.to(torch.promote_types(units.dtype, torch.float32))
-    parts = wide.sub_(levels).to(units.dtype).mul_(units)
+    float_integers = integers.to(torch.promote_types(units.dtype, torch.float32))
+    parts = float_integers.sub_(levels).to(units.dtype).mul_(units)
     if not adds_in_order:
         return parts.mean(1)
-    total, *others = parts.unbind(1)
-    for part in others:
+    total, *other_parts = parts.unbind(1)
+    for part in other_parts:
         total += part
     return total / workers

@@ -60,9 +60,9 @@ def exact_basis(matrix: Tensor) -> Tensor:
 
     A matrix that is not finite gives NaN instead of an error, so that the loss shows it.
     """
-    wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-    zero_or_nan = (wide * 0).sum((-2, -1), keepdim=True)
-    vectors = torch.linalg.eigh(wide.nan_to_num(0, 0, 0)).eigenvectors.flip(-1)
+    matrix_float = matrix if matrix.dtype == torch.float64 else matrix.float()
+    zero_or_nan = (matrix_float * 0).sum((-2, -1), keepdim=True)
+    vectors = torch.linalg.eigh(matrix_float.nan_to_num(0, 0, 0)).eigenvectors.flip(-1)
     return (vectors + zero_or_nan).to(matrix.dtype)
 
 
@@ -77,11 +77,11 @@ def power_basis(matrix: Tensor, basis: Tensor) -> Tensor:
 
     Source: S. Wang et al., "4-bit Shampoo" (2024), and SOAP (N. Vyas et al., 2025), without the shift.
     """
-    wide = matrix if matrix.dtype == torch.float64 else matrix.float()
-    trace = wide.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
-    columns = basis.to(wide.dtype)
-    shift = 8 * torch.finfo(wide.dtype).eps * trace
-    return orthonormal_columns(wide @ columns + shift * columns).to(matrix.dtype)
+    matrix_float = matrix if matrix.dtype == torch.float64 else matrix.float()
+    trace = matrix_float.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    columns = basis.to(matrix_float.dtype)
+    shift = 8 * torch.finfo(matrix_float.dtype).eps * trace
+    return orthonormal_columns(matrix_float @ columns + shift * columns).to(matrix.dtype)
 
 
 (MOMENTUM,) = momentum_names(1)
@@ -267,16 +267,16 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             t: number of the step.
             count: number of updates so far.
         """
-        due: list[tuple[RotatedPart, Tensor]] = []  # with the momentum in original coordinates
+        due_parts: list[tuple[RotatedPart, Tensor]] = []  # with the momentum in original coordinates
         for part in parts:
             if self.source == "2nd":
                 for side in self.sides(part.g):
                     part.state[COVARIANCES[side]].lerp_(gram(part.g, side), 1 - part.h["covariance_beta"])
             if t == 0 or (part.h["frequency"] is not None and count % part.h["frequency"] == 0):
                 u = self._matrix(part.state[MOMENTUM])
-                due.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
+                due_parts.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
         by_length: dict[int, list[tuple[RotatedPart, int, Tensor]]] = {}
-        for part, u in due:
+        for part, u in due_parts:
             for side in self.sides(part.g):
                 curvature = self._curvature(part, u, t, side)
                 by_length.setdefault(curvature.shape[-1], []).append((part, side, curvature))
@@ -285,7 +285,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             for stack in [same_length] if is_stacked else [[single] for single in same_length]:
                 self._renew_stacked(stack, t)
         if self.momentum == "rotated" and self.carry:
-            for part, u in due:
+            for part, u in due_parts:
                 self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
 
     def _renew_stacked(self, stack: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:

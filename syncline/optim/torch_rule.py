@@ -98,8 +98,8 @@ class TorchRule(SteppingRule[Method]):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the options by name that all groups of the optimizer share, without those that the method sets."""
-        first, *others = self.probe.groups
-        shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in others)}
+        first, *other_groups = self.probe.groups
+        shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in other_groups)}
         return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
@@ -181,8 +181,8 @@ class TorchRule(SteppingRule[Method]):
 
     def _shapes_of(self, x: Tensor) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the states by name that the optimizer keeps for the tensor ``x`` after a step."""
-        others = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
-        optimizer, (p, *_), _ = self._stepped([x, *others])
+        other_params = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
+        optimizer, (p, *_), _ = self._stepped([x, *other_params])
         items = optimizer.state[p].items()
         return {name: tuple(value.shape) for name, value in items if is_state(name, value, p, self.probe.states)}
 

@@ -114,12 +114,12 @@ class RMMC(Trigger):
             momentum, last_norm = row.state[MOMENTUM], row.state[NORM]
             norm = (momentum + row.g).flatten(1).norm(dim=1)
             is_first_step = last_norm < 0
-            before = last_norm.clone() if self.variant == "paper" else momentum.flatten(1).norm(dim=1)
-            change = (norm - before).abs() / before.clamp(min=SMALLEST_DIVISOR)
+            norm_before = last_norm.clone() if self.variant == "paper" else momentum.flatten(1).norm(dim=1)
+            change = (norm - norm_before).abs() / norm_before.clamp(min=SMALLEST_DIVISOR)
             if self.variant == "code":
-                change = torch.where(before > SMALLEST_NORM, change, 0.0)
+                change = torch.where(norm_before > SMALLEST_NORM, change, 0.0)
             changes.append(torch.where(is_first_step, torch.inf, change))
-            last_norm.copy_(norm if self.variant == "paper" else before)
+            last_norm.copy_(norm if self.variant == "paper" else norm_before)
         return torch.stack(changes, dim=1)
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
@@ -177,14 +177,14 @@ class GradientChange(Trigger):
 
     def change(self, rows: list[Row]) -> Tensor:
         """Return Delta of each worker ``(R,)``, over all parameters together, and update the smoothed norms."""
-        before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
+        square_before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
             average, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
             average.copy_(torch.where(average < 0, square, torch.lerp(average, square, self.smoothing)))
         total_after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
-        total_before = before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0
+        total_before = square_before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0
         change = (total_after - total_before).abs() / total_before.clamp(min=SMALLEST_DIVISOR)
-        return torch.where((before < 0).all(0), torch.inf, change)
+        return torch.where((square_before < 0).all(0), torch.inf, change)
 
     def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
         """Return whether the largest change over the workers reaches the threshold.

@@ -144,9 +144,9 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
         text = PLACEMENT_TEXTS[spec.placement]
         yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
     yield _computing(spec)
-    counted = spec.memory.memory_precision(spec.number_format)
+    precision = spec.memory.memory_precision(spec.number_format)
     activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
-    yield Assumption("memory", counted, "", f"{counted} precision, {activations}", _origin_of_field(spec, "memory"))
+    yield Assumption("memory", precision, "", f"{precision} precision, {activations}", _origin_of_field(spec, "memory"))
 
 
 PLACEMENT_TEXTS = {

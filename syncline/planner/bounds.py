@@ -63,12 +63,12 @@ def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, 
 
 def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
     """Return the bounds of a value, from its variants with each of two causes at each of its bounds."""
-    down, up = np.zeros_like(value), np.zeros_like(value)
+    down_square, up_square = np.zeros_like(value), np.zeros_like(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         for at_low, at_high in (variants[:2], variants[2:]):
-            down += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
-            up += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
-        low, high = value * np.exp(-np.sqrt(down)), value * np.exp(np.sqrt(up))
+            down_square += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
+            up_square += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
+        low, high = value * np.exp(-np.sqrt(down_square)), value * np.exp(np.sqrt(up_square))
     nothing = value == 0  # as a share of the time may be
     largest = np.maximum.reduce([np.broadcast_to(side, value.shape) for side in variants])
     return np.where(nothing, 0.0, low), np.where(nothing, largest, high)

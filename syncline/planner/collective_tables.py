@@ -48,32 +48,39 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
     """Return tables of the algorithms, with the sizes from which each is fastest; the last explains the columns."""
     last_s = max(question.starts_s or (0.0,))
     pairs = [
-        (on, kind) for on in question.networks for kind in question.collectives if question.algorithms_of(kind, on)
+        (network, kind)
+        for network in question.networks
+        for kind in question.collectives
+        if question.algorithms_of(kind, network)
     ]
-    rest = iter(rows)
+    remaining_rows = iter(rows)
     tables = []
-    for index, (on, kind) in enumerate(pairs):
-        pair_rows = [_from_last_start(row, last_s) for row in islice(rest, len(question.algorithms_of(kind, on)))]
-        changes = crossovers(kind, question.workers, on, question.protocol)
-        notes = [_fastest(changes, pair_rows, ring_text(on, question.workers))] if len(pair_rows) > 1 else []
+    for index, (network, kind) in enumerate(pairs):
+        pair_rows = [
+            _from_last_start(row, last_s) for row in islice(remaining_rows, len(question.algorithms_of(kind, network)))
+        ]
+        changes = crossovers(kind, question.workers, network, question.protocol)
+        notes = [_fastest(changes, pair_rows, ring_text(network, question.workers))] if len(pair_rows) > 1 else []
         if not any(row["chosen_by"] for row in pair_rows):
-            chosen = choices(question, kind, on).items()
-            notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in chosen)}.")
+            algorithm_choices = choices(question, kind, network).items()
+            notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
         if question.starts_s is not None:
             notes.append(_finishes(pair_rows, question.starts_s))
         if index == len(pairs) - 1:
             notes += [NOTE, *_gaps(rows), MORE.lstrip()]
-        tables.append(table(_title(kind, question, on), COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",)))
+        tables.append(
+            table(_title(kind, question, network), COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",))
+        )
     return tables
 
 
 def _gaps(rows: list[Record]) -> list[str]:
     """Return notes on the meaning of each '-' in the table."""
-    few = any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows)
+    has_gaps = any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows)
     return [
         *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
         *([CONTENTION] if any(row["contention"] for row in rows) else []),
-        *([LEFT_OUT] if few else []),
+        *([LEFT_OUT] if has_gaps else []),
     ]
 
 
@@ -111,7 +118,7 @@ def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:
     """Return a line with the finish times of each algorithm; of many workers only the first, because JSON has all."""
     width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
     lines = [
-        f"  {row['algorithm']:<{width}}  {_times([done - last_s for done in row['finish_s']])}"
+        f"  {row['algorithm']:<{width}}  {_times([worker_s - last_s for worker_s in row['finish_s']])}"
         for row in rows
         if row["finish_s"]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -132,11 +133,11 @@ class CostQuestion:
             raise SpecError("--protocol", protocol, one_of(get_args(Rule), protocol))
         starts_s = None if starts is None else _starts(starts, workers)
         size = parse_bytes(number_or_text(nbytes), "--bytes")
-        joined = tuple(network(name, "--network") for name in networks or (NETWORK,))
+        parsed_networks = tuple(network(name, "--network") for name in networks or (NETWORK,))
         question = cls(
-            workers or (worker_count(joined[0]) or WORKERS if starts_s is None else len(starts_s)),
+            workers or (worker_count(parsed_networks[0]) or WORKERS if starts_s is None else len(starts_s)),
             size,
-            joined,
+            parsed_networks,
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
             starts_s,
             tuple(dict.fromkeys(algorithms or ())),
@@ -147,15 +148,17 @@ class CostQuestion:
 
     def _check(self) -> None:
         """Refuse a network that cannot join the workers, or an algorithm that no collective has on a network."""
-        for on in self.networks:
-            if not isinstance(on, Link):
-                on.among(self.workers)
-            possible = {name for kind in self.collectives for name in self._possible(kind, on)}
+        for asked_network in self.networks:
+            if not isinstance(asked_network, Link):
+                asked_network.among(self.workers)
+            possible = {name for kind in self.collectives for name in self._possible(kind, asked_network)}
             for name in self.algorithms:
                 if name in POLICIES or name in possible:
                     continue
                 if any(name in HIERARCHICAL[kind] for kind in self.collectives):
-                    expected = f"a network of several nodes of one size, which '{on.name}' with {self.workers} is not"
+                    expected = (
+                        f"a network of several nodes of one size, which '{network.name}' with {self.workers} is not"
+                    )
                     raise SpecError("--algorithm", name, expected)
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
@@ -168,11 +171,11 @@ class CostQuestion:
         if not self.algorithms:
             possible, default = algorithms_on(kind, on, self.workers), default_algorithm(kind, on)
             return possible if default in possible else (*possible, default)
-        wanted = {
+        wanted_algorithms = {
             chosen_by(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
             for name in self.algorithms
         }
-        return tuple(name for name in self._possible(kind, on) if name in wanted)
+        return tuple(name for name in self._possible(kind, on) if name in wanted_algorithms)
 
 
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
@@ -191,18 +194,18 @@ def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[flo
 
 def collectives(question: CostQuestion) -> dict[str, Any]:
     """Return rows, one per network, collective and algorithm; the sizes of crossovers; the choice of each policy."""
-    pairs = [(on, kind) for on in question.networks for kind in question.collectives]
+    pairs = [(network, kind) for network in question.networks for kind in question.collectives]
     return {
-        "rows": [row for on, kind in pairs for row in _rows(question, kind, on)],
+        "rows": [row for network, kind in pairs for row in _rows(question, kind, network)],
         "crossovers": [
-            {"network": on.name, "collective": kind, "workers": question.workers} | crossover._asdict()
-            for on, kind in pairs
-            for crossover in crossovers(kind, question.workers, on, question.protocol)
+            {"network": network.name, "collective": kind, "workers": question.workers} | crossover._asdict()
+            for network, kind in pairs
+            for crossover in crossovers(kind, question.workers, network, question.protocol)
         ],
         "choices": [
-            {"network": on.name, "collective": kind, "workers": question.workers, "nbytes": question.nbytes}
-            | choices(question, kind, on)
-            for on, kind in pairs
+            {"network": network.name, "collective": kind, "workers": question.workers, "nbytes": question.nbytes}
+            | choices(question, kind, network)
+            for network, kind in pairs
         ],
     }
 
@@ -211,10 +214,10 @@ def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
     """Return the bases of costs that are outside of what was measured."""
     workers, nbytes = question.workers, question.nbytes
     return transfers(
-        ("communication", communication_uncertainty(on, algorithm, workers, nbytes))
-        for on in question.networks
+        ("communication", communication_uncertainty(network, algorithm, workers, nbytes))
+        for network in question.networks
         for kind in question.collectives
-        for algorithm in question.algorithms_of(kind, on)
+        for algorithm in question.algorithms_of(kind, network)
     )
 
 
@@ -231,8 +234,8 @@ def chosen_by(policy: str, kind: str, workers: int, nbytes: float, on: Network) 
 
 def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
     """Return a row per algorithm of a collective on a network; the fastest is marked."""
-    chosen = choices(question, kind, on)
-    rows = [_row(question, kind, on, algorithm, chosen) for algorithm in question.algorithms_of(kind, on)]
+    algorithm_choices = choices(question, kind, on)
+    rows = [_row(question, kind, on, algorithm, algorithm_choices) for algorithm in question.algorithms_of(kind, on)]
     last_start_s = max(question.starts_s or (0.0,))
     least_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
     # Equal times may differ in the last digit; among equal ones the choice of `auto` comes first.
@@ -246,8 +249,12 @@ def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen:
     workers, nbytes = question.workers, question.nbytes
     closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule=question.protocol)
     played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
-    finish_s = {evaluator: None if isinstance(done, str) else done for evaluator, done in played.items()}
-    last_s = {evaluator: None if done is None else max(done) for evaluator, done in finish_s.items()}
+    finish_s = {
+        evaluator: None if isinstance(evaluator_s, str) else evaluator_s for evaluator, evaluator_s in played.items()
+    }
+    last_s = {
+        evaluator: None if evaluator_s is None else max(evaluator_s) for evaluator, evaluator_s in finish_s.items()
+    }
     last_start_s = max(question.starts_s or (0.0,))
     known_s = [last - last_start_s for last in last_s.values() if last is not None]
     seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
@@ -296,12 +303,12 @@ def _finish_s(
     if evaluator == "lockstep" and flat is not None and flat.messages(question.workers) > MOST_ROUNDS:
         return None
     try:
-        done: list[float] = collective_finish_s(
+        end_s: list[float] = collective_finish_s(
             kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, rule=question.protocol
         ).tolist()
     except Contention:
         return CONTENTION
-    return done
+    return end_s
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
@@ -370,22 +377,22 @@ def costs_figure(question: CostQuestion) -> Figure:
     workers, protocol = question.workers, question.protocol
     sizes = np.geomspace(*_size_range(question.nbytes), 201)
     panels = []
-    for on, kind in ((on, kind) for on in question.networks for kind in question.collectives):
+    for plotted, kind in itertools.product(question.networks, question.collectives):
         costs = {
-            algorithm: np.asarray(collective_s(kind, workers, sizes, on, algorithm, rule=protocol))
-            for algorithm in question.algorithms_of(kind, on)
-            if closed_form_s(kind, workers, nbytes=1.0, network=on, algorithm=algorithm, rule=protocol) is not None
+            algorithm: np.asarray(collective_s(kind, workers, sizes, plotted, algorithm, rule=protocol))
+            for algorithm in question.algorithms_of(kind, plotted)
+            if closed_form_s(kind, workers, nbytes=1.0, network=plotted, algorithm=algorithm, rule=protocol) is not None
         }
         meetings = [
-            (size, float(collective_s(kind, workers, size, on, algorithm=above, rule=protocol)))
-            for size, below, above in crossovers(kind, workers, on, protocol)
-            if {below, above} <= {*costs}
+            (size, float(collective_s(kind, workers, size, plotted, algorithm=cheaper_above, rule=protocol)))
+            for size, cheaper_below, cheaper_above in crossovers(kind, workers, plotted, protocol)
+            if {cheaper_below, cheaper_above} <= {*costs}
         ]
         if costs:
-            title = kind if len(question.networks) == 1 else f"{kind}, {on.name}"
+            title = kind if len(question.networks) == 1 else f"{kind}, {plotted.name}"
             panels.append(SizePanel(title, sizes, seconds=costs, crossovers=meetings))
     if not panels:
-        names = [joined.name for joined in question.networks]
+        names = [plotted_network.name for plotted_network in question.networks]
         raise SpecError("--plot", names, "an algorithm with a closed form on this network")
     name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
     return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{workers:,} workers{name}")

@@ -155,8 +155,12 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
             lines[f"{row['fit']}: unknown. {row['unknown']}."] = None
             continue
         for excess in row["beyond"]:
-            seen = f"{excess['low']:,.4g}" + ("" if excess["low"] == excess["high"] else f" to {excess['high']:,.4g}")
-            lines[f"~ {row['fit']}: extrapolation: {excess['field']} {excess['value']:,.4g}, seen {seen}."] = None
+            excess_text = f"{excess['low']:,.4g}" + (
+                "" if excess["low"] == excess["high"] else f" to {excess['high']:,.4g}"
+            )
+            lines[f"~ {row['fit']}: extrapolation: {excess['field']} {excess['value']:,.4g}, seen {excess_text}."] = (
+                None
+            )
         for name, heading in (("tokens", "Tokens"), ("parameters", "Parameters")):
             if row.get(f"{name}_low") is not None or row.get(f"{name}_high") is not None:
                 ends = [row[f"{name}_{end}"] for end in ("low", "high")]

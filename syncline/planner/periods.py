@@ -25,10 +25,10 @@ def with_period(method: MethodBase, period: int) -> MethodBase | None:
 def with_field(method: MethodBase, name: str, value: Any) -> MethodBase | None:
     """Return the method with another value of a field, or None if it cannot have that value."""
     try:
-        changed: MethodBase = type(method).model_validate(dict(method) | {name: value})
+        changed_method: MethodBase = type(method).model_validate(dict(method) | {name: value})
     except ValidationError:
         return None
-    return changed
+    return changed_method
 
 
 def exchanges_now_and_then(method: MethodBase) -> bool:
@@ -64,10 +64,10 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
         method = method_from(candidate, path)
         keeps_own = period is None and has_own_period(candidate)
         if steps is not None and exchanges_now_and_then(method) and not keeps_own:
-            changed = with_period(method, steps)
-            if changed is None:
+            changed_method = with_period(method, steps)
+            if changed_method is None:
                 raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")
-            method = changed
+            method = changed_method
         compared.append(method)
     return compared
 

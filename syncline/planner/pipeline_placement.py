@@ -135,10 +135,12 @@ class PlacementClock:
         All messages of a placement share its channels equally.
         """
         channels, latency_s = self._paths
-        used, count = channels[senders, receivers], len(self._channel_byte_s)
-        index = used + count * np.arange(len(used)).reshape(-1, *(1,) * (used.ndim - 1))  # of placement and channel
-        load = np.bincount(index.ravel(), minlength=count * len(used))
-        return _Lines((self._channel_byte_s[used] * load[index]).max(axis=-1), latency_s[senders, receivers])
+        used_channels, count = channels[senders, receivers], len(self._channel_byte_s)
+        index = used_channels + count * np.arange(len(used_channels)).reshape(
+            -1, *(1,) * (used_channels.ndim - 1)
+        )  # of placement and channel
+        load = np.bincount(index.ravel(), minlength=count * len(used_channels))
+        return _Lines((self._channel_byte_s[used_channels] * load[index]).max(axis=-1), latency_s[senders, receivers])
 
     def times(self, positions: Ints) -> PlacementTimes:
         """Return the times of S placements: all flushes, averaging and updates.
@@ -167,8 +169,10 @@ class PlacementClock:
         if count == 1 or not nbytes.any():
             return np.zeros((len(grid), work.stages))
         if work.averaging == CENTRAL:  # up the chain of replicas to the first, and down again
-            up, down = self._lines(grid[:, 1:], grid[:, :-1]), self._lines(grid[:, :-1], grid[:, 1:])
-            passes_s = [nbytes * line.byte_s.max(axis=1) + line.latency_s.sum(axis=1) for line in (up, down)]
+            up_lines, down_lines = self._lines(grid[:, 1:], grid[:, :-1]), self._lines(grid[:, :-1], grid[:, 1:])
+            passes_s = [
+                nbytes * line.byte_s.max(axis=1) + line.latency_s.sum(axis=1) for line in (up_lines, down_lines)
+            ]
             return passes_s[0] + passes_s[1]
         if work.averaging == DIRECT:
             senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
@@ -291,16 +295,17 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
     ranks = spec.stages * spec.replicas
     if not isinstance(spec.placement, str):
         return {NAMED: np.array(spec.positions(network))}
-    ordered = by_place(network, ranks, spec.message_bytes())
+    ordered_ranks = by_place(network, ranks, spec.message_bytes())
     by_rule = {
-        rule: ruled_positions(rule, ordered, spec.stages, spec.replicas) for rule in (STAGES_INSIDE, REPLICAS_INSIDE)
+        rule: ruled_positions(rule, ordered_ranks, spec.stages, spec.replicas)
+        for rule in (STAGES_INSIDE, REPLICAS_INSIDE)
     }
     if spec.placement in by_rule:
         return {spec.placement: by_rule[spec.placement]}
     starts = {GIVEN: np.arange(ranks)} | by_rule
-    joined = topology(network, position_count(network, ranks))
-    classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(joined.workers)
-    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), joined), starts, classes)
+    position_topology = topology(network, position_count(network, ranks))
+    classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(position_topology.workers)
+    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), position_topology), starts, classes)
     return starts | {SEARCHED: searched.positions}
 
 

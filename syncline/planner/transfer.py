@@ -57,12 +57,14 @@ class Transfer:
 
 def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
     """Return the parts that are transferred, each basis once, with the reasons of all."""
-    joined: dict[tuple[str, str], Uncertainty] = {}
+    joined_uncertainty: dict[tuple[str, str], Uncertainty] = {}
     for part, bounds in parts:
         if bounds.reasons:
-            bounds_before = joined.get((part, bounds.basis))
-            joined[part, bounds.basis] = bounds if bounds_before is None else bounds_before.outside(bounds.reasons)
-    return tuple(Transfer(part, bounds) for (part, _), bounds in joined.items())
+            bounds_before = joined_uncertainty.get((part, bounds.basis))
+            joined_uncertainty[part, bounds.basis] = (
+                bounds if bounds_before is None else bounds_before.outside(bounds.reasons)
+            )
+    return tuple(Transfer(part, bounds) for (part, _), bounds in joined_uncertainty.items())
 
 
 def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
@@ -94,8 +96,10 @@ def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertai
     }
     for name, published in FAILURE_RATES.items():
         if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in published.rates]:
-            others = [mtbfs_s[name] / mtbf_s - 1 for other, mtbf_s in mtbfs_s.items() if other != name]
-            bounds = uncertainty_of(others, "published failure rates of other clusters", sorted({*mtbfs_s} - {name}))
+            other_shifts = [mtbfs_s[name] / mtbf_s - 1 for other_name, mtbf_s in mtbfs_s.items() if other_name != name]
+            bounds = uncertainty_of(
+                other_shifts, "published failure rates of other clusters", sorted({*mtbfs_s} - {name})
+            )
             yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 
 

@@ -108,8 +108,13 @@ def load() -> Images:
         pixels, labels = (torch.from_numpy(file[name]) for name in ("images", "labels"))
     order = torch.randperm(len(labels), generator=torch_generator(0, "digits", "split"))
     images, labels = (pixels.double() / 16)[order], labels[order].long()  # pixels are integers from 0 to 16
-    cut = round(VALIDATION_SHARE * len(labels))
-    return Images(images[cut:], labels[cut:], validation=images[:cut], validation_labels=labels[:cut])
+    num_validation = round(VALIDATION_SHARE * len(labels))
+    return Images(
+        images[num_validation:],
+        labels[num_validation:],
+        validation=images[:num_validation],
+        validation_labels=labels[:num_validation],
+    )
 
 
 def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator, sites: int | None = None) -> Tensor:
@@ -128,7 +133,7 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
         raise SpecError("workers", world_size, f"at most {len(labels)} workers, one per training image")
     order = torch.randperm(len(labels), generator=source)[: size * world_size]
     num_random = round((1 - skew) * size)
-    random, rest = order[: num_random * world_size], order[num_random * world_size :]
+    drawn_order, rest = order[: num_random * world_size], order[num_random * world_size :]
     by_label = rest[labels[rest].argsort(stable=True)]
     dealt = by_label.view(world_size, size - num_random).clone()
     if sites is not None:
@@ -137,7 +142,7 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
             workers = slice(parts.index(part), parts.index(part) + parts.count(part))
             images = dealt[workers].flatten()
             dealt[workers] = images[torch.randperm(len(images), generator=source)].view(dealt[workers].shape)
-    return torch.cat((random.view(world_size, num_random), dealt), dim=1)
+    return torch.cat((drawn_order.view(world_size, num_random), dealt), dim=1)
 
 
 class DigitsData:
@@ -165,6 +170,6 @@ class DigitsData:
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return images ``(R, batch, 64)`` and labels ``(R, batch)``."""
-        chosen = self._shards.gather(1, self._places[step])
-        images = self._images.index_select(0, chosen.view(-1))  # in a third of the time of self._images[chosen]
-        return images.view(*chosen.shape, PIXELS), self._labels.take(chosen)
+        indices = self._shards.gather(1, self._places[step])
+        images = self._images.index_select(0, indices.view(-1))  # in a third of the time of self._images[chosen]
+        return images.view(*indices.shape, PIXELS), self._labels.take(indices)

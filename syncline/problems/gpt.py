@@ -47,8 +47,8 @@ def gates(logits: Tensor, per_token: int) -> Tensor:
     >>> gates(torch.tensor([[1.0, 3.0, 3.0]]), 2).tolist()
     [[0.0, 0.5, 0.5]]
     """
-    largest, chosen = logits.topk(per_token, dim=-1)
-    return torch.zeros_like(logits).scatter(-1, chosen, largest.softmax(-1))
+    largest, chosen_experts = logits.topk(per_token, dim=-1)
+    return torch.zeros_like(logits).scatter(-1, chosen_experts, largest.softmax(-1))
 
 
 def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
@@ -61,9 +61,9 @@ def balance_loss(logits: Tensor, weights: Tensor) -> Tensor:
         logits: the router's outputs, ``(..., E)``.
         weights: the weights that `gates` returns for these logits.
     """
-    chosen = (weights > 0).to(logits.dtype).flatten(0, -2).mean(0)
+    token_share = (weights > 0).to(logits.dtype).flatten(0, -2).mean(0)
     probability = logits.softmax(-1).flatten(0, -2).mean(0)
-    return logits.shape[-1] * (chosen / chosen.sum() * probability).sum()
+    return logits.shape[-1] * (token_share / token_share.sum() * probability).sum()
 
 
 class _WithLoss(torch.autograd.Function):
@@ -120,8 +120,8 @@ class Experts(nn.Module):
         """Return the gated sum of the chosen experts' outputs for each token."""
         logits = self.router(x)
         weights = gates(logits, self.routing.per_token)
-        mixed = torch.stack([mlp(x) for mlp in self.mlps], dim=-1)
-        out = (mixed * weights.unsqueeze(-2)).sum(-1)
+        expert_outputs = torch.stack([mlp(x) for mlp in self.mlps], dim=-1)
+        out = (expert_outputs * weights.unsqueeze(-2)).sum(-1)
         if not self.routing.balance:
             return out
         added: Tensor = _WithLoss.apply(out, balance_loss(logits, weights), self.routing.balance)
@@ -147,8 +147,8 @@ class Attention(nn.Module):
         queries, keys, values = (
             part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, dim=-1)
         )
-        mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        projected: Tensor = self.out(mixed.transpose(-3, -2).flatten(-2))
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        projected: Tensor = self.out(attended.transpose(-3, -2).flatten(-2))
         return projected
 
 

@@ -147,9 +147,9 @@ def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
     """
     x, y = point.unbind(-1)
     along = 1 - x
-    across = y - x * x
-    steep = 200 * across
-    value = along * along + across * (0.5 * steep)
+    valley_offset = y - x * x
+    steep = 200 * valley_offset
+    value = along * along + valley_offset * (0.5 * steep)
     return value, torch.stack((-2 * along - 2 * x * steep, steep), dim=-1)
 
 

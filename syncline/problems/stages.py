@@ -132,8 +132,8 @@ class DelayedTask:
         params = self._task.params
         current = {name: p.data for name, p in params.items()}
         for name, p in params.items():
-            used = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
-            self._history[name].append(used)
+            used_weights = p.detach().clone() if self._predict is None else self._predict(name, p.detach())
+            self._history[name].append(used_weights)
         self.stale = {name: self._stale_parameter(name) for name in params}
         try:
             for name, p in params.items():

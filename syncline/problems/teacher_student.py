@@ -86,8 +86,8 @@ class TeacherStudent:
         answers = functional_call(module, weights, (self.validation_inputs(),))
         mean, std = answers.mean(0), answers.std(0, correction=0)
         std = torch.where(std > 0, std, torch.ones_like(std))  # 0 if no ReLU is ever active
-        scaled = {"2.weight": weights["2.weight"] / std[:, None], "2.bias": (weights["2.bias"] - mean) / std}
-        return weights | scaled
+        scaled_weights = {"2.weight": weights["2.weight"] / std[:, None], "2.bias": (weights["2.bias"] - mean) / std}
+        return weights | scaled_weights
 
     def build(
         self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"

@@ -128,8 +128,8 @@ def text_file(path: str | Path) -> Corpus:
         raise SpecError("problem.path", str(path), f"a text file that can be read ({reason})") from None
     if not text:
         raise SpecError("problem.path", str(path), "a text file that is not empty")
-    cut = len(text) - len(text) // HELD_OUT_ONE_IN
-    return _corpus(Path(path).name, text[:cut], text[cut:])
+    num_training = len(text) - len(text) // HELD_OUT_ONE_IN
+    return _corpus(Path(path).name, text[:num_training], text[num_training:])
 
 
 def _corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:

@@ -314,11 +314,11 @@ class _Stream:
 
     def _next_block(self) -> list[Any]:
         """Return the items of the next block, from the next epoch if this one has too few."""
-        full = self._workers * self._reader.batch_size
+        global_batch = self._workers * self._reader.batch_size
         for _ in range(2):
-            items = list(islice(self._items, full))
+            items = list(islice(self._items, global_batch))
             even = len(items) - len(items) % self._workers
-            if len(items) == full or (even and not self._reader.drop_last):
+            if len(items) == global_batch or (even and not self._reader.drop_last):
                 return items[:even]
             self._begin_epoch()
         raise _too_few(self._reader, len(items), self._workers)
@@ -326,5 +326,5 @@ class _Stream:
 
 def stack_rows(rows: list[list[Any]]) -> list[Any] | None:
     """Return the micro-batches of R rows as micro-batches with leaves ``(R, ...)``; None if they cannot be stacked."""
-    joined = [stacked(batches) for batches in zip(*rows, strict=True)]
-    return None if any(batch is None for batch in joined) else joined
+    stacked_fields = [stacked(batches) for batches in zip(*rows, strict=True)]
+    return None if any(batch is None for batch in stacked_fields) else stacked_fields

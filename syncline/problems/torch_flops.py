@@ -119,12 +119,12 @@ class ModuleProperties:
 @contextmanager
 def _without_onednn() -> Iterator[None]:
     """Disable oneDNN, because torch does not count the FLOPs of its fused recurrent layers."""
-    before = torch._C._get_mkldnn_enabled()
+    was_enabled = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
+        torch._C._set_mkldnn_enabled(was_enabled)
 
 
 def measure_module(
@@ -137,7 +137,7 @@ def measure_module(
     in the module that the passes may change.
     """
     name = type(swappable.module).__name__
-    before = GlobalState.capture(device)
+    random_state = GlobalState.capture(device)
     with (
         torch.enable_grad(),
         sdpa_kernel(SDPBackend.MATH),
@@ -149,7 +149,7 @@ def measure_module(
         except Exception as error:
             expected = f"a module that takes a batch; {error_clause(error)}"
             raise SpecError("problem.make_model", name, expected) from error
-        draws = not before.equals(GlobalState.capture(device))
+        draws = not random_state.equals(GlobalState.capture(device))
         try:
             value = loss_of(result, loss)
         except SpecError:
@@ -160,6 +160,6 @@ def measure_module(
         if not value.requires_grad:
             raise SpecError("problem.loss", "a number", "a loss that depends on the trainable parameters")
         value.backward()
-        draws = draws or not before.equals(GlobalState.capture(device))
+        draws = draws or not random_state.equals(GlobalState.capture(device))
     swappable.take_gradients()
     return ModuleProperties(float(counter.get_total_flops()) or None, draws)

@@ -57,12 +57,12 @@ def stacked(batches: Sequence[Any]) -> Any | None:
     leaves_of_rows = [leaves(batch) for batch in batches]
     if len({len(row) for row in leaves_of_rows}) != 1:
         return None
-    joined = []
+    stacked_fields = []
     for column in zip(*leaves_of_rows, strict=True):
         if not all(isinstance(leaf, Tensor) and leaf.shape == column[0].shape for leaf in column):
             return None
-        joined.append(torch.stack(column))
-    remaining = iter(joined)
+        stacked_fields.append(torch.stack(column))
+    remaining = iter(stacked_fields)
     return map_leaves(lambda _: next(remaining), batches[0])
 
 
@@ -171,14 +171,14 @@ def matrix_names(module: nn.Module, chosen: Iterable[str] | None) -> tuple[str, 
         chosen: names that the user chose instead; None for the default.
     """
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
-    wide = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() >= 2}
+    matrices = {name: p for name, p in module.named_parameters() if p.requires_grad and p.dim() >= 2}
     if chosen is not None:
         for name in chosen:
-            if name not in wide:
-                raise SpecError("problem.matrices", name, one_of(wide, name))
+            if name not in matrices:
+                raise SpecError("problem.matrices", name, one_of(matrices, name))
         return tuple(chosen)
     head_is_table = any(isinstance(part, nn.Linear) and id(part.weight) in tables for part in module.modules())
-    names = tuple(name for name, p in wide.items() if id(p) not in tables)
+    names = tuple(name for name, p in matrices.items() if id(p) not in tables)
     return names if head_is_table else names[:-1]
 
 
@@ -234,6 +234,6 @@ class SwappableModule:
 
 def per_replica(values: Sequence[Tensor], device: torch.device, dtype: torch.dtype) -> list[Tensor]:
     """Return the tensors of S replicas on a device, or only one tensor if all have the same values."""
-    moved: list[Tensor] = [to_device(value.detach(), device, dtype) for value in values]
-    all_equal = all(torch.equal(moved[0], value) for value in moved[1:])
-    return moved[:1] if all_equal else moved
+    moved_values: list[Tensor] = [to_device(value.detach(), device, dtype) for value in values]
+    all_equal = all(torch.equal(moved_values[0], value) for value in moved_values[1:])
+    return moved_values[:1] if all_equal else moved_values

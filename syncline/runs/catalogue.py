@@ -47,13 +47,13 @@ def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per named network; latency is one way, bandwidth per direction, both None if its links differ."""
 
     def row(name: str) -> dict[str, Any]:
-        joined, preset = network(name), NETWORKS.get(name)
-        link = joined if isinstance(joined, Link) else None
+        named_network, preset = network(name), NETWORKS.get(name)
+        link = named_network if isinstance(named_network, Link) else None
         return {
             "latency_s": link and link.latency_s,
             "bandwidth_bytes_per_s": link and link.bandwidth_bytes_per_s,
-            "links": joined.describe(),
-            "fields": network_fields(joined),
+            "links": named_network.describe(),
+            "fields": network_fields(named_network),
             "description": preset.description if preset else "",
             "source": preset.source if preset else links.BY_NAME.origin(name),
         }  # fmt: skip

@@ -75,14 +75,14 @@ def compare(
         trained_in_any_order = _train_all(spec, folder, progress, jobs=jobs or jobs_of(spec))
         finished = sorted(trained_in_any_order, key=lambda training: order.index(training.method))
         write_measurements(folder, finished)
-        timed: Timed = {}
+        timings: Timed = {}
         for trained in finished:
             for link in spec.networks:
                 if training := time_with_bounds(spec, trained, link, measured=step_s is not None):
-                    timed[trained.method, link.name] = training
+                    timings[trained.method, link.name] = training
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
-        bounds = _bounds(spec, timed)
-        rows = _rows(spec, finished, timed, bounds, target)
+        bounds = _bounds(spec, timings)
+        rows = _rows(spec, finished, timings, bounds, target)
         facts = {
             "seeds": spec.seeds,
             "wall_s": {training.method: training.wall_s for training in finished},
@@ -93,7 +93,7 @@ def compare(
         }
         folder.json("run", environment() | where_trained(spec) | facts)
         if finished:
-            clocks = {key: training.clock for key, training in timed.items()}
+            clocks = {key: training.clock for key, training in timings.items()}
             write_curves(
                 folder,
                 spec,

@@ -95,7 +95,7 @@ def findings() -> list[Finding]:
 def finding_tables(results: Iterable[Finding]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
     groups: dict[str, Table] = {}
-    lacking = 0
+    num_lacking = 0
     for finding in results:
         if finding.group not in groups:
             groups[finding.group] = rows = Table.grid(padding=(0, 2))
@@ -103,8 +103,10 @@ def finding_tables(results: Iterable[Finding]) -> list[Group]:
             rows.add_column(overflow="fold")
         description = finding.found + (f"; {finding.without}" if finding.without else "")
         groups[finding.group].add_row(f"  {finding.name}", Text(description))
-        lacking += not finding.ok
-    summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
+        num_lacking += not finding.ok
+    summary = (
+        f"not here: {num_lacking}, as told above; all else works" if num_lacking else "all that can be used is here"
+    )
     return [*(Group(Text(group, style="bold"), rows, Text()) for group, rows in groups.items()), Group(Text(summary))]
 
 
@@ -149,8 +151,8 @@ def _gpus() -> Answer:
     import torch
 
     if not torch.cuda.is_available():
-        built = "torch is built without CUDA" if torch.version.cuda is None else "torch finds none"
-        return "none", False, f"device: cuda is refused, auto means cpu ({built})"
+        reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds none"
+        return "none", False, f"device: cuda is refused, auto means cpu ({reason})"
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     return (f"{', '.join(names)} (CUDA {torch.version.cuda})",)
 
@@ -169,11 +171,11 @@ def _nccl() -> Answer:
     import torch
     import torch.distributed as dist
 
-    built = dist.is_available() and dist.is_nccl_available()
-    if built and torch.cuda.is_available():
+    has_nccl = dist.is_available() and dist.is_nccl_available()
+    if has_nccl and torch.cuda.is_available():
         return ("there",)
-    why = "no GPU" if built else "this torch is built without it"
-    return "built in" if built else "none", False, f"--backend nccl is refused ({why})"
+    why = "no GPU" if has_nccl else "this torch is built without it"
+    return "built in" if has_nccl else "none", False, f"--backend nccl is refused ({why})"
 
 
 def _torchrun() -> Answer:

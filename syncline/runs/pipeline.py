@@ -52,10 +52,10 @@ def _largest(field: str) -> Callable[[Record], str]:
 
 def _makespan_text(row: Record) -> str:
     """Return the makespan of a row as text, with its bounds if there are any."""
-    shown, low_s, high_s = seconds_of("makespan_s")(row), row.get("makespan_low_s"), row.get("makespan_high_s")
+    makespan, low_s, high_s = seconds_of("makespan_s")(row), row.get("makespan_low_s"), row.get("makespan_high_s")
     if low_s is None or high_s is None or low_s == high_s:
-        return shown
-    return f"{shown} {around(row['makespan_s'], low_s, high_s)}"
+        return makespan
+    return f"{makespan} {around(row['makespan_s'], low_s, high_s)}"
 
 
 COLUMNS: list[Column] = [
@@ -137,8 +137,10 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
                 simulated.append(SimulatedSchedule(name, network.name, placed.timeline))
                 result = report(placed.timeline, spec.build_schedule(name), spec.stages)
                 row = schedule_row(spec, name, network=network.name, report=result)
-                timed = [{"placement": rule, "makespan_s": seconds} for rule, seconds in placed.candidates.items()]
-                row |= {"placement": placed.placement, "ranks": placed.ranks, "placements": timed}
+                placement_rows = [
+                    {"placement": rule, "makespan_s": seconds} for rule, seconds in placed.candidates.items()
+                ]
+                row |= {"placement": placed.placement, "ranks": placed.ranks, "placements": placement_rows}
                 rows.append(row | bounds_columns(spec, name, placed))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns(simulated))
@@ -231,15 +233,19 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     from syncline.analysis.timelines import SchedulePanel, draw_schedules
 
     panels = []
-    chosen = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]
-    for network, group in groupby(chosen, key=lambda schedule: schedule.network):
+    drawn_schedules = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]
+    for network, group in groupby(drawn_schedules, key=lambda schedule: schedule.network):
         schedules = list(group)
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
         until_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
-            shown = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
-            cut = " (its beginning)" if len(shown) < (timeline.computes & (timeline.what != UPDATE)).sum() else ""
-            panels.append(SchedulePanel(_title(spec, schedule) + cut, spec.stages, tasks=shown, group=network))
+            shown_spans = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
+            cut_note = (
+                " (its beginning)" if len(shown_spans) < (timeline.computes & (timeline.what != UPDATE)).sum() else ""
+            )
+            panels.append(
+                SchedulePanel(_title(spec, schedule) + cut_note, spec.stages, tasks=shown_spans, group=network)
+            )
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
@@ -281,10 +287,14 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
     lines = []
     for row in rows:
         placements = row.get("placements", ())
-        given_s = next((timed["makespan_s"] for timed in placements if timed["placement"] == "given"), None)
+        given_s = next(
+            (placement_row["makespan_s"] for placement_row in placements if placement_row["placement"] == "given"), None
+        )
         if given_s is not None and len(placements) > 1:
-            for timed in placements:
-                lines.append({"schedule": row["schedule"], **timed, "saved": 1 - timed["makespan_s"] / given_s})
+            for placement_row in placements:
+                lines.append(
+                    {"schedule": row["schedule"], **placement_row, "saved": 1 - placement_row["makespan_s"] / given_s}
+                )
     if not lines:
         return []
     return [table("Placements of the ranks", PLACEMENT_COLUMNS, rows=lines, note=PLACEMENT_NOTE, section="schedule")]

@@ -64,14 +64,14 @@ def run(
             raise KeyboardInterrupt  # stopped before the first result
         write_measurements(folder, [trained])
         network = spec.network
-        timed = time_with_bounds(spec, trained, network, measured=step_s is not None)
-        bounds = timed.bounds() if timed else {}
-        rows = [row | bounds for row in run_records(trained, timed and timed.clock, network, spec.workers)]
+        timing = time_with_bounds(spec, trained, network, measured=step_s is not None)
+        bounds = timing.bounds() if timing else {}
+        rows = [row | bounds for row in run_records(trained, timing and timing.clock, network, spec.workers)]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
-        if timed:
-            key, clock = (trained.method, network.name), timed.clock
+        if timing:
+            key, clock = (trained.method, network.name), timing.clock
             write_curves(folder, spec, [trained], {key: clock}, {network.name: network}, bounds={key: bounds})
             folder.table("timeline", timeline_columns([(*key, clock.timeline)]))
             folder.trace(chrome_trace(clock.timeline, names_of_workers(clock.timeline, spec.num_endpoints)))
@@ -125,8 +125,10 @@ def run_study(
             records += new
             if new:  # rewritten after each piece, so that a crash of the next one loses nothing
                 # Sorted, with None before other values, because the order in which pieces finish is random.
-                ordered = sorted(records, key=lambda r: [(v is not None, "" if v is None else v) for v in r.values()])
-                folder.table("metrics", {name: [record[name] for record in ordered] for name in records[0]})
+                sorted_records = sorted(
+                    records, key=lambda r: [(v is not None, "" if v is None else v) for v in r.values()]
+                )
+                folder.table("metrics", {name: [record[name] for record in sorted_records] for name in records[0]})
         rows = study.rows(spec, records)
         interrupted = progress.stopped
         folder.json("run", environment() | {"interrupted": interrupted, "rows": rows})
@@ -159,15 +161,15 @@ def check_columns(spec: Experiment, columns: str | None) -> None:
     names = set() if columns is None else {name.strip() for name in columns.split(",")}
     if columns is None or names <= ALWAYS or names == {ALL} or not isinstance(spec, RunSpec | CompareSpec):
         return
-    short = spec.model_copy(update={"steps": 1, "seeds": spec.seeds[:1], "timeline_steps": 0})
+    one_step_spec = spec.model_copy(update={"steps": 1, "seeds": spec.seeds[:1], "timeline_steps": 0})
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="syncline-columns-") as folder, suppress(SynclineError):
         out = Path(folder) / "training"
-        if isinstance(short, CompareSpec):
+        if isinstance(one_step_spec, CompareSpec):
             from syncline.runs.compare import compare  # only here: torch is slow to load
 
-            rows = compare(short, out, exact=True, jobs=1, figures=False)["rows"]
+            rows = compare(one_step_spec, out, exact=True, jobs=1, figures=False)["rows"]
         else:
-            rows = run(short, out, exact=True, figures=False)["rows"]
+            rows = run(one_step_spec, out, exact=True, figures=False)["rows"]
     if rows:  # otherwise the training itself reports the error
         chosen_names(rows, columns)

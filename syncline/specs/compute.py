@@ -182,8 +182,8 @@ class ComputeSpec(Spec):
         if self.seconds is not None and self.hardware is not None:
             raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
         if self.batch_times is not None and len(sources) > 1:
-            other = "seconds" if self.seconds is not None else "hardware"
-            expected = f"nothing beside {other}, which fixes the time alone"
+            other_source = "seconds" if self.seconds is not None else "hardware"
+            expected = f"nothing beside {other_source}, which fixes the time alone"
             raise refusal("batch_times", dict(self.batch_times.times_s), expected)
         if self.extrapolate and (self.batch_times is None or len(self.batch_times.sizes) == 1):
             raise refusal("extrapolate", True, "false without batch_times of two batch sizes at least")
@@ -314,10 +314,12 @@ class ComputeSpec(Spec):
         """Refuse disturbances of workers or steps that do not exist in a training of this size."""
         if self.start_offsets and len(self.start_offsets) != workers:
             raise refusal("compute.start_offsets", self.start_offsets, f"one time per worker ({workers})")
-        disturbed = [(f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)]
+        numbered_workers = [
+            (f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)
+        ]
         for i, pause in enumerate(self.pauses):
-            disturbed += [(f"pauses.{i}.worker", pause.worker, workers), (f"pauses.{i}.step", pause.step, steps)]
-        for path, index, length in disturbed:
+            numbered_workers += [(f"pauses.{i}.worker", pause.worker, workers), (f"pauses.{i}.step", pause.step, steps)]
+        for path, index, length in numbered_workers:
             if index >= length:
                 raise refusal(f"compute.{path}", index, f"a number from 0 to {length - 1}")
 

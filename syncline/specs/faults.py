@@ -126,11 +126,11 @@ class FaultsSpec(Spec):
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse faults of workers or steps that do not exist."""
-        numbers = [(f"slow_links.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_links)]
+        numbered_workers = [(f"slow_links.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_links)]
         for i, absence in enumerate(self.absences):
-            numbers.append((f"absences.{i}.worker", absence.worker, workers))
-            numbers.append((f"absences.{i}.first_step", absence.first_step, steps))
-        for path, index, length in numbers:
+            numbered_workers.append((f"absences.{i}.worker", absence.worker, workers))
+            numbered_workers.append((f"absences.{i}.first_step", absence.first_step, steps))
+        for path, index, length in numbered_workers:
             if index >= length:
                 raise refusal(f"faults.{path}", index, f"a number from 0 to {length - 1}")
         for step in sorted({absence.first_step for absence in self.absences}):  # the steps with the fewest workers
@@ -168,8 +168,8 @@ class FaultsSpec(Spec):
 
         if not self.slow_links:
             return network
-        slow = [SlowLink(link.worker, link.bandwidth_divisor, link.latency_factor) for link in self.slow_links]
-        return with_slow_links(topology(network, workers), slow)
+        slow_links = [SlowLink(link.worker, link.bandwidth_divisor, link.latency_factor) for link in self.slow_links]
+        return with_slow_links(topology(network, workers), slow_links)
 
     def delay(self, network: Network | Topology, workers: int, seed: int) -> Callable[[int, int], float] | None:
         """Return a function that draws the extra seconds of a message from sender to receiver; None without jitter."""

@@ -55,18 +55,18 @@ class Grid:
         >>> Grid.parse("method.lr=1e-3,3e-3").values, Grid.parse('network=[10gbe, "50us,25Gbit/s"]').values
         ((0.001, 0.003), ('10gbe', '50us,25Gbit/s'))
         """
-        path, equals, written = text.partition("=")
+        path, equals, values_text = text.partition("=")
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
         method, path = of_method(path)
         option = f"--grid {text.partition('=')[0]}"
-        listed = written if written.lstrip().startswith("[") else f"[{written}]"
+        listed = values_text if values_text.lstrip().startswith("[") else f"[{values_text}]"
         try:
             values = parse_yaml(listed)
         except ValueError:
             values = None
         if not isinstance(values, list):
-            raise SpecError(option, written, "values with commas between, or a list in YAML")
+            raise SpecError(option, values_text, "values with commas between, or a list in YAML")
         return cls(path, tuple(values), option, method=method)
 
     @classmethod
@@ -114,8 +114,8 @@ def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Seq
     for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first
         if is_in(error.path, grid.path):
             return SpecError(grid.origin + error.path.removeprefix(grid.path), error.value, error.expected)
-    chosen = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
-    return SpecError(error.path, error.value, error.expected + (f" (with {chosen})" if chosen else ""))
+    settings_text = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
+    return SpecError(error.path, error.value, error.expected + (f" (with {settings_text})" if settings_text else ""))
 
 
 def flat_value(value: Any) -> Any:

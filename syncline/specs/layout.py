@@ -139,16 +139,16 @@ def positions_of(placement: Sequence[str | int], ranks: int, places: Sequence[st
         return numbers
     if places is None:
         raise SpecError("placement", placement[0], "positions from 0: only a matrix has places with names")
-    free: dict[str, list[int]] = {place: [] for place in dict.fromkeys(places)}
+    free_positions: dict[str, list[int]] = {place: [] for place in dict.fromkeys(places)}
     for position, place in enumerate(places):
-        free[place].append(position)
+        free_positions[place].append(position)
     positions = []
     for name in map(str, placement):
-        if name not in free:
-            raise SpecError("placement", name, one_of(tuple(free), name))
-        if not free[name]:
+        if name not in free_positions:
+            raise SpecError("placement", name, one_of(tuple(free_positions), name))
+        if not free_positions[name]:
             raise SpecError("placement", name, f"at most {list(places).count(name)} ranks in {name}, its workers")
-        positions.append(free[name].pop(0))
+        positions.append(free_positions[name].pop(0))
     return positions
 
 

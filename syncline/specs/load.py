@@ -69,13 +69,13 @@ class Override:
     @classmethod
     def parse(cls, text: str) -> Override:
         """Return the override of a text ``field.path=value``, as ``--set`` takes it; the value is YAML."""
-        path, equals, written = text.partition("=")
+        path, equals, value_text = text.partition("=")
         if not equals or not path:
             raise SpecError("--set", text, "field.path=value, as in method.lr=0.01")
         try:
-            return cls(path, parse_yaml(written), f"--set {path}", written)
+            return cls(path, parse_yaml(value_text), f"--set {path}", value_text)
         except ValueError:
-            raise SpecError(f"--set {path}", written, "a value in YAML") from None
+            raise SpecError(f"--set {path}", value_text, "a value in YAML") from None
 
     @classmethod
     def option(cls, name: str, path: str, value: Any) -> Override:
@@ -212,8 +212,8 @@ def with_knobs(method: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str,
     {'kind': 'mt-dao', 'omegas': [0.95], 'lr': 0.2}
     """
     fields = with_overrides({"method": method}, {f"method.{path}": value for path, value in knobs.items()})
-    changed: dict[str, Any] = fields["method"]
-    return changed
+    method_fields: dict[str, Any] = fields["method"]
+    return method_fields
 
 
 def _override(fields: dict[str, Any], overrides: Overrides) -> None:

@@ -156,12 +156,12 @@ def _model_of_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
         if long in mapping:
             raise SpecError(f"{path}.{short_name}", mapping[short_name], f"nothing beside {long}, which is the same")
     long_fields = {SHORT.get(name, name): value for name, value in mapping.items()}
-    read = ModelDescribed.read({"name": "model", **(LLAMA_LIKE if short_of else {}), **long_fields}, path)
+    described = ModelDescribed.read({"name": "model", **(LLAMA_LIKE if short_of else {}), **long_fields}, path)
     try:
-        return ModelShape(**dict(read))
+        return ModelShape(**dict(described))
     except SpecError as error:
-        below = error.path.removeprefix("model.")
-        raise SpecError(f"{path}.{short_of.get(below, below)}", error.value, error.expected) from None
+        field_path = error.path.removeprefix("model.")
+        raise SpecError(f"{path}.{short_of.get(field_path, field_path)}", error.value, error.expected) from None
 
 
 def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Model:

@@ -43,8 +43,8 @@ def _schedule_name(value: Any) -> Any:
             return CalledSchedule(value, "")
         schedule_kind(str(value))
     except SpecError as error:
-        path, refused = (error.path, error.value) if is_call else ("", value)
-        raise refusal(path, refused, error.expected) from None
+        path, refused_value = (error.path, error.value) if is_call else ("", value)
+        raise refusal(path, refused_value, error.expected) from None
     return str(value)
 
 

@@ -50,8 +50,8 @@ def _problem(value: Any) -> Any:
     fields = dict(value)
     kind = fields.pop("kind", None)
     if specs_are_data() and (kind == PYTHON or is_reference(kind)):
-        named = fields.get("name") if kind == PYTHON else kind
-        return UnavailableProblem(str(fields.get("target") or named))
+        problem_name = fields.get("name") if kind == PYTHON else kind
+        return UnavailableProblem(str(fields.get("target") or problem_name))
     if kind == PYTHON:
         return _problem_of_call(fields)
     if not isinstance(kind, str):
@@ -104,9 +104,9 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     """
     from syncline.problems import PROBLEMS
 
-    written = getattr(problem, _WRITTEN, None)
-    if written is not None:
-        return dict(written)
+    written_fields = getattr(problem, _WRITTEN, None)
+    if written_fields is not None:
+        return dict(written_fields)
     problem_class = type(problem)
     has_fields = dataclasses.is_dataclass(problem_class) and problem_class is not UnavailableProblem
     names = [field.name for field in dataclasses.fields(problem_class)] if has_fields else []

@@ -53,8 +53,8 @@ class StagesSpec(Spec):
         for path in ("faults", "speeds"):
             setting = getattr(training, path)
             if setting != type(training).model_fields[path].default:
-                shown = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
-                raise refusal(path, shown, "none beside pipeline, whose stages all go on as they can")
+                shown_value = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
+                raise refusal(path, shown_value, "none beside pipeline, whose stages all go on as they can")
         disturbed = training.compute.model_dump(
             include={"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"},
             exclude_defaults=True,
@@ -65,9 +65,9 @@ class StagesSpec(Spec):
             expected = "none beside pipeline, which counts what updates multiply by itself"
             raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
         if self.backward_weights != "stashed":
-            for path, plain in (("dtype", "float32"), ("execution", "eager")):
-                if getattr(training, path) != plain:
-                    expected = f"{plain} where backward_weights are {self.backward_weights}"
+            for path, required in (("dtype", "float32"), ("execution", "eager")):
+                if getattr(training, path) != required:
+                    expected = f"{required} where backward_weights are {self.backward_weights}"
                     raise refusal(path, getattr(training, path), expected)
 
     def check_method(self, method: MethodBase, path: str) -> None:

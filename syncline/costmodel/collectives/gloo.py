@@ -151,14 +151,14 @@ def connection_bytes_per_s(link: Link) -> FloatOrArray:
 
 def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
     """Return the payload bytes that each worker sends, mean over workers, without headers and notices."""
-    others = np.subtract(workers, 1)
+    peers = np.subtract(workers, 1)
     if kind == "all_gather":
-        return nbytes * others
+        return nbytes * peers
     if kind == "reduce":
         count, segment_bytes = segments(workers, nbytes)
-        sent_bytes = (count - 2) * segment_bytes + nbytes * (others / np.square(workers))
-        return np.where(np.greater(others, 0) & np.greater(nbytes, 0), sent_bytes, 0.0)[()]
-    return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * others / workers)
+        sent_bytes = (count - 2) * segment_bytes + nbytes * (peers / np.square(workers))
+        return np.where(np.greater(peers, 0) & np.greater(nbytes, 0), sent_bytes, 0.0)[()]
+    return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * peers / workers)
 
 
 def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) -> tuple[IntOrArray, FloatOrArray]:
@@ -220,11 +220,11 @@ def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link
 def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
     """Return the seconds of a reduce, a ring and then a chunk from each worker to the root."""
     tcp = link.tcp or STEADY
-    up = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
-    rate = tcp.rate_bytes_per_s(np.minimum(up, link.down_bytes_per_s), 2 * alpha)
+    up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
+    rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha)
     count, segment_bytes = segments(workers, nbytes)
     ring_s = window_s(np.maximum(count - 2, 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
-    chunk_s = tcp.after_idling_s(nbytes / workers, up, 2 * alpha)
+    chunk_s = tcp.after_idling_s(nbytes / workers, up_bytes_per_s, 2 * alpha)
     arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
     return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
 
@@ -316,18 +316,18 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     if kind not in GLOO:
         raise SpecError("collective", kind, one_of(GLOO, kind))
     require_call(workers, nbytes)
-    others = workers - 1
-    if not others or not nbytes:
+    peers = workers - 1
+    if not peers or not nbytes:
         return 0.0, 0.0
     if kind in ("all_reduce", "reduce_scatter"):
         segment_bytes = float(segments(workers, nbytes, element_bytes)[1])
-        return 2 * others * ceil(nbytes / segment_bytes) / workers, segment_bytes
+        return 2 * peers * ceil(nbytes / segment_bytes) / workers, segment_bytes
     if kind == "reduce":
-        messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + others / workers
+        messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + peers / workers
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
     if kind == "all_gather":
-        return 2.0 * others, nbytes / 2
-    return (float(others), nbytes / workers) if kind == "all_to_all" else (others / workers, nbytes)
+        return 2.0 * peers, nbytes / 2
+    return (float(peers), nbytes / workers) if kind == "all_to_all" else (peers / workers, nbytes)
 
 
 def gloo_wire(

@@ -220,14 +220,14 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
     if len(set(network.uplinks)) > 1:
         raise NoClosedForm("network.uplink", network.name, "equal uplinks: with others there is no closed form")
     is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
-    across = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
-    return Peers(size, network.lan, network.lan), across
+    node_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
+    return Peers(size, network.lan, network.lan), node_peers
 
 
 def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
     """Return the groups of peers of a network of levels."""
-    inside = network.levels[0].link
-    levels = [Peers(network.sizes(workers)[0], inside, inside)]
+    node_link = network.levels[0].link
+    levels = [Peers(network.sizes(workers)[0], node_link, node_link)]
     for number, size in enumerate(network.sizes(workers)[1:], start=1):
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: with others there is no closed form"

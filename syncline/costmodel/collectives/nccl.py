@@ -270,20 +270,20 @@ def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
     The result is None unless the innermost level has NVLink, and the other levels are of one data centre: none is
     narrower than a node's network cards, which carry all bytes that leave a node.
     """
-    inside, *outside = levels
-    costs = inside.link.nvlink
-    if costs is None or inside.link.duplex == "half" or any(level.is_shared_half_duplex for level in levels):
+    node_level, *network_levels = levels
+    costs = node_level.link.nvlink
+    if costs is None or node_level.link.duplex == "half" or any(level.is_shared_half_duplex for level in levels):
         return None
-    rates = [level.link.goodput_bytes_per_s for level in outside]
+    rates = [level.link.goodput_bytes_per_s for level in network_levels]
     if any(np.any(rate < rates[0]) for rate in rates):
         return None
     nodes: IntOrArray = 1
     latency_s: FloatOrArray = 0.0
-    for level in outside:
+    for level in network_levels:
         nodes = nodes * level.size
         latency_s = np.maximum(latency_s, level.link.latency_s + level.link.overhead_s)
     card = rates[0] if rates else np.inf
-    return GpuNodes(inside.size, nodes, inside.link.goodput_bytes_per_s, card, latency_s, costs)
+    return GpuNodes(node_level.size, nodes, node_level.link.goodput_bytes_per_s, card, latency_s, costs)
 
 
 def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> FloatOrArray:

@@ -124,9 +124,9 @@ def collective_prices(
     elif groups is not None and [len(group) for group in groups] != np.ravel(workers).tolist():
         return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
-        priced = _node_prices(kind, workers, nbytes, network, algorithms, rule)
-        if priced is not None:
-            return priced
+        prices = _node_prices(kind, workers, nbytes, network, algorithms, rule)
+        if prices is not None:
+            return prices
     is_hierarchical = algorithm_of(algorithms, kind) in HIERARCHICAL[kind]
     if not isinstance(network, Link) or network.duplex == "half" or is_hierarchical:
         return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer)
@@ -155,10 +155,10 @@ def group_algorithm(
     if group is None:
         return None
     try:
-        priced = collective_prices(kind, np.array([workers]), nbytes, network, algorithms, timer=timer, groups=[group])
+        prices = collective_prices(kind, np.array([workers]), nbytes, network, algorithms, timer=timer, groups=[group])
     except NoClosedForm:
         return None
-    return priced.names[int(np.ravel(priced.name_index)[0])] or None
+    return prices.names[int(np.ravel(prices.name_index)[0])] or None
 
 
 def link_prices(
@@ -244,9 +244,9 @@ def _node_prices(
     ):
         return None
     levels = *inner_levels, outermost._replace(size=workers // size)
-    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
-    if priced is not None or not names:
-        return priced
+    prices = _nvlink_prices(kind, levels, nbytes, algorithms)
+    if prices is not None or not names:
+        return prices
     eager_s = [hierarchy_s(kind, name, levels, nbytes) for name in names]
     return _fastest_prices(eager_s, [hierarchy_s(kind, name, levels, nbytes, rule) for name in names], names)
 
@@ -303,13 +303,13 @@ def _group_price(
         at_level: Algorithms = "auto" if algorithm_of(algorithms, kind) in HIERARCHICAL[kind] else algorithms
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
         return link_prices(kind, np.array(levels[0].size), nbytes, link, algorithms=at_level, rule=rule)
-    priced = _nvlink_prices(kind, levels, nbytes, algorithms)
-    if priced is None:
+    prices = _nvlink_prices(kind, levels, nbytes, algorithms)
+    if prices is None:
         names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
-        priced = _hierarchical_price(kind, levels, nbytes, names, rule)
-    if priced is None:
+        prices = _hierarchical_price(kind, levels, nbytes, names, rule)
+    if prices is None:
         raise NoClosedForm("network", network.name, "links between units that all workers load evenly")
-    return priced
+    return prices
 
 
 def _closed_form_price(
@@ -388,10 +388,10 @@ def _timed_price(
         if policy == "auto":
             names = candidates_on(kind, single_network, workers)
         else:
-            chosen = policy if policy in TABLE[kind] and policy not in HIERARCHICAL[kind] else None
+            fixed_algorithm = policy if policy in TABLE[kind] and policy not in HIERARCHICAL[kind] else None
             if group is None:
-                chosen = algorithm_for(algorithms, kind, workers, nbytes, single_network)
-            names = (chosen or default_algorithm(kind, single_network),)
+                fixed_algorithm = algorithm_for(algorithms, kind, workers, nbytes, single_network)
+            names = (fixed_algorithm or default_algorithm(kind, single_network),)
         try:
             times = [(*timer(kind, workers, nbytes, single_network, name, rule, group), name) for name in names]
         except SpecError as error:
@@ -421,9 +421,9 @@ def _merged_prices(prices: Sequence[CollectivePrices]) -> CollectivePrices:
         return all_texts, np.stack(np.broadcast_arrays(*indices))
 
     return CollectivePrices(
-        np.stack(np.broadcast_arrays(*(priced.seconds for priced in prices))),
-        *merged([(priced.names, priced.name_index) for priced in prices]),
-        *merged([(priced.sources, priced.source_index) for priced in prices]),
+        np.stack(np.broadcast_arrays(*(price.seconds for price in prices))),
+        *merged([(price.names, price.name_index) for price in prices]),
+        *merged([(price.sources, price.source_index) for price in prices]),
     )
 
 

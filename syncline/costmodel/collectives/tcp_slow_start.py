@@ -119,7 +119,7 @@ def after_idling(
     """
     if not isinstance(network, Link) or network.tcp is None:
         return None
-    link, tcp, used = network, network.tcp, np.unique(name_index).tolist()
+    link, tcp, used_names = network, network.tcp, np.unique(name_index).tolist()
     shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
@@ -127,9 +127,9 @@ def after_idling(
         seconds: FloatOrArray = 0.0
         if np.max(idle_s) < shortest_s:
             return seconds
-        for index in used:
+        for index in used_names:
             algorithm_s = collective_opening_s(kind, workers, nbytes, link, algorithm=names[index], idle_s=idle_s)
-            seconds = np.where(name_index == index, algorithm_s, seconds) if len(used) > 1 else algorithm_s
+            seconds = np.where(name_index == index, algorithm_s, seconds) if len(used_names) > 1 else algorithm_s
         return seconds
 
     round_trip_s, rate = 2 * float(np.max(link.latency_s)), float(np.max(link.goodput_bytes_per_s))

@@ -159,8 +159,8 @@ class Routed(NetworkTopology):
             steps.setdefault(edge.source, {})[edge.target] = _Step(channel, edge.link, femtoseconds)
             rates.append(edge.link.up_bytes_per_s)
             if not edge.directed:
-                back = channel if is_half_duplex else channel + 1
-                steps.setdefault(edge.target, {})[edge.source] = _Step(back, edge.link, femtoseconds)
+                channel_back = channel if is_half_duplex else channel + 1
+                steps.setdefault(edge.target, {})[edge.source] = _Step(channel_back, edge.link, femtoseconds)
                 rates += [] if is_half_duplex else [edge.link.down_bytes_per_s]
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
@@ -232,17 +232,17 @@ def _least_latency_predecessors(
     Routes end at the nodes of ``ends``, which do not forward.
     """
     best: dict[str, tuple[int, int, str]] = {source: (0, 0, "")}  # by node: latency, number of links, predecessor
-    heap, done = [(0, 0, source)], set()
+    heap, finished = [(0, 0, source)], set()
     while heap:
         latency, hops, node = heapq.heappop(heap)
-        if node in done:
+        if node in finished:
             continue
-        done.add(node)
+        finished.add(node)
         if node != source and node in ends:
             continue
         for target, step in steps.get(node, {}).items():
             candidate = (latency + step.femtoseconds, hops + 1, node)
-            if target not in done and (target not in best or candidate < best[target]):
+            if target not in finished and (target not in best or candidate < best[target]):
                 best[target] = candidate
                 heapq.heappush(heap, (*candidate[:2], target))
     return {node: predecessor for node, (_, _, predecessor) in best.items()}

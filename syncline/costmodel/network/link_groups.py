@@ -37,14 +37,14 @@ def link_groups(network: Network) -> list[LinkGroup]:
     """
     if not isinstance(network, Matrix):
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
-    inside = [row[index] for index, row in enumerate(network.lines)]
-    between = [line for index, row in enumerate(network.lines) for line in (*row[:index], *row[index + 1 :])]
+    local_lines = [row[index] for index, row in enumerate(network.lines)]
+    cross_lines = [line for index, row in enumerate(network.lines) for line in (*row[:index], *row[index + 1 :])]
     uplinks = network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,)
     groups: dict[str, Iterable[Link | None]] = {
-        INSIDE: inside,
+        INSIDE: local_lines,
         "cards of hosts": [network.card],
         "uplinks of places": uplinks,
-        BETWEEN: between,
+        BETWEEN: cross_lines,
     }
     return [group for name, links in groups.items() if (group := _group(name, links)) is not None]
 

@@ -264,7 +264,7 @@ class MatrixTopology(ByValue, NetworkTopology):
     def _channels(self, senders: Ints, receivers: Ints) -> Iterator[Ints]:
         """Yield the columns of `Paths.channels`; columns with entries -1, of messages without a channel, come last."""
         source, target = self.place[senders], self.place[receivers]
-        across, per, first = source != target, self.network.per, self._first
+        crosses, per, first = source != target, self.network.per, self._first
         if "connections" in first:
             yield first["connections"] + senders * self.workers + receivers
         if "cards" in first:
@@ -278,12 +278,12 @@ class MatrixTopology(ByValue, NetworkTopology):
         else:
             count = len(self.network.places) if per == "pair" else self._class_count
             line = target if per == "pair" else self._classes[source, target]
-            yield np.where(across, source * count + line, first["inside"] + senders)
+            yield np.where(crosses, source * count + line, first["inside"] + senders)
         inside_down = np.full(len(senders), -1)
         if per in ("pair", "place"):
-            inside_down = np.where(across, -1, first["inside"] + self.workers + receivers)
+            inside_down = np.where(crosses, -1, first["inside"] + self.workers + receivers)
             if "uplinks" not in first:
                 yield inside_down
         if "uplinks" in first:
-            yield np.where(across, first["uplinks"] + source, inside_down)
-            yield np.where(across, first["uplinks"] + len(self.network.places) + target, -1)
+            yield np.where(crosses, first["uplinks"] + source, inside_down)
+            yield np.where(crosses, first["uplinks"] + len(self.network.places) + target, -1)

@@ -67,11 +67,11 @@ class Level:
 
     def describe(self) -> str:
         """Return a short description for users: ``2 racks by ib-ndr (8 rails, 2:1)``."""
-        joined = {None: "", "spine": "rails joined by the spine", "inside": "rails joined inside"}
+        rail_notes = {None: "", "spine": "rails joined by the spine", "inside": "rails joined inside"}
         details = [
             f"{self.rails} rail{'s' if self.rails > 1 else ''}" if self.rails else "",
             f"{self.oversubscription:g}:1" if self.is_pooled else "",
-            joined[self.cross_rail],
+            rail_notes[self.cross_rail],
         ]
         suffix = f" ({', '.join(filter(None, details))})" if any(details) else ""
         return f"{self.units or 'any'} by {self.link.name or self.link.describe()}{suffix}"
@@ -114,9 +114,11 @@ class MultiLevel(CostsOfLinks):
             raise SpecError("network.levels", [], "a level at least: {units, link}")
         for index, level in enumerate(self.levels):
             self._check(index, level, f"network.levels.{index}")
-        free = [index for index, level in enumerate(self.levels) if level.units is None]
-        if len(free) > 1:
-            raise SpecError(f"network.levels.{free[1]}.units", None, "a number: in one level alone is it left open")
+        levels_without_units = [index for index, level in enumerate(self.levels) if level.units is None]
+        if len(levels_without_units) > 1:
+            raise SpecError(
+                f"network.levels.{levels_without_units[1]}.units", None, "a number: in one level alone is it left open"
+            )
 
     def _check(self, number: int, level: Level, path: str) -> None:
         """Refuse a level with a field out of range, or with a field that the levels around it exclude."""
@@ -148,8 +150,8 @@ class MultiLevel(CostsOfLinks):
     def shares_lower_links(self, number: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
         setting = self.levels[number].shares_lower_links
-        inside = number == 0 or self.levels[number - 1].link.fabric != "network"
-        return not inside if setting is None else setting
+        is_in_node = number == 0 or self.levels[number - 1].link.fabric != "network"
+        return not is_in_node if setting is None else setting
 
     def sizes(self, workers: int) -> tuple[int, ...]:
         """Return the number of units of the level below in a unit of each level, from the inside out.
@@ -159,10 +161,12 @@ class MultiLevel(CostsOfLinks):
         """
         units = [level.units for level in self.levels]
         if None in units[:-1]:  # the levels around the open one are full
-            fixed = math.prod(count for count in units if count is not None)
-            if workers % fixed:
-                raise SpecError("workers", workers, f"a multiple of {fixed}, the units around the level that is open")
-            return tuple(workers // fixed if count is None else count for count in units)
+            fixed_product = math.prod(count for count in units if count is not None)
+            if workers % fixed_product:
+                raise SpecError(
+                    "workers", workers, f"a multiple of {fixed_product}, the units around the level that is open"
+                )
+            return tuple(workers // fixed_product if count is None else count for count in units)
         sizes, remaining = [], workers
         for index, size in enumerate(units):
             if size is None or remaining <= size:
@@ -380,14 +384,18 @@ class LevelTopology(ByValue, NetworkTopology):
         lowest = np.array(shape.begins)[highest]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)
-        up, down = [], []
+        up_channels, down_channels = [], []
         for index, level in enumerate(levels):
             is_passed = (lowest <= index) & (index <= highest)
             latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
-            up += [np.where(is_passed, channel, -1) for channel in self._level_channels(index, leaving, down=False)]
-            down += [np.where(is_passed, channel, -1) for channel in self._level_channels(index, receivers, down=True)]
-        return Paths(_pack_channels([*columns, *up, *down[::-1]]), latency_s, overhead_s)
+            up_channels += [
+                np.where(is_passed, channel, -1) for channel in self._level_channels(index, leaving, down=False)
+            ]
+            down_channels += [
+                np.where(is_passed, channel, -1) for channel in self._level_channels(index, receivers, down=True)
+            ]
+        return Paths(_pack_channels([*columns, *up_channels, *down_channels[::-1]]), latency_s, overhead_s)
 
 
 def _pack_channels(columns: Sequence[Ints]) -> Ints:

@@ -172,9 +172,9 @@ class Star(ByValue):
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths up the sender's link and down the receiver's."""
-        down = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
+        receiving_channels = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
         latency_s = (self.latency_s[senders] + self.latency_s[receivers]) / 2
-        return Paths(np.stack([senders, down], axis=1), latency_s, self.overhead_s[senders])
+        return Paths(np.stack([senders, receiving_channels], axis=1), latency_s, self.overhead_s[senders])
 
 
 def narrowest(paths: Paths, bandwidth: Floats) -> Floats:

@@ -152,14 +152,14 @@ def ring_order(rate: Floats, delay: Floats) -> Ints:
     [0, 3, 1, 2]
     """
     places = len(rate)
-    between = ~np.eye(places, dtype=bool)
-    if places < 3 or (np.ptp(rate[between]) == 0 and np.ptp(delay[between]) == 0):
+    is_line = ~np.eye(places, dtype=bool)
+    if places < 3 or (np.ptp(rate[is_line]) == 0 and np.ptp(delay[is_line]) == 0):
         return np.arange(places)
     if places > EXACT:
         rings = _widest_lines_ring(rate), _patched_ring(rate, delay)
         return _improved_ring(max(rings, key=lambda order: _quality(order, rate, delay)), rate, delay)
-    widest = narrowest_line(_cheapest_ring(np.where(between, -rate, np.inf), np.maximum), rate)
-    return _cheapest_ring(np.where(between & (rate >= widest * SAME), delay, np.inf), np.add)
+    widest = narrowest_line(_cheapest_ring(np.where(is_line, -rate, np.inf), np.maximum), rate)
+    return _cheapest_ring(np.where(is_line & (rate >= widest * SAME), delay, np.inf), np.add)
 
 
 def narrowest_line(order: Ints, rate: Floats) -> float:
@@ -174,25 +174,25 @@ def _quality(order: Ints, rate: Floats, delay: Floats) -> tuple[float, float]:
 
 def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
     """Return the ring of least cost, by Held and Karp's recurrence; ``combine`` adds lines or takes their maximum."""
-    others = len(cost) - 1
-    subsets = 1 << others
-    best = np.full((subsets, others), np.inf)  # least cost of a way from place 0 over a subset to its last place
-    before = np.zeros((subsets, others), dtype=np.int64)
-    best[1 << np.arange(others), np.arange(others)] = cost[0, 1:]
+    num_others = len(cost) - 1
+    subsets = 1 << num_others
+    best = np.full((subsets, num_others), np.inf)  # least cost of a way from place 0 over a subset to its last place
+    predecessor = np.zeros((subsets, num_others), dtype=np.int64)
+    best[1 << np.arange(num_others), np.arange(num_others)] = cost[0, 1:]
     size = np.array([subset.bit_count() for subset in range(subsets)])
-    for count in range(2, others + 1):
+    for count in range(2, num_others + 1):
         subsets_of_count = np.flatnonzero(size == count)
-        for last in range(others):
+        for last in range(num_others):
             with_last = subsets_of_count[subsets_of_count >> last & 1 == 1]
             costs = combine(best[with_last ^ (1 << last)], cost[1:, last + 1])
-            before[with_last, last] = costs.argmin(axis=1)
+            predecessor[with_last, last] = costs.argmin(axis=1)
             best[with_last, last] = costs.min(axis=1)
     subset = subsets - 1
     place = int(combine(best[subset], cost[1:, 0]).argmin())
     order = []
     while subset:
         order.append(place + 1)
-        subset, place = subset ^ (1 << place), int(before[subset, place])
+        subset, place = subset ^ (1 << place), int(predecessor[subset, place])
     return np.array([0, *order[::-1]])
 
 

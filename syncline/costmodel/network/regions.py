@@ -64,8 +64,11 @@ SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 def _lines() -> dict[tuple[str, str], Link]:
     """Return the line from each region (first) to each other (second); a pair with one direction has it for both."""
     measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *GOOGLE_PAIRS)}
-    both = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
-    return {ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends)) for ends, (ping_ms, mbit_s) in both.items()}
+    both_directions = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
+    return {
+        ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends))
+        for ends, (ping_ms, mbit_s) in both_directions.items()
+    }
 
 
 LINES = _lines()
@@ -100,17 +103,17 @@ def regions(
             raise SpecError("network.sites", region, one_of(REGIONS, region))
         if count < 1:
             raise SpecError(f"network.sites.{region}", count, "a number of workers, at least 1")
-    cloud, *others = {"gc" if region.startswith("gc-") else "aws" for region in workers}
-    if others:
+    cloud, *other_clouds = {"gc" if region.startswith("gc-") else "aws" for region in workers}
+    if other_clouds:
         raise SpecError("network.sites", list(workers), "regions of one cloud, between which lines were measured")
-    inside = lan or LAN[cloud]
+    zone_link = lan or LAN[cloud]
     places = tuple(workers)
-    lines = LINES | {(place, place): replace(inside, name=f"{place}-{place}") for place in places}
+    lines = LINES | {(place, place): replace(zone_link, name=f"{place}-{place}") for place in places}
     return Matrix(
         places,
         tuple(tuple(lines[source, target] for target in places) for source in places),
         tuple(np.repeat(np.arange(len(places)), list(workers.values())).tolist()),
-        card=Link(0.0, inside.bandwidth_bytes_per_s, upload_bytes_per_s=inside.upload_bytes_per_s),
+        card=Link(0.0, zone_link.bandwidth_bytes_per_s, upload_bytes_per_s=zone_link.upload_bytes_per_s),
         hivemind=hivemind,
         name=name or "-".join(places),
     )

@@ -237,8 +237,8 @@ class NcclCosts:
 
     def ring_steps(self, block_bytes: FloatOrArray) -> tuple[FloatOrArray, FloatOrArray]:
         """Return the number of full pieces in a worker's block, and the bytes of the shorter last piece."""
-        pieces = np.floor(np.divide(block_bytes, self.ring_piece_bytes))
-        return pieces, np.maximum(block_bytes - pieces * self.ring_piece_bytes, 0.0)
+        num_pieces = np.floor(np.divide(block_bytes, self.ring_piece_bytes))
+        return num_pieces, np.maximum(block_bytes - num_pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
         """Return d: a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
@@ -403,5 +403,5 @@ class HivemindCosts:
 
     def before_s(self, workers: int, nbytes: float) -> float:
         """Return the seconds of an averaging of n bytes among P workers, without the messages on its slowest line."""
-        others = max(workers - 2, 0)
-        return (self.call_s + others * (self.peer_s + self.byte_s * nbytes / workers)) if workers > 1 else 0.0
+        other_workers = max(workers - 2, 0)
+        return (self.call_s + other_workers * (self.peer_s + self.byte_s * nbytes / workers)) if workers > 1 else 0.0

@@ -159,8 +159,8 @@ class Sites(CostsOfLinks):
         """Return a short description for users."""
         sizes = "" if isinstance(self.sites, int) else " of " + " + ".join(map(str, self.sites))
         lan = self.lan.name or self.lan.describe()
-        up = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
-        return f"{self.count} sites{sizes}, {lan} inside, {up} to the core"
+        uplink_names = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))
+        return f"{self.count} sites{sizes}, {lan} inside, {uplink_names} to the core"
 
 
 MOST_WORKERS = 10**7
@@ -204,16 +204,21 @@ class SitesTopology(ByValue, NetworkTopology):
         overhead_s = np.array([link.overhead_s for link in uplinks], dtype=np.float64)
         is_half_duplex = np.array([link.duplex == "half" for link in uplinks])
         source, target = self.site[senders], self.site[receivers]
-        across = source != target
+        crosses = source != target
         first_uplink = 2 * self.workers
-        up = first_uplink + source
-        down = first_uplink + target + np.where(is_half_duplex[target], 0, len(uplinks))
+        up_channel = first_uplink + source
+        down_channel = first_uplink + target + np.where(is_half_duplex[target], 0, len(uplinks))
         lan_down = receivers + (0 if lan.duplex == "half" else self.workers)
-        columns = senders, np.where(across, up, lan_down), np.where(across, down, -1), np.where(across, lan_down, -1)
+        columns = (
+            senders,
+            np.where(crosses, up_channel, lan_down),
+            np.where(crosses, down_channel, -1),
+            np.where(crosses, lan_down, -1),
+        )
         return Paths(
             np.stack(columns, axis=1),
-            np.where(across, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
-            np.where(across, overhead_s[source], 0.0) + np.float64(lan.overhead_s),
+            np.where(crosses, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
+            np.where(crosses, overhead_s[source], 0.0) + np.float64(lan.overhead_s),
         )
 
 
@@ -234,7 +239,7 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
     if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
-    across = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
+    site_link = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
     return Level(max(fixed_sizes, default=None), network.lan), Level(
-        network.count, across, rails=1, shares_lower_links=True
+        network.count, site_link, rails=1, shares_lower_links=True
     )

@@ -220,8 +220,8 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
     powers = np.linspace(0.0, 1.5, 151)
     values_of_powers = [negative_log_likelihood(power) for power in powers]
     best = int(np.argmin(values_of_powers))
-    least = values_of_powers[best]
-    return float(powers[best]), {power: negative_log_likelihood(power) - least for power in (0.0, 0.5, 1.0)}
+    best_exponent = values_of_powers[best]
+    return float(powers[best]), {power: negative_log_likelihood(power) - best_exponent for power in (0.0, 0.5, 1.0)}
 
 
 @cache
@@ -233,5 +233,7 @@ def ratio_growth(largest: float = np.inf, capped: bool = True) -> Uncertainty:
     '0.992 to 1.001, 101 ratios'
     """
     errors = grown_errors(largest, capped)
-    scaled = [np.expm1(grown.error / np.sqrt(grown.folds)) for grown in errors]
-    return uncertainty_of(scaled, f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance")
+    relative_errors = [np.expm1(grown.error / np.sqrt(grown.folds)) for grown in errors]
+    return uncertainty_of(
+        relative_errors, f"{len(errors)} ratios beyond fits to smaller models, by the root of the distance"
+    )

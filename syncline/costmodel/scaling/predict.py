@@ -159,13 +159,13 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     used_fit = fit_named(fit, training.method)
     complete = training.completed_by(used_fit)
     fields = complete.range_variables(used_fit)
-    outside = [
+    missing_fields = [
         (name, span)
         for name, span in used_fit.seen.items()
         if name in fields and abs(span.factor_outside(fields[name]) - 1) > TOLERANCE
     ]
-    if outside and not extrapolate:
-        name, span = outside[0]
+    if missing_fields and not extrapolate:
+        name, span = missing_fields[0]
         expected = (
             f"{span}, which fit {used_fit.name!r} has seen; beyond is extrapolation, which 'extrapolate' asks for"
         )
@@ -179,7 +179,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         loss *= float(np.exp(shifts.mean()))
         low_logs.append(shifts.min() - shifts.mean())
         high_logs.append(shifts.max() - shifts.mean())
-    for name, span in outside:
+    for name, span in missing_fields:
         shift = _shift_outside(used_fit, fields, name, span)
         loss *= float(np.exp(shift.mean))
         factor = span.factor_outside(fields[name])

@@ -188,8 +188,8 @@ def _replicas_drift() -> Drift:
 def _period_drift() -> Drift:
     """Return the correction and the error of the loss with the period, from Streaming DiLoCo at 30 and 100 steps."""
     losses = printed_losses("douillard-2025", "streaming-diloco")
-    short = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
-    ratios = [row.loss / short[row.parameters, row.replicas] for row in losses if row.period == 100]
+    losses_at_30 = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
+    ratios = [row.loss / losses_at_30[row.parameters, row.replicas] for row in losses if row.period == 100]
     exponents = [float(np.log(ratio) / np.log(100 / 30)) for ratio in ratios]
     exponent = float(np.mean(exponents))
     errors = np.expm1(exponent - np.array(exponents))

@@ -72,15 +72,15 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     ratio = prediction.loss / ddp.loss
     within = ratio_within(prediction.fit.family, training.method)
     logs, bases, is_bounded = [log_bounds(within, 1.0)], [within.basis], True
-    for outside in prediction.beyond:
-        drift = _ratio_drift(prediction.fit, outside.field)
+    for warning in prediction.beyond:
+        drift = _ratio_drift(prediction.fit, warning.field)
         if drift is None:
-            bases.append(f"{outside.field}: nobody knows")
+            bases.append(f"{warning.field}: nobody knows")
             is_bounded = False
             continue
-        folds = abs(float(np.log(outside.factor)))
-        logs.append(log_bounds(drift, np.sqrt(folds) if outside.field == "parameters" else folds))
-        bases.append(f"{outside.field}: {drift.basis}")
+        folds = abs(float(np.log(warning.factor)))
+        logs.append(log_bounds(drift, np.sqrt(folds) if warning.field == "parameters" else folds))
+        bases.append(f"{warning.field}: {drift.basis}")
     low_log, high_log = (float(np.hypot.reduce(side)) for side in zip(*logs, strict=True))
     low, high = float(ratio * np.exp(-low_log)), float(ratio * np.exp(high_log))
     if not is_bounded:

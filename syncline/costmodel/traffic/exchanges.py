@@ -137,11 +137,11 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
         key = (exchange.collective, times, exchange.spans) if exchange.joins else index
         call = exchange.call(step, group)
         if key in calls:
-            joined = calls[key]
-            labels = dict.fromkeys(label for label in (*joined.label.split("+"), call.label) if label)
-            call = joined._replace(
-                payload_bytes=joined.payload_bytes + call.payload_bytes,
-                encoded_bytes=joined.encoded_bytes + call.encoded_bytes,
+            joined_exchanges = calls[key]
+            labels = dict.fromkeys(label for label in (*joined_exchanges.label.split("+"), call.label) if label)
+            call = joined_exchanges._replace(
+                payload_bytes=joined_exchanges.payload_bytes + call.payload_bytes,
+                encoded_bytes=joined_exchanges.encoded_bytes + call.encoded_bytes,
                 label="+".join(labels),
             )
         calls[key] = call

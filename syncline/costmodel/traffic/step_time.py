@@ -116,25 +116,25 @@ class Worker:
         needed_s: FloatOrArray = begin_s
         call_ends_s: dict[int, FloatOrArray] = {}
         for fraction, waits, index in points:
-            priced = priced_calls[index]
+            priced_call = priced_calls[index]
             if waits:
                 at_s = begin_s + fraction * self.compute_s + encoded_s + waited_s
                 wait_s = np.maximum(0.0, call_ends_s[index] - at_s)
                 self._expose(at_s, wait_s)
                 waited_s = waited_s + wait_s
                 continue
-            encoded_s = encoded_s + priced.encode_s
-            self._start(priced, begin_s + fraction * self.compute_s + encoded_s + waited_s, number)
+            encoded_s = encoded_s + priced_call.encode_s
+            self._start(priced_call, begin_s + fraction * self.compute_s + encoded_s + waited_s, number)
             call_ends_s[index] = self.free_s
-            if not (priced.call.wait_steps or is_awaited_in_step(priced.call)):
+            if not (priced_call.call.wait_steps or is_awaited_in_step(priced_call.call)):
                 needed_s = self.free_s
         self.now_s = begin_s + self.compute_s + encoded_s + waited_s + self.trigger_s
         self._wait(needed_s)
-        for priced in priced_calls:
-            if priced.call.ready >= 1:
-                self.now_s = self.now_s + priced.encode_s
-                self._start(priced, self.now_s, number)
-                if not priced.call.wait_steps:
+        for priced_call in priced_calls:
+            if priced_call.call.ready >= 1:
+                self.now_s = self.now_s + priced_call.encode_s
+                self._start(priced_call, self.now_s, number)
+                if not priced_call.call.wait_steps:
                     self._wait(self.free_s)
         for end_s in self.pending.pop(number, ()):
             self._wait(end_s)
@@ -195,7 +195,7 @@ def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Call
             pattern = tuple(bool(exchange.is_due(step)) for exchange in timings)
             if pattern not in calls_by_pattern:
                 calls = join_exchanges(exchange for exchange in exchanges if exchange.is_due(step))
-                priced_calls = [priced for call in calls for priced in price(call)]
+                priced_calls = [priced_call for call in calls for priced_call in price(call)]
                 calls_by_pattern[pattern] = priced_calls, points_of(priced_calls)
             worker.step(step, *calls_by_pattern[pattern])
             now = step + 1
@@ -231,18 +231,18 @@ def worker_after(
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
     now = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
-        before: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
+        previous_state: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
         while now < end:
             worker.rebase()
             state, waited_s, opened_s = worker.future_state(now), worker.exposed_s, worker.opened_s
-            if before and _equal_states(before[0], state, tolerance_s):
+            if previous_state and _equal_states(previous_state[0], state, tolerance_s):
                 cycles = (end - now) // cycle
-                worker.exposed_s = waited_s + cycles * (waited_s - before[1])
-                worker.opened_s = opened_s + cycles * (opened_s - before[2])
+                worker.exposed_s = waited_s + cycles * (waited_s - previous_state[1])
+                worker.opened_s = opened_s + cycles * (opened_s - previous_state[2])
                 worker.pending = {step + cycles * cycle: ends_s for step, ends_s in worker.pending.items()}
-                now, before = now + cycles * cycle, None
+                now, previous_state = now + cycles * cycle, None
                 continue
-            before = state, waited_s, opened_s
+            previous_state = state, waited_s, opened_s
             cycle_end = min(end, now + cycle)
             advance(now, cycle_end)
             now = cycle_end
@@ -403,12 +403,12 @@ def priced_step(
     overlaps = False
     longest_idle_s: float | None = None
     for pattern in patterns:
-        for priced in [priced for call in pattern.calls for priced in price(call)]:
-            communication_s = communication_s + pattern.steps * priced.cost_s
-            encode_s = encode_s + pattern.steps * priced.encode_s
-            overlaps |= priced.call.ready < 1 or priced.call.wait_steps > 0
-            if priced.after_idling is not None:
-                longest_idle_s = max(longest_idle_s or 0.0, priced.after_idling.longest_s)
+        for priced_call in [priced_call for call in pattern.calls for priced_call in price(call)]:
+            communication_s = communication_s + pattern.steps * priced_call.cost_s
+            encode_s = encode_s + pattern.steps * priced_call.encode_s
+            overlaps |= priced_call.call.ready < 1 or priced_call.call.wait_steps > 0
+            if priced_call.after_idling is not None:
+                longest_idle_s = max(longest_idle_s or 0.0, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
     if overlaps or longest_idle_s is not None:
         worker = worker_after(

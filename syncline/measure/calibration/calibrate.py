@@ -227,8 +227,10 @@ def calibrate_under_torchrun(
     except SynclineError as error:
         mistake = str(error)
     with file or nullcontext():
-        same = identity(plan.identity()) | ({"device": devices.kind, "backend": devices.backend} if devices else {})
-        machines = agree(store, place, {"device": "", "backend": ""} | same, options.meeting_s, mistake)
+        shared_identity = identity(plan.identity()) | (
+            {"device": devices.kind, "backend": devices.backend} if devices else {}
+        )
+        machines = agree(store, place, {"device": "", "backend": ""} | shared_identity, options.meeting_s, mistake)
         assert devices is not None  # otherwise `agree` has raised the mistake on every rank
         progress = Progress.private(place.processes, place.rank)
         start_s = time.perf_counter()

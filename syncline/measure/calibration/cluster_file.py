@@ -106,7 +106,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     cores = os.cpu_count() or 1
     # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
     unshared = [section for section in compute if section["workers"] <= cores * facts["machines"]]
-    chosen = unshared[-1] if unshared else compute[0]
+    compute_measurement = unshared[-1] if unshared else compute[0]
     scope = Scope.of_values(
         workers=[row["workers"] for row in rows if row["workers"] is not None],
         nbytes=[float(row["nbytes"]) for row in rows],
@@ -117,12 +117,13 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
             "syncline": __version__, "torch": str(torch.__version__),
             "machine": f"{platform.machine()}, {cores} cores", "machines": facts["machines"],
             "backend": facts["backend"], "device": facts["device"], "threads": plan.threads,
-            "problem": repr(plan.problem), "link_fitted": plan.link is None, "hardware_of_workers": chosen["workers"],
+            "problem": repr(plan.problem), "link_fitted": plan.link is None,
+            "hardware_of_workers": compute_measurement["workers"],
             "seconds": facts["seconds"],
         },
         "network": network_section(fit, runs)
         | _bounds(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
-        "hardware": hardware_section(chosen, measured, plan),
+        "hardware": hardware_section(compute_measurement, measured, plan),
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
         "collectives": collectives,
@@ -135,10 +136,10 @@ def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
     """Return the field ``bounds`` of a section, from the errors of what was fitted; nothing from a single error."""
     if len(errors) < 2:
         return {}
-    fitted = uncertainty_of(errors)
+    uncertainty = uncertainty_of(errors)
     return {
         "bounds": bounds_fields(
-            Uncertainty(fitted.low, fitted.high, points=len(errors), basis=basis, sources=0, scope=scope)
+            Uncertainty(uncertainty.low, uncertainty.high, points=len(errors), basis=basis, sources=0, scope=scope)
         )
     }
 
@@ -159,8 +160,8 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     if "mfu" not in compute:
         return None
     workers = compute["workers"]
-    (chosen,) = (measurement for measurement in measured if measurement["workers"] == workers)
-    steps = np.array([seconds for rank in chosen["steps"] for seconds in rank])
+    (own_measurement,) = (measurement for measurement in measured if measurement["workers"] == workers)
+    steps = np.array([seconds for rank in own_measurement["steps"] for seconds in rank])
     width = float(getattr(plan.problem, "width", 0) or 0)
     basis = f"training steps of {plan.problem.name} on {workers} workers"
     hardware = {
@@ -178,12 +179,12 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) ->
         fit = fit_link(calls, None, runs)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
-    lost = "what a byte takes is lost in the noise of these times"
+    lost_in_noise = "what a byte takes is lost in the noise of these times"
     if max(plan.timing.sizes) < max(TIMED_BYTES):
         sizes = ", ".join(map(format_bytes, plan.timing.sizes))
         largest = format_bytes(max(TIMED_BYTES))
-        raise SpecError("--sizes", sizes, f"larger ones beside them, as {largest}, or --network: {lost}")
-    expected = f"a longer one, a machine that does nothing else, or --network: {lost}"
+        raise SpecError("--sizes", sizes, f"larger ones beside them, as {largest}, or --network: {lost_in_noise}")
+    expected = f"a longer one, a machine that does nothing else, or --network: {lost_in_noise}"
     raise SpecError("--budget", format_seconds(plan.timing.budget_s), expected)
 
 

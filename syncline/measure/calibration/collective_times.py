@@ -94,24 +94,24 @@ def work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) ->
 
     all_ranks = tuple(range(ranks))
     if kind == "all_reduce":
-        full = zeros(max(1, nbytes // 4))
-        return Work(lambda: dist.all_reduce(full), 4 * full.numel(), all_ranks)
+        whole_tensor = zeros(max(1, nbytes // 4))
+        return Work(lambda: dist.all_reduce(whole_tensor), 4 * whole_tensor.numel(), all_ranks)
     block = max(1, -(-nbytes // (4 * ranks)))
-    full, other, part = zeros(block * ranks), zeros(block * ranks), zeros(block)
+    whole_tensor, other_tensor, part = zeros(block * ranks), zeros(block * ranks), zeros(block)
     last = ranks - 1  # on another machine, if there is one
 
     def send() -> None:
         if rank == 0:
-            dist.send(full, last)
+            dist.send(whole_tensor, last)
         elif rank == last:
-            dist.recv(full, 0)
+            dist.recv(whole_tensor, 0)
 
     runs: dict[str, tuple[Callable[[], object], int]] = {
-        "broadcast": (lambda: dist.broadcast(full, 0), block * ranks),
-        "all_gather": (lambda: _all_gather(full, part), block),
-        "reduce_scatter": (lambda: _reduce_scatter(part, full), block * ranks),
-        "all_to_all": (lambda: dist.all_to_all_single(other, full), block * ranks),
-        "gather": (lambda: dist.gather(part, list(full.split(block)) if rank == 0 else None), block),
+        "broadcast": (lambda: dist.broadcast(whole_tensor, 0), block * ranks),
+        "all_gather": (lambda: _all_gather(whole_tensor, part), block),
+        "reduce_scatter": (lambda: _reduce_scatter(part, whole_tensor), block * ranks),
+        "all_to_all": (lambda: dist.all_to_all_single(other_tensor, whole_tensor), block * ranks),
+        "gather": (lambda: dist.gather(part, list(whole_tensor.split(block)) if rank == 0 else None), block),
         "send": (send, block * ranks),
     }
     run, elements = runs[kind]
@@ -212,9 +212,10 @@ def time_collectives(
     rows = []
     for (kind, size), rank_times in times.items():
         if rank_times:
-            timed = work(kind, size, ranks, rank, device)
+            workload = work(kind, size, ranks, rank, device)
             rows.append(
-                {"collective": kind, "workers": ranks, "nbytes": timed.nbytes} | summary(gate.gather(rank_times), timed)
+                {"collective": kind, "workers": ranks, "nbytes": workload.nbytes}
+                | summary(gate.gather(rank_times), workload)
             )
     return rows
 
@@ -233,9 +234,9 @@ def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> in
     begin, end = run()
     if gate.max_over_ranks(end - begin) > 1e9 * timing.longest_s:
         return 0
-    before = gate.now()
+    start_s = gate.now()
     run()
-    took_s = gate.max_over_ranks(gate.now() - before) / 1e9
+    took_s = gate.max_over_ranks(gate.now() - start_s) / 1e9
     return math.ceil(float(np.clip(timing.budget_s / took_s, timing.fewest, timing.most)) / TIMING_TURNS)
 
 

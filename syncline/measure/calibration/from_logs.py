@@ -72,9 +72,11 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
         nbytes=[float(entry.setting["nbytes"]) for entry in logged],
     )
     kinds = ", ".join(sorted({entry.setting["kind"] for entry in logged}))
-    fitted = uncertainty_of(errors)
+    uncertainty = uncertainty_of(errors)
     bounds = bounds_fields(
-        Uncertainty(fitted.low, fitted.high, points=len(logged), basis=f"{kinds} in the logs", sources=0, scope=scope)
+        Uncertainty(
+            uncertainty.low, uncertainty.high, points=len(logged), basis=f"{kinds} in the logs", sources=0, scope=scope
+        )
     )
     section = network_fields(network)
     assert isinstance(section, dict), "candidates are described by fields"
@@ -159,11 +161,11 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     by_ends = lines_by_ends(logged)
     laws = {ends: StreamLaw.from_line(line) for ends, line in by_ends.items()}
     places = list(dict.fromkeys(place for ends in laws for place in ends))
-    missing = [
+    unmeasured = [
         f"{a} to {b}" for i, a in enumerate(places) for b in places[:i] if (a, b) not in laws and (b, a) not in laws
     ]
-    if not laws or missing:
-        lack = f"no line from {missing[0]}" if missing else "no rate between two places"
+    if not laws or unmeasured:
+        lack = f"no line from {unmeasured[0]}" if unmeasured else "no rate between two places"
         raise SpecError("--from", lack, "a run of iperf3 between all pairs of places, in either direction")
     windows = [law.window_bytes for law in laws.values()]
     is_one = max(windows) <= (1 + SAME_WINDOW) * min(windows)
@@ -191,9 +193,14 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
                 "predicted_bytes_per_s": rate, "error": error, "capped": law.is_capped,
             })  # fmt: skip
     if len(errors) >= 2:
-        fitted = uncertainty_of(errors)
+        uncertainty = uncertainty_of(errors)
         bounds = Uncertainty(
-            fitted.low, fitted.high, points=len(errors), basis="streams in the logs", sources=0, scope=Scope((STREAMS,))
+            uncertainty.low,
+            uncertainty.high,
+            points=len(errors),
+            basis="streams in the logs",
+            sources=0,
+            scope=Scope((STREAMS,)),
         )
         section["bounds"] = bounds_fields(bounds)
     return section, rows

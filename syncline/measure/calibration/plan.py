@@ -83,7 +83,7 @@ def plan_of_options(
     """
     if spec is None and overrides:
         raise SpecError("--set", list(overrides), "a spec whose fields these are: syncline calibrate SPEC --set ...")
-    loaded = None if spec is None else load_spec(spec, overrides, RunSpec, CompareSpec)
+    loaded_spec = None if spec is None else load_spec(spec, overrides, RunSpec, CompareSpec)
     link = None if known_network is None else network(known_network, "--network")
     if not isinstance(link, Link | None):
         raise SpecError("--network", known_network, "one link that all workers have, as 10gbe is")
@@ -98,9 +98,9 @@ def plan_of_options(
     fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link}
     if window is not None:
         fields["window_s"] = parse_seconds(number_or_text(window), "--window")
-    if loaded is None:
+    if loaded_spec is None:
         return Calibration(PROBLEMS["digits"](), **fields)
-    return Calibration(loaded.problem, loaded.threads, loaded.seeds[0], **fields)
+    return Calibration(loaded_spec.problem, loaded_spec.threads, loaded_spec.seeds[0], **fields)
 
 
 def numbers_of(workers: str) -> list[int]:

@@ -229,8 +229,8 @@ def _rows_and_simulated(spec: RunSpec, measured: MeasuredRun, simulated: Clock |
     facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
     if clock is None or simulated is None:
         return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
-    split = {"step_time_median_s": float(np.median(measured.steps["step_s"].max(1)))}
-    rows = [row | {"network": MEASURED} | split for row in rows]
+    split_columns = {"step_time_median_s": float(np.median(measured.steps["step_s"].max(1)))}
+    rows = [row | {"network": MEASURED} | split_columns for row in rows]
     time_again = partial(time_method, spec, trained, spec.network)
     bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
     return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds, **facts}
@@ -255,11 +255,11 @@ def write_results(
     clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
     write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
     first_steps = clock.timeline.head(spec.timeline_steps)
-    named = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
-    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named]))
+    named_timelines = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
+    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named_timelines]))
     worlds = {f"{MEASURED}: {place}": first_steps, "simulated: worker": simulated.timeline}
-    joined, names = worlds_together(worlds)
-    folder.trace(chrome_trace(joined, track_names or names))
+    joined_columns, names = worlds_together(worlds)
+    folder.trace(chrome_trace(joined_columns, track_names or names))
     run_figures(folder, spec, trained, clock=replace(clock, timeline=first_steps))
 
 
@@ -271,5 +271,5 @@ def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]
         parts.append(columns | {"worker": columns["worker"] + first})
         names += [f"{world} {worker}" for worker in range(timeline.workers)]
         first += timeline.workers
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Timeline.from_columns(joined, first), names
+    joined_columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Timeline.from_columns(joined_columns, first), names

@@ -182,12 +182,12 @@ def measured_history(
             out.
         interrupted: whether the training stopped before its end.
     """
-    done = [line for line in evaluations if line["evaluated"] <= len(losses)]
-    names = done[0]["metrics"] if done else ()
+    finished_evaluations = [line for line in evaluations if line["evaluated"] <= len(losses)]
+    names = finished_evaluations[0]["metrics"] if finished_evaluations else ()
     history = History(
         seeds=tuple(seeds), steps=len(losses), loss=losses, trace={},
-        eval_step=np.array([line["evaluated"] for line in done], dtype=np.int64),
-        evaluation={name: np.array([line["metrics"][name] for line in done]) for name in names},
+        eval_step=np.array([line["evaluated"] for line in finished_evaluations], dtype=np.int64),
+        evaluation={name: np.array([line["metrics"][name] for line in finished_evaluations]) for name in names},
         diverged_at=(), interrupted=interrupted,
     )  # fmt: skip
     history.diverged_at = diverged_at(history)

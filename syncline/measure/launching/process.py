@@ -111,14 +111,14 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
 def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
     """Check, before the training, that all processes can run the same spec, and return the machine of each."""
     run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
-    same = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
+    shared_identity = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
     mistake = None
     try:
         local_devices = options.devices(place.local_processes)
-        same |= {"device": local_devices.kind, "backend": local_devices.backend}
+        shared_identity |= {"device": local_devices.kind, "backend": local_devices.backend}
     except SynclineError as error:  # the other processes must know, because they would wait for this one
         mistake = str(error)
-    return agree(store, place, values=same, timeout_s=options.meeting_s, mistake=mistake)
+    return agree(store, place, values=shared_identity, timeout_s=options.meeting_s, mistake=mistake)
 
 
 def take_part(
@@ -142,19 +142,19 @@ def take_part(
         for index, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
-            built = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
+            task = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
             if index == 0:
-                shapes = task_tensors(built)
-                optimizer_s(spec, spec.method, shapes, built.flops_per_step)  # fails now rather than after the training
+                shapes = task_tensors(task)
+                optimizer_s(spec, spec.method, shapes, task.flops_per_step)  # fails now rather than after the training
                 facts |= {
-                    "problem": plain(built.describe()),
-                    "flops_per_step": built.flops_per_step,
+                    "problem": plain(task.describe()),
+                    "flops_per_step": task.flops_per_step,
                     "tensors": written_tensors(shapes),
                 }
                 part.line({"rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns} | facts)
-            train_seed(spec, seed, built, comm, watch, part, meet=dist.barrier)
+            train_seed(spec, seed, task, comm, watch, part, meet=dist.barrier)
             if options.keep_parameters and index == 0:
-                parameters = {name: p.detach().cpu() for name, p in built.params.items()}
+                parameters = {name: p.detach().cpu() for name, p in task.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
                     torch.save(parameters, working)
         dist.barrier()  # no process leaves while others still communicate
@@ -178,12 +178,12 @@ def train_seed(
         meet: function that waits for all processes.
         extra_fields: function that gives further fields of each step's line.
     """
-    before = watch.done
+    steps_before = watch.done
     num_written = len(comm.ledger)
 
     def on_evaluation(metrics: dict[str, torch.Tensor]) -> None:
         values = {name: float(value[0]) for name, value in metrics.items()}
-        part.write_evaluation(seed, watch.done - before, values)
+        part.write_evaluation(seed, watch.done - steps_before, values)
 
     first = comm.local_workers[0] == 0
     task = MeasuredTask(built, watch, on_evaluation=on_evaluation if first else None, meet=meet)

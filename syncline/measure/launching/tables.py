@@ -50,19 +50,19 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     if not rows:
         return []
     elsewhere = {*SPLIT, *AGES, *(FAILED if not rows[0].get("interruptions") else ())}
-    plain = [{name: value for name, value in row.items() if name not in elsewhere} for row in rows]
-    tables = run_tables(plain, spec)[:1]
+    plain_rows = [{name: value for name, value in row.items() if name not in elsewhere} for row in rows]
+    tables = run_tables(plain_rows, spec)[:1]
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
         clocks = [rows[0], simulated]
         world: Column = ("world", lambda row: row["network"])
-        split: list[Column] = [
+        split_columns: list[Column] = [
             (heading, lambda row, name=name: seconds_of(name)(row) if name in row else "-")  # type: ignore[misc]
             for heading, name in (("gradients", "compute_s"), ("optimizer", SPLIT[1]), ("median", SPLIT[0]))
         ]
         title = network_title(spec.network, spec.workers, rows[0]["steps"])
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
-        tables.append(table(title, [world, *clock_columns(clocks), *split], rows=clocks, note=note))
+        tables.append(table(title, [world, *clock_columns(clocks), *split_columns], rows=clocks, note=note))
         if "ages" in rows[0]:
             tables.append(_ages(clocks))
     return tables

@@ -83,9 +83,9 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         run_store.set("blamed", "1")
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
-        away = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
+        remote_ranks = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         _receive_files(
-            run_store, away, folder=parts, timeout_s=GRACE_S if failure or interrupted else options.timeout_s
+            run_store, remote_ranks, folder=parts, timeout_s=GRACE_S if failure or interrupted else options.timeout_s
         )
         wall_s = time.perf_counter() - started_s
         result = write_launch(folder, spec, options, parts, Ended(failure, interrupted, wall_s), step_s)
@@ -234,10 +234,10 @@ class _Leader:
             now_s, seen = time.monotonic(), self.progress.words[:, COUNT].copy()
             if counts is None or (seen != counts).any():
                 counts, changed_s = seen, now_s
-            started = len(self.progress.started()) == self._place.processes
-            if not started and now_s - begun_s > max(START_S, self._timeout_s):
+            all_started = len(self.progress.started()) == self._place.processes
+            if not all_started and now_s - begun_s > max(START_S, self._timeout_s):
                 return Failure(rank=int(np.argmin(seen)), step=None, reason="did not begin")
-            if started and now_s - changed_s > self._timeout_s:
+            if all_started and now_s - changed_s > self._timeout_s:
                 return self._no_progress((self._silent_ranks() or self.progress.lagging_ranks())[0])
         self._read_progress()
         return None
@@ -272,19 +272,19 @@ class _Leader:
         stopped = self._silent_ranks()
         if stopped:
             return self._no_progress(stopped[0])
-        until = time.monotonic() + GRACE_S
-        others = range(1, self._place.processes)
-        while time.monotonic() < until and not self._store.check([f"ended/{rank}" for rank in others]):
+        deadline_s = time.monotonic() + GRACE_S
+        other_ranks = range(1, self._place.processes)
+        while time.monotonic() < deadline_s and not self._store.check([f"ended/{rank}" for rank in other_ranks]):
             time.sleep(0.05)
-        notes = {r: json.loads(self._store.get(f"ended/{r}")) for r in others if self._store.check([f"ended/{r}"])}
-        silent = [rank for rank in others if rank not in notes]
+        notes = {r: json.loads(self._store.get(f"ended/{r}")) for r in other_ranks if self._store.check([f"ended/{r}"])}
+        silent = [rank for rank in other_ranks if rank not in notes]
         if silent:
             rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
             return Failure(rank, self._step(rank), "died")
         own_errors = {0: _first_line(errors[0])} if errors else {}
         failed = {rank: text for rank, text in (own_errors | notes).items() if text}
-        lost = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
-        first = [rank for rank, text in failed.items() if not text.startswith(lost)] or list(failed) or [0]
+        lost_peer_errors = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
+        first = [rank for rank, text in failed.items() if not text.startswith(lost_peer_errors)] or list(failed) or [0]
         rank = first[0]
         return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
 

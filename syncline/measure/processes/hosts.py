@@ -48,24 +48,24 @@ def run_commands(
     Returns:
         The exit codes; negative for a process that a signal ended.
     """
-    started: list[subprocess.Popen[Any]] = []
+    running: list[subprocess.Popen[Any]] = []
     try:
         for command, environment, extra in zip(commands, environments, options or [{}] * len(commands), strict=True):
             session: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
-            started.append(subprocess.Popen(command, env=dict(environment), **session, **extra))
+            running.append(subprocess.Popen(command, env=dict(environment), **session, **extra))
         end_s = time.monotonic() + timeout_s
-        while any(process.poll() is None for process in started):
+        while any(process.poll() is None for process in running):
             raise_if_interrupted()
-            if any(process.poll() for process in started) or time.monotonic() > end_s:
+            if any(process.poll() for process in running) or time.monotonic() > end_s:
                 time.sleep(LAST_WORDS_S)
                 break
             if on_poll is not None:
-                on_poll([process.pid for process in started])
+                on_poll([process.pid for process in running])
             time.sleep(POLL_S)
     finally:
-        for process in started:
+        for process in running:
             end(process)
-    return [process.returncode for process in started]
+    return [process.returncode for process in running]
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -87,9 +87,9 @@ class Register:
     def mark_lost(self, worker: int, arrived: int) -> int:
         """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""
         with self._locked():
-            lost = int(self.words[DRAWN, worker]) - arrived - int(self.words[LOST, worker])
-            self.words[LOST, worker] += lost
-        return lost
+            num_lost = int(self.words[DRAWN, worker]) - arrived - int(self.words[LOST, worker])
+            self.words[LOST, worker] += num_lost
+        return num_lost
 
     def end(self, worker: int) -> None:
         """Record that a worker's process has ended; only the watching process calls this."""

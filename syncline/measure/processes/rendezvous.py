@@ -130,18 +130,18 @@ def agree(
     """
     store.set(f"identity/{place.rank}", json.dumps({**values, "machine": machine(), "mistake": mistake}))
     identities = []
-    until = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + timeout_s
     for rank in range(place.processes):
         key = f"identity/{rank}"
         try:
-            store.wait([key], timedelta(seconds=max(0.001, until - time.monotonic())))
+            store.wait([key], timedelta(seconds=max(0.001, deadline_s - time.monotonic())))
         except (dist.DistError, RuntimeError):
             raise SynclineError(f"rank {rank} did not come within {timeout_s:g} s") from None
         identities.append(json.loads(store.get(key)))
     store.set(f"heard/{place.rank}", "1")
     reason = _disagreement(identities, list(values))
     if reason is None:
-        return {rank: other["machine"] for rank, other in enumerate(identities)}
+        return {rank: rank_identity["machine"] for rank, rank_identity in enumerate(identities)}
     if place.rank == 0:  # its process may host the store, from which the other ranks must read the same reason
         with suppress(dist.DistError, RuntimeError):
             store.wait([f"heard/{rank}" for rank in range(place.processes)], timedelta(seconds=HEARD_S))
@@ -150,13 +150,15 @@ def agree(
 
 def _disagreement(rows: list[dict[str, Any]], names: list[str]) -> str | None:
     """Return a sentence that names the first rank that cannot take part or differs from rank 0; None if all agree."""
-    for rank, other in enumerate(rows):
-        if other["mistake"]:
-            return f"rank {rank}: {other['mistake']}" if rank else str(other["mistake"])
-    for rank, other in enumerate(rows):
+    for rank, rank_row in enumerate(rows):
+        if rank_row["mistake"]:
+            return f"rank {rank}: {rank_row['mistake']}" if rank else str(rank_row["mistake"])
+    for rank, rank_row in enumerate(rows):
         for name in names:
-            if other[name] != rows[0][name]:
-                return f"rank {rank}: {name} is {other[name]}, and rank 0 has {rows[0][name]}; all ranks need the same"
+            if rank_row[name] != rows[0][name]:
+                return (
+                    f"rank {rank}: {name} is {rank_row[name]}, and rank 0 has {rows[0][name]}; all ranks need the same"
+                )
     return None
 
 

@@ -88,11 +88,11 @@ class Progress:
 
     def lagging_ranks(self) -> list[int]:
         """Return the ranks with the least progress, for which the other ranks wait."""
-        outside = self.words[:, INSIDE] == 0
+        is_outside = self.words[:, INSIDE] == 0
         fewest_changes = self.words[:, COUNT] == self.words[:, COUNT].min()
         # Among ranks with equally many changes, those inside a collective have reached it; the others have not.
-        chosen = fewest_changes & outside if (fewest_changes & outside).any() else fewest_changes
-        return np.flatnonzero(chosen).tolist()
+        is_lagging = fewest_changes & is_outside if (fewest_changes & is_outside).any() else fewest_changes
+        return np.flatnonzero(is_lagging).tolist()
 
     def quiet_s(self, now_ns: int | None = None) -> float:
         """Return the seconds since any rank last recorded a change."""
@@ -200,19 +200,19 @@ def run_watched(
     """
     # The fork server has loaded torch but computed nothing, so processes start at once.
     context = fork_server([*PRELOAD, *preload])
-    started: list[BaseProcess] = [
+    started_processes: list[BaseProcess] = [
         context.Process(target=run_guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
     ]
     try:
         with children_without_signals():
-            for process in started:
+            for process in started_processes:
                 process.start()
-        return _watch(started, progress, folder, timeout_s, on_poll)
+        return _watch(started_processes, progress, folder, timeout_s, on_poll)
     finally:
-        for process in started:
+        for process in started_processes:
             if process.is_alive():
                 process.kill()  # a stopped process does not react to SIGTERM
-        for process in started:
+        for process in started_processes:
             process.join()
 
 
@@ -234,10 +234,10 @@ def _watch(
             on_poll(progress)
         if not running:
             return None
-        missing = sorted(set(range(len(processes))) - set(progress.started()))
-        if missing:
+        missing_ranks = sorted(set(range(len(processes))) - set(progress.started()))
+        if missing_ranks:
             if time.monotonic() - begun_s > max(START_S, timeout_s):
-                return Failure(missing[0], None, f"did not begin within {max(START_S, timeout_s):g} s")
+                return Failure(missing_ranks[0], None, f"did not begin within {max(START_S, timeout_s):g} s")
         elif progress.quiet_s() > timeout_s:
             return _hanging(processes, progress, timeout_s)
         connection.wait(running, POLL_S)
@@ -248,8 +248,8 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
 
     Processes that lost a peer fail later than the peer.
     """
-    until = time.monotonic() + GRACE_S
-    while time.monotonic() < until and any(process.is_alive() for process in processes):
+    deadline_s = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(0.02)
     notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]
     reported = {note[1] for note in notes}
@@ -275,12 +275,14 @@ def exit_description(code: int | None) -> str:
 def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
     """Return the failure of ranks that stand still: stopped processes, else those with the least progress."""
     stopped = [rank for rank, process in enumerate(processes) if _state(process.pid) == "T"]
-    behind = stopped or progress.lagging_ranks()
+    lagging = stopped or progress.lagging_ranks()
     duration = f"for {timeout_s:g} s"
-    if len(behind) == 1:
-        return Failure(behind[0], progress.step_of(behind[0]), f"did nothing {duration}, and the others waited for it,")
-    ranks = ", ".join(map(str, behind[1:]))
-    return Failure(behind[0], progress.step_of(behind[0]), f"and ranks {ranks} did nothing {duration}")
+    if len(lagging) == 1:
+        return Failure(
+            lagging[0], progress.step_of(lagging[0]), f"did nothing {duration}, and the others waited for it,"
+        )
+    ranks = ", ".join(map(str, lagging[1:]))
+    return Failure(lagging[0], progress.step_of(lagging[0]), f"and ranks {ranks} did nothing {duration}")
 
 
 def _state(pid: int | None) -> str:

@@ -252,8 +252,8 @@ def set_device(device: Any) -> None:
     """Set the current GPU, which ``cuda`` without an index means."""
     if device is None or device == -1:
         return
-    if (meant := cuda_of(device)) is not None:
-        Current.index = meant.index
+    if (cuda_index := cuda_of(device)) is not None:
+        Current.index = cuda_index.index
 
 
 class CurrentDevice:

@@ -300,10 +300,10 @@ def init_scaler(original: Callable[..., Any], self: Any, device: str = "cuda", *
 
 def scale_loss(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
     """Scale a loss as ``GradScaler.scale`` does, and store the unscaled loss in the result."""
-    scaled = original(self, outputs)
-    if isinstance(scaled, torch.Tensor):
-        scaled.traced_loss = outputs.detach()  # type: ignore[attr-defined]
-    return scaled
+    scaled_loss = original(self, outputs)
+    if isinstance(scaled_loss, torch.Tensor):
+        scaled_loss.traced_loss = outputs.detach()  # type: ignore[attr-defined]
+    return scaled_loss
 
 
 def set_default_device(original: Callable[..., Any], device: Any) -> None:
@@ -324,11 +324,11 @@ def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: 
         map_location = CPU
     elif map_location is not None and not callable(map_location):
         device, map_location = cuda_of(map_location), on_cpu(map_location)
-    before, Current.default = Current.default, device or Current.default
+    default_before, Current.default = Current.default, device or Current.default
     try:
         return original(f, map_location, *args, **kwargs)
     finally:
-        Current.default = before
+        Current.default = default_before
 
 
 def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -315,20 +315,20 @@ def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str,
     if name == "all_gather_copy_in":  # FSDP2 copies its inputs into this rank's part of the buffer
         return 2 * sum(x.numel() * x.element_size() for x in tensors_in(args[0]))
     results = list(tensors_in(out))
-    read, changed = 0, 0
+    read_bytes, written_bytes = 0, 0
     for index, argument in enumerate(schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         tensors = list(tensors_in(value))
         nbytes = sum(x.numel() * x.element_size() for x in tensors)
         writes = argument.alias_info is not None and argument.alias_info.is_write and argument.name != "grads"
         if writes:
-            changed += nbytes
+            written_bytes += nbytes
             results = [x for x in results if not any(x is tensor for tensor in tensors)]
         if name in LOOKING_UP and index == 0:
             nbytes = min(nbytes, sum(x.numel() * x.element_size() for x in results))
         if not (writes and (name in OVERWRITING or argument.kwarg_only)):
-            read += nbytes
-    return read + changed + sum(x.numel() * x.element_size() for x in results)
+            read_bytes += nbytes
+    return read_bytes + written_bytes + sum(x.numel() * x.element_size() for x in results)
 
 
 def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:

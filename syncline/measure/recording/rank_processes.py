@@ -244,8 +244,8 @@ def reap_failed_ranks(running: dict[int, int]) -> dict[int, str]:
     """Remove ended ranks from ``running``, and return those that failed with the exit code or signal in words."""
     failed = {}
     for pid in list(running):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
+        ended_pid, status = os.waitpid(pid, os.WNOHANG)
+        if ended_pid:
             rank = running.pop(pid)
             if status:
                 code = os.waitstatus_to_exitcode(status)

@@ -131,7 +131,7 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
 
 def import_before_forking() -> None:
     """Import torch's modules once for all ranks, and remove the environment variables that the import sets."""
-    before = set(os.environ)
+    names_before = set(os.environ)
     import torch
     import torch.distributed.fsdp
     import torch.distributed.optim
@@ -139,15 +139,15 @@ def import_before_forking() -> None:
     import torch.distributed.tensor
     import torch.nn.parallel  # noqa: F401
 
-    for name in set(os.environ) - before:
+    for name in set(os.environ) - names_before:
         del os.environ[name]
 
 
 def free_port() -> int:
     """Return a free port of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 NO_RECORD = "left no record: it ended by other means than its last line, sys.exit() or os._exit(), such as os.execv()"
@@ -174,8 +174,8 @@ def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: 
     except Refusal as refusal:
         write_failure(folder, rank, reason=str(refusal))
     except BaseException as error:
-        words = "".join(traceback.format_exception(without_our_frames(error)))
-        write_failure(folder, rank, words, line=failing_line(error))
+        error_text = "".join(traceback.format_exception(without_our_frames(error)))
+        write_failure(folder, rank, error_text, line=failing_line(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -331,11 +331,11 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
     """
     with temporary_folder() as folder:
         (folder / "request").write_bytes(pickle.dumps((tuple(program), workers, options)))
-        words = [sys.executable, "-c", START, json.dumps(sys.path), str(folder), str(os.getpid())]
+        command = [sys.executable, "-c", START, json.dumps(sys.path), str(folder), str(os.getpid())]
         sys.stderr.flush()
         straight = sys.stderr is sys.__stderr__
         with subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=None if straight else subprocess.PIPE,
+            command, stdin=subprocess.DEVNULL, stdout=None if straight else subprocess.PIPE,
             stderr=None if straight else subprocess.STDOUT, start_new_session=True,
         ) as child:  # fmt: skip
             try:

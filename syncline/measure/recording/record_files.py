@@ -140,7 +140,7 @@ def rank_of_tables(
             if word not in names and not (word is None and name == "kind"):
                 raise SpecError(name, word, one_of(names, word))
     record = RankRecord([], segments, segment_cpu_s=_measured_s(operations))
-    started: set[int] = set()
+    started_calls: set[int] = set()
     for row, word in enumerate(columns["event"]):
         kind = KINDS[word]
         values = {name: columns[name][row] for name in HAS[kind]}
@@ -148,8 +148,8 @@ def rank_of_tables(
             if value is None:
                 raise SpecError(name, None, f"a value, as an event {word!r} has one")
         if kind in (Started, MessageSent, MessageAwaited):
-            started.add(values["call"])
-        elif kind is Waited and values["call"] not in started:
+            started_calls.add(values["call"])
+        elif kind is Waited and values["call"] not in started_calls:
             raise SpecError("call", values["call"], f"a call that rank {rank} has made before it waits for it")
         record.events.append(_event(rank, kind, fields=values, groups=groups))
     return record
@@ -168,8 +168,8 @@ def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
 
 def read_rank(stem: Path, rank: int) -> RankRecord:
     """Return the record that a rank has written."""
-    with pa.memory_map(f"{stem}.events") as file, pa.memory_map(f"{stem}.operations") as other:
-        events, operations = (pa.ipc.open_file(source).read_all() for source in (file, other))
+    with pa.memory_map(f"{stem}.events") as file, pa.memory_map(f"{stem}.operations") as operations_file:
+        events, operations = (pa.ipc.open_file(source).read_all() for source in (file, operations_file))
         metadata = events.schema.metadata
         groups = [(name, tuple(ranks)) for name, ranks in json.loads(metadata[b"groups"])]
         record = rank_of_tables(rank, events, operations, groups)
@@ -223,9 +223,9 @@ def _segments(operations: pa.Table) -> list[Operations]:
     shapes = [tuple(shape) for shape in operations["shape"].to_pylist()]
     kinds, precisions, causal = (operations[name].to_pylist() for name in ("kind", "precision", "causal"))
     values = zip(flops.tolist(), nbytes.tolist(), kinds, precisions, shapes, causal, strict=True)
-    counted = [Counted(*fields) for fields in values]
-    bounds = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(counted)]
-    return [tuple(counted[begin:end]) for begin, end in itertools.pairwise(bounds)]
+    counted_operations = [Counted(*fields) for fields in values]
+    bounds = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(counted_operations)]
+    return [tuple(counted_operations[begin:end]) for begin, end in itertools.pairwise(bounds)]
 
 
 FORMAT = 2
@@ -286,9 +286,9 @@ def _opened(folder: Path, name: str) -> pq.ParquetFile:
         raise SpecError(name, str(folder / f"{name}.parquet"), f"a file of Parquet ({line})") from None
     for field in FILES[name]:
         index = file.schema_arrow.get_field_index(field.name)
-        got = file.schema_arrow.field(index).type if index >= 0 else "no such column"
-        if got != field.type:
-            raise SpecError(f"{name}.{field.name}", str(got), f"a column of type {field.type}")
+        stored_type = file.schema_arrow.field(index).type if index >= 0 else "no such column"
+        if stored_type != field.type:
+            raise SpecError(f"{name}.{field.name}", str(stored_type), f"a column of type {field.type}")
     return file
 
 

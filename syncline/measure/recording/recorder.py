@@ -114,10 +114,10 @@ def share_medians(ranks: Sequence[RankRecord]) -> None:
     for rank in ranks:
         for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=False):
             seconds_by_segment.setdefault(operations, []).append(seconds)
-    shared = {operations: statistics.median(several) for operations, several in seconds_by_segment.items()}
+    medians = {operations: statistics.median(measured_s) for operations, measured_s in seconds_by_segment.items()}
     for rank in ranks:
         if rank.segment_cpu_s:
-            rank.segment_cpu_s = [shared[operations] for operations in rank.segments]
+            rank.segment_cpu_s = [medians[operations] for operations in rank.segments]
 
 
 OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
@@ -232,13 +232,13 @@ class RankRecorder:
 
     def queue_on(self, stream: int) -> int:
         """Let the following work be queued on another stream, and return the number of the previous stream."""
-        before = self.stream
-        if stream != before:
+        stream_before = self.stream
+        if stream != stream_before:
             self.flush()
             self.stream = stream
             if not self.inside:
                 self.clock.go(anew=not self._begun)
-        return before
+        return stream_before
 
     def mark(self, stream: int) -> int:
         """Record a new mark behind the queued work of a stream, and return its number."""

@@ -39,13 +39,13 @@ def buckets_of(tensors: Sequence[Tensor], limit: float, first: float | None = No
     """
     buckets: list[list[Tensor]] = []
     open_buckets: dict[torch.dtype, list[Tensor]] = {}
-    closed: set[torch.dtype] = set()
+    full_types: set[torch.dtype] = set()
     for x in tensors:
         bucket = open_buckets.setdefault(x.dtype, [])
         bucket.append(x)
-        if size_of(bucket) >= (limit if first is None or x.dtype in closed else first):
+        if size_of(bucket) >= (limit if first is None or x.dtype in full_types else first):
             buckets.append(open_buckets.pop(x.dtype))
-            closed.add(x.dtype)
+            full_types.add(x.dtype)
     return [*buckets, *open_buckets.values()]
 
 
@@ -116,8 +116,8 @@ class ShapedDataParallel(nn.Module):
             self.missing = [{id(x) for x in bucket} for bucket in self.buckets]  # parameters without gradient so far
             self.next = 0
         self.ready.append(parameter)
-        for missing in self.missing:
-            missing.discard(id(parameter))
+        for unready in self.missing:
+            unready.discard(id(parameter))
         self._send(complete_only=True)
 
     def _send(self, complete_only: bool) -> None:
@@ -147,11 +147,11 @@ class ShapedDataParallel(nn.Module):
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Let backward passes in a ``with`` block send nothing."""
-        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        sync_before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            self.require_backward_grad_sync = before
+            self.require_backward_grad_sync = sync_before
 
     def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
         """Refuse a communication hook, which needs values."""

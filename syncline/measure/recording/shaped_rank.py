@@ -158,12 +158,12 @@ class Objects:
 
     def send(self, objects: list[Any], dst: int | None = None, group: Any = None, *_: Any, **rest: Any) -> None:
         """Send objects to another rank, in place of ``send_object_list``."""
-        to = peer(dst, rest.get("group_dst"), group)
-        file = self._file(self.rank, to)
+        target = peer(dst, rest.get("group_dst"), group)
+        file = self._file(self.rank, target)
         with unset_fake_temporarily(), RECORDER.silence():
             file.with_name("." + file.name).write_bytes(pickle.dumps(objects))
         file.with_name("." + file.name).rename(file)
-        (self.folder / f"want-{to}").touch()  # the receiver is recorded too
+        (self.folder / f"want-{target}").touch()  # the receiver is recorded too
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **rest: Any) -> int:
         """Receive objects from another rank, in place of ``recv_object_list``."""

@@ -86,10 +86,10 @@ class Families:
             rank: the rank.
             messages: families in which ranks send messages; there the place includes the rank's number in its group.
         """
-        numbered = set(messages)
+        numbered_messages = set(messages)
         groups = [group_of_rank.get(rank) for group_of_rank in self._groups_of]
         return tuple(
-            group and (len(group.ranks), group.ranks.index(rank) if index in numbered else None)
+            group and (len(group.ranks), group.ranks.index(rank) if index in numbered_messages else None)
             for index, group in enumerate(groups)
         )
 
@@ -123,8 +123,8 @@ class Families:
                 group = target_group(event.key[0])
                 return event._replace(ranks=group.ranks, key=(group.name, event.key[1]))
             if isinstance(event, MessageSent | MessageAwaited):
-                name, source, to, number = event.tag
-                ends = neighbour(name, source), neighbour(name, to)
+                name, source, receiver, number = event.tag
+                ends = neighbour(name, source), neighbour(name, receiver)
                 tag = target_group(name).name, *ends, number
                 if isinstance(event, MessageSent):
                     return event._replace(to=ends[1], tag=tag)
@@ -152,14 +152,14 @@ def stand_ins(
     """
     places: dict[RankPlace, list[int]] = {}
     while True:
-        numbered = families.with_messages(records.values())
+        numbered_messages = families.with_messages(records.values())
         places.clear()
         for rank in range(workers):
-            places.setdefault(families.place(rank, numbered), []).append(rank)
-        missing = sorted({end for ranks in places.values() for end in (ranks[0], ranks[-1])} - set(records))
-        if not missing:
+            places.setdefault(families.place(rank, numbered_messages), []).append(rank)
+        unrecorded = sorted({end for ranks in places.values() for end in (ranks[0], ranks[-1])} - set(records))
+        if not unrecorded:
             break
-        record_more(missing)
+        record_more(unrecorded)
     substitutes = list(range(workers))
 
     def substitute(ranks: Sequence[int]) -> None:
@@ -174,9 +174,9 @@ def stand_ins(
             if ranks[1] not in records:
                 record_more([ranks[1]])
             first_differs_alone = have_same_events(families.as_if(records[ranks[1]], last), records[last])
-            cut = 1 if first_differs_alone else len(ranks) // 2
-            substitute(ranks[:cut])
-            substitute(ranks[cut:])
+            boundary = 1 if first_differs_alone else len(ranks) // 2
+            substitute(ranks[:boundary])
+            substitute(ranks[boundary:])
 
     for ranks in places.values():
         substitute(ranks)
@@ -230,16 +230,18 @@ def shaped(
     if ranks and not all(0 <= rank < workers for rank in ranks):
         raise SpecError("--ranks", ",".join(map(str, ranks)), f"ranks from 0 to {workers - 1}")
     import_before_forking()
-    recorded: dict[int, RankRecord] = {}
+    record_of_rank: dict[int, RankRecord] = {}
     groups: list[tuple[str, tuple[int, ...]]] = []
     with temporary_folder() as folder:
 
         def record(new_ranks: Sequence[int]) -> None:
-            for rank in recorded_ranks(program, workers, new_ranks, folder, recorded=set(recorded), options=options):
+            for rank in recorded_ranks(
+                program, workers, new_ranks, folder, recorded=set(record_of_rank), options=options
+            ):
                 if not (folder / f"{rank}").exists():
                     raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
                 rank_record, rank_groups = pickle.loads((folder / f"{rank}").read_bytes())
-                recorded[rank] = rank_record
+                record_of_rank[rank] = rank_record
                 if rank_groups != groups and groups:
                     raise SynclineError(f"rank {rank} makes other groups than the ranks before it")
                 groups[:] = rank_groups
@@ -247,16 +249,18 @@ def shaped(
         record(ranks or [0])
         families = Families(groups)
         if not ranks:
-            return ShapedRecord(recorded, stand_ins(families, workers, records=recorded, record_more=record), groups)
-    numbered = families.with_messages(recorded.values())
-    places = {rank: families.place(rank, numbered) for rank in range(workers)}
+            return ShapedRecord(
+                record_of_rank, stand_ins(families, workers, records=record_of_rank, record_more=record), groups
+            )
+    numbered_messages = families.with_messages(record_of_rank.values())
+    places = {rank: families.place(rank, numbered_messages) for rank in range(workers)}
     stand_in_of = []
     for rank in range(workers):
-        candidates = [candidate for candidate in sorted(recorded) if places[candidate] == places[rank]]
+        candidates = [candidate for candidate in sorted(record_of_rank) if places[candidate] == places[rank]]
         if not candidates:
             raise SpecError("--ranks", ",".join(map(str, ranks)), f"also a rank that stands for rank {rank}")
         stand_in_of.append(max((candidate for candidate in candidates if candidate <= rank), default=candidates[0]))
-    return ShapedRecord(recorded, stand_in_of, groups)
+    return ShapedRecord(record_of_rank, stand_in_of, groups)
 
 
 def trace_by_shapes(
@@ -267,9 +271,9 @@ def trace_by_shapes(
     counts = Counter(record.stands_for)
     listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MOST_LISTED])
     more = f" and {len(counts) - MOST_LISTED} more" if len(counts) > MOST_LISTED else ""
-    first, *others = record.expanded()
+    first, *other_ranks = record.expanded()
     first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
-    return print_notes([first, *others])
+    return print_notes([first, *other_ranks])
 
 
 def parse_ranks(text: str | None) -> tuple[int, ...]:
@@ -294,16 +298,16 @@ def recorded_ranks(
         options: whether the script sees GPUs and may branch on clocks.
     """
     running: dict[int, int] = {}
-    started: list[int] = []
+    child_pids: list[int] = []
     requested = list(ranks)
     try:
         while True:
             for rank in requested:
-                if rank not in started and rank not in recorded:
-                    started.append(rank)
+                if rank not in child_pids and rank not in recorded:
+                    child_pids.append(rank)
                     running[_fork_rank(program, rank, workers, folder, options)] = rank
             if not running:
-                return started
+                return child_pids
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 time.sleep(POLL_S)

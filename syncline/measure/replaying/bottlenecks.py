@@ -54,23 +54,23 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
         one of them carries in a mean step of `Window`, ``most_bytes``, the same for the busiest, and ``busy``, the part
         of a step that the busiest needs for its bytes at its full rate.
     """
-    changed, _ = question.network_and_hardware(on)
-    paths, window = topology(changed, len(record.ranks)), Window.for_steps(record.steps)
-    carried = carried_in(record, window, on=changed, algorithm=question.algorithm) / window.steps
+    changed_network, _ = question.network_and_hardware(on)
+    paths, window = topology(changed_network, len(record.ranks)), Window.for_steps(record.steps)
+    carried_bytes = carried_in(record, window, on=changed_network, algorithm=question.algorithm) / window.steps
     names = channel_links(topology(on, len(record.ranks)))
     rows = []
     for name in dict.fromkeys(names):
         channels = np.flatnonzero([link_name == name for link_name in names])
-        used = channels[carried[channels] > 0]
-        if len(used):
-            busy_s = carried[used] / paths.bandwidth_bytes_per_s[used]
+        used_channels = channels[carried_bytes[channels] > 0]
+        if len(used_channels):
+            busy_s = carried_bytes[used_channels] / paths.bandwidth_bytes_per_s[used_channels]
             rows.append({
                 "method": record.name,
                 "network": on.name,
                 "link": name,
-                "channels": len(used),
-                "bytes": float(carried[used].mean()),
-                "most_bytes": float(carried[used].max()),
+                "channels": len(used_channels),
+                "bytes": float(carried_bytes[used_channels].mean()),
+                "most_bytes": float(carried_bytes[used_channels].max()),
                 "busy": float(busy_s.max() / step_s) if step_s else None,
             })  # fmt: skip
     return rows
@@ -192,8 +192,8 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
     last_arrivals = {}  # by worker and end of its collective: the rank that joined last, and when
     for rows in spans_of_call.values():
         arrival_s = collectives.start_s[rows]
-        latest = rows[int(np.argmax(arrival_s))]
-        last_arrival = int(collectives.worker[latest]), float(arrival_s.max())
+        latest_rank = rows[int(np.argmax(arrival_s))]
+        last_arrival = int(collectives.worker[latest_rank]), float(arrival_s.max())
         for row in rows:
             last_arrivals[int(collectives.worker[row]), float(collectives.end_s[row])] = last_arrival
     waited_s = np.zeros(timeline.workers)

@@ -79,7 +79,7 @@ def clock_of(record: TraceRecord, played: Replayed) -> Clock:
     """Return the clock of a replay, which splits a mean step into parts; the mean is over the steps after the first."""
     ranks, timeline = record.ranks, played.timeline
     window = Window.for_steps(record.steps)
-    inside = window.of_timeline(timeline)
+    is_inside = window.of_timeline(timeline)
     per_step = 1 / (len(ranks) * window.steps)
     wall_s = timeline.makespan_s
     ends = np.zeros(len(ranks))
@@ -91,12 +91,12 @@ def clock_of(record: TraceRecord, played: Replayed) -> Clock:
         step_end_s=played.step_end_s,
         end_s=ends,
         step_time_s=step_s,
-        compute_s=float(inside.compute_s().sum()) * per_step,
+        compute_s=float(is_inside.compute_s().sum()) * per_step,
         encode_s=0.0,
         trigger_s=0.0,
         optimizer_s=0.0,
-        communication_s=float(inside.communication_s().sum()) * per_step,
-        exposed_communication_s=float(inside.exposed_communication_s().sum()) * per_step,
+        communication_s=float(is_inside.communication_s().sum()) * per_step,
+        exposed_communication_s=float(is_inside.exposed_communication_s().sum()) * per_step,
         bytes_per_worker=float(sent.sum() if is_single_step else sent[window.first : window.last].sum()) / window.steps,
         wall_s=wall_s,
         evaluator="events",
@@ -168,12 +168,12 @@ def reachable_loss(records: Iterable[Floats]) -> float | None:
 
 def ledger_of(record: TraceRecord) -> list[Call]:
     """Return each collective and message once, from the first rank that has it, in the order of the ranks' programs."""
-    all_ranks, seen, calls = tuple(range(len(record.ranks))), set[Any](), list[Call]()
+    all_ranks, noted_calls, calls = tuple(range(len(record.ranks))), set[Any](), list[Call]()
     for sender, rank in enumerate(record.ranks):
         for step, event in rank.by_step():
             if isinstance(event, Started):
-                if len(event.ranks) > 1 and event.key not in seen:
-                    seen.add(event.key)
+                if len(event.ranks) > 1 and event.key not in noted_calls:
+                    noted_calls.add(event.key)
                     group = None if event.ranks == all_ranks else event.ranks
                     calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
             elif isinstance(event, MessageSent):
@@ -258,7 +258,7 @@ def replay_timed(
 
 def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[TimedReplay]:
     """Replay every record on every network and return the replays with bounds, in order of network, then of record."""
-    return [_replay_with_bounds(record, on, question) for on in question.networks for record in records]
+    return [_replay_with_bounds(record, network, question) for network in question.networks for record in records]
 
 
 def _replay_with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
@@ -283,14 +283,17 @@ def _replay_with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) 
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
     """Return one row per record and network; speedups are over the first record, on the same network."""
-    losses = {timed.record.name: losses_by_step(timed.record) for timed in replays}
+    losses = {timed_replay.record.name: losses_by_step(timed_replay.record) for timed_replay in replays}
     target = question.target_loss
     if target is None and len(losses) > 1:
         target = reachable_loss(losses.values())
     first: dict[str, TimedReplay] = {}
-    for timed in replays:
-        first.setdefault(timed.on.name, timed)
-    rows = [_row(timed, first[timed.on.name], losses[timed.record.name], target, question) for timed in replays]
+    for timed_replay in replays:
+        first.setdefault(timed_replay.on.name, timed_replay)
+    rows = [
+        _row(timed_replay, first[timed_replay.on.name], losses[timed_replay.record.name], target, question)
+        for timed_replay in replays
+    ]
     base = {row["network"]: row["time_to_target_s"] for row in reversed(rows)}
     for row in rows:
         reached_s, first_s = row["time_to_target_s"], base[row["network"]]
@@ -303,9 +306,9 @@ def _row(
     timed: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
 ) -> dict[str, Any]:
     """Return the row of a replay; ``base`` is the replay that its speedup is over."""
-    clock, lost = timed.clock, lost_at(timed.record)
+    clock, lost_at_step = timed.clock, lost_at(timed.record)
     finite = np.isfinite(losses)
-    final = None if lost is not None or not finite.any() else float(trailing_means(losses)[finite][-1])
+    final = None if lost_at_step is not None or not finite.any() else float(trailing_means(losses)[finite][-1])
     return {
         "method": timed.record.name,
         "network": timed.on.name,
@@ -323,7 +326,7 @@ def _row(
         "last_loss": None if final is None else float(losses[finite][-1]),
         "target_loss": target,
         "time_to_target_s": loss_reached_s(clock, losses, target),
-        "diverged_at": lost,
+        "diverged_at": lost_at_step,
     }
 
 

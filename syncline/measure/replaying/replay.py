@@ -361,14 +361,14 @@ def group_price(network: Network, workers: int, policy: str | None) -> Callable[
     @cache
     def of_groups_s(kind: str, nbytes: float, group: range) -> float:
         among_all = np.array([workers])
-        priced = collective_prices(kind, among_all, nbytes, network, policy, timer=simulated_s, groups=[group])
-        return np.asarray(priced.seconds).item()
+        prices = collective_prices(kind, among_all, nbytes, network, policy, timer=simulated_s, groups=[group])
+        return np.asarray(prices.seconds).item()
 
     @cache
     def alone_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
-        on = among(topology(network, workers), ranks)
-        name = chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=on)
-        return float(collective_finish_s(kind, len(ranks), nbytes, on, name).max())
+        group_topology = among(topology(network, workers), ranks)
+        name = chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=group_topology)
+        return float(collective_finish_s(kind, len(ranks), nbytes, group_topology, name).max())
 
     def price_s(event: Started) -> float:
         group = first_group_like(event.ranks, workers)

@@ -47,11 +47,11 @@ def write_replays(
     folder: RunFolder, replays: Sequence[TimedReplay], rows: Sequence[Mapping[str, Any]], question: ReplayedOn
 ) -> None:
     """Write ledger, timeline, trace, curves, summary and the figure."""
-    records = list({timed.record.name: timed.record for timed in replays}.values())
+    records = list({timed_replay.record.name: timed_replay.record for timed_replay in replays}.values())
     folder.table("ledger", ledger_table(records))
     fields = {
         "loss_label": LOSS_LABEL,
-        "networks": {on.name: on.describe() for on in question.networks},
+        "networks": {network.name: network.describe() for network in question.networks},
         "target_loss": rows[0]["target_loss"],
     }
     folder.long_table("curves", (with_units(table, fields | {"every_steps": 1}) for table in curve_tables(replays)))
@@ -62,10 +62,10 @@ def write_replays(
     ])  # fmt: skip
     folder.long_table("summary", [with_units(summary, fields)])
     timelines = []
-    for timed in replays:
-        timeline = timed.replayed.timeline
-        first_steps = timeline if timed.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
-        timelines.append((timed.record.name, timed.on.name, first_steps))
+    for timed_replay in replays:
+        timeline = timed_replay.replayed.timeline
+        first_steps = timeline if timed_replay.record.steps <= KEPT_STEPS else timeline.head(KEPT_STEPS)
+        timelines.append((timed_replay.record.name, timed_replay.on.name, first_steps))
     folder.table("timeline", timeline_columns(timelines))
     folder.trace(side_by_side_trace(timelines))
     if any(np.isfinite(losses_by_step(record)).any() for record in records):
@@ -93,15 +93,15 @@ def ledger_table(records: Sequence[TraceRecord]) -> dict[str, list[Any]]:
 
 def curve_tables(replays: Sequence[TimedReplay]) -> Iterator[pa.Table]:
     """Yield the loss against the clock for each replay, networks before scripts; row 0 is before the first step."""
-    for timed in replays:
-        losses, steps = losses_by_step(timed.record), timed.record.steps
-        sent = np.cumsum(bytes_by_step(timed.record))[:steps]
+    for timed_replay in replays:
+        losses, steps = losses_by_step(timed_replay.record), timed_replay.record.steps
+        sent = np.cumsum(bytes_by_step(timed_replay.record))[:steps]
         yield pa.table({
-            "method": pa.array([timed.record.name] * (steps + 1)).dictionary_encode(),
-            "network": pa.array([timed.on.name] * (steps + 1)).dictionary_encode(),
+            "method": pa.array([timed_replay.record.name] * (steps + 1)).dictionary_encode(),
+            "network": pa.array([timed_replay.on.name] * (steps + 1)).dictionary_encode(),
             "seed": np.zeros(steps + 1, dtype=np.int64),
             "step": np.arange(steps + 1),
-            "seconds": np.concatenate([[0.0], timed.clock.step_end_s]),
+            "seconds": np.concatenate([[0.0], timed_replay.clock.step_end_s]),
             "bytes": np.concatenate([[0.0], sent]),
             "loss": _with_leading_null(trailing_means(losses)),
             "train_loss": _with_leading_null(losses),

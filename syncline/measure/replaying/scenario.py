@@ -96,11 +96,11 @@ def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
         for event in rank.events:
             if isinstance(event, Waited) and event.call in calls:
                 continue
-            changed = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
-            events.append(changed)
-            if isinstance(changed, Started):
-                calls.add(changed.call)
-                events.append(Waited(changed.call))
+            blocking_event = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
+            events.append(blocking_event)
+            if isinstance(blocking_event, Started):
+                calls.add(blocking_event.call)
+                events.append(Waited(blocking_event.call))
         return events
 
     return [dataclasses.replace(rank, events=at_once(rank)) for rank in ranks]
@@ -162,9 +162,9 @@ class Changes:
         'bandwidth x0.5, no overlap'
         """
         factors = {name: getattr(self, name) for name in ("bandwidth", "latency", "compute")}
-        words = [f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1]
+        changes = [f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1]
         flags = {"no overlap": not self.overlap, "compiled": self.compiled, "async TP": self.async_tp}
-        return ", ".join([*words, *(word for word, is_set in flags.items() if is_set)])
+        return ", ".join([*changes, *(word for word, is_set in flags.items() if is_set)])
 
     def record(self) -> dict[str, Any]:
         """Return the changes as fields of a row."""
@@ -206,17 +206,19 @@ class ReplayedOn:
         changes: Changes = Changes(), target_loss: float | None = None,
     ) -> ReplayedOn:  # fmt: skip
         """Return the settings of a replay from a user's options, in which networks and hardware may be names."""
-        parsed = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
-        check_distinct("--network", [value.name for value in parsed])
+        parsed_networks = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
+        check_distinct("--network", [value.name for value in parsed_networks])
         hardware = computing_on(machine, "--hardware")
         known_algorithm = parse_algorithm(algorithm, "--algorithm")
-        return cls(parsed, hardware, known_algorithm, known_host(host, hardware, "--host"), changes, target_loss)
+        return cls(
+            parsed_networks, hardware, known_algorithm, known_host(host, hardware, "--host"), changes, target_loss
+        )
 
     def fields(self) -> dict[str, Any]:
         """Return the settings as fields for a run folder, from which `read` restores them."""
         machine = self.hardware
         return {
-            "networks": [network_fields(on) for on in self.networks],
+            "networks": [network_fields(network) for network in self.networks],
             "hardware": machine.name if isinstance(machine, MeasuredComputing) else hardware_fields(machine),
             "algorithm": self.algorithm, "host": self.host, "changes": dataclasses.asdict(self.changes),
             "target_loss": self.target_loss,
@@ -233,10 +235,10 @@ class ReplayedOn:
         self, on: Network, slowdown: Factors = AS_PREDICTED
     ) -> tuple[Network, Hardware | MeasuredComputing]:
         """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
-        changed = scaled(on, self.changes.bandwidth, self.changes.latency)
+        changed_network = scaled(on, self.changes.bandwidth, self.changes.latency)
         if slowdown != AS_PREDICTED:
-            changed = slow_down(changed, float(slowdown.communication))
-        return changed, faster(self.hardware, self.changes.compute / float(slowdown.computing))
+            changed_network = slow_down(changed_network, float(slowdown.communication))
+        return changed_network, faster(self.hardware, self.changes.compute / float(slowdown.computing))
 
 
 def faster(machine: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:

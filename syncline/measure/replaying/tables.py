@@ -37,8 +37,8 @@ ReplayRows = Sequence[Mapping[str, Any]]
 def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]:
     """Return tables of the rows, the lines that workers wait for, the links, and the causes of the step time."""
     rows = list(result["rows"])
-    several = len({row["method"] for row in rows}) > 1
-    tables = _compared(rows, question) if several else [_table_of_script(rows, question)]
+    has_several = len({row["method"] for row in rows}) > 1
+    tables = _compared(rows, question) if has_several else [_table_of_script(rows, question)]
     times = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
     sites: list[Mapping[str, Any]] = []
     for group in _grouped_by(result["sites"], "network", "method"):
@@ -49,17 +49,17 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
         line: Column = "line", lambda row: name(row["site"])
         tables.append(
             _table_by_network(
-                "lines that communicate", line, SITE_COLUMNS, rows=sites, note=SITES_NOTE, several=several
+                "lines that communicate", line, SITE_COLUMNS, rows=sites, note=SITES_NOTE, several=has_several
             )
         )
     if result.get("links"):
         tables.append(
             _table_by_network(
-                "links", text_of("link"), LINK_COLUMNS, rows=result["links"], note=LINKS_NOTE, several=several
+                "links", text_of("link"), LINK_COLUMNS, rows=result["links"], note=LINKS_NOTE, several=has_several
             )
         )
     if result.get("sensitivities"):
-        tables.append(_causes(result["sensitivities"], rows, several))
+        tables.append(_causes(result["sensitivities"], rows, has_several))
     return tables
 
 
@@ -113,18 +113,20 @@ def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
     note = f"{_note(rows)}\nSpeedups: over {rows[0]['method']}."
     sizes = {(row["workers"], row["steps"]) for row in rows}
     tables = []
-    for on in question.networks:
-        title = network_title(on, *sizes.copy().pop()) if len(sizes) == 1 else f"{on.name}: {on.describe()}"
-        network_rows = [row for row in rows if row["network"] == on.name]
-        last_note = note if on is question.networks[-1] else ""
+    for network in question.networks:
+        title = (
+            network_title(network, *sizes.copy().pop()) if len(sizes) == 1 else f"{network.name}: {network.describe()}"
+        )
+        network_rows = [row for row in rows if row["network"] == network.name]
+        last_note = note if network is question.networks[-1] else ""
         tables.append(table(f"{title}, {_machine(question)}", columns, network_rows, last_note))
     return tables
 
 
 def _machine(question: ReplayedOn) -> str:
     """Return the hardware and the changes of a replay in words, for a table's title."""
-    changed = question.changes.describe()
-    return f"computing on {question.hardware.name}" + (f"; {changed}" if changed else "")
+    changes = question.changes.describe()
+    return f"computing on {question.hardware.name}" + (f"; {changes}" if changes else "")
 
 
 def _changed(question: ReplayedOn) -> list[Column]:
@@ -211,8 +213,10 @@ def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
     name = line_names([row["name"] for row in by_kind["site"]])
     for row in sorted(by_kind["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
         out.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
-    most_awaited, *others = sorted(by_kind["rank"], key=lambda row: -row["share"])
-    if most_awaited["share"] >= max([LEAST_SHARE, *(2 * row["share"] for row in others)]):  # each is last sometimes
+    most_awaited, *other_ranks = sorted(by_kind["rank"], key=lambda row: -row["share"])
+    if most_awaited["share"] >= max(
+        [LEAST_SHARE, *(2 * row["share"] for row in other_ranks)]
+    ):  # each is last sometimes
         out.append(f"{most_awaited['share']:.0%} of all waiting is for rank {most_awaited['name']}.")
     return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
 

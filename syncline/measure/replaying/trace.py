@@ -83,8 +83,8 @@ def trace(
                 raise SpecError("script", name, "a script that computes or communicates")
             records.append(TraceRecord(name, ranks))
         write_records(folder, records)
-        words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
-        result = _written(folder, "trace", records, question, fields={"scripts": words} | asdict(options))
+        script_words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
+        result = _written(folder, "trace", records, question, fields={"scripts": script_words} | asdict(options))
     return result | {"folder": str(folder.path)}
 
 
@@ -122,8 +122,10 @@ def _written(
     """Replay the records as the question asks, write what ``trace`` or ``whatif`` prints into its folder; return it."""
     result, replays = results_of(records, question, whatif=command == "whatif")
     write_replays(folder, replays, rows=result["rows"], question=question)
-    stored = {name: value for name, value in result.items() if name != "losses"}  # the file of curves has the losses
-    folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored)
+    stored_fields = {
+        name: value for name, value in result.items() if name != "losses"
+    }  # the file of curves has the losses
+    folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored_fields)
     return result
 
 
@@ -141,12 +143,14 @@ def results_of(
     }
     if whatif:
         result["sensitivities"] = []
-    for timed in replays:
-        sites = sites_of(timed.record, timed.on, timed.replayed)
+    for timed_replay in replays:
+        sites = sites_of(timed_replay.record, timed_replay.on, timed_replay.replayed)
         result["sites"] += sites
-        result["links"] += links_of_record(timed.record, timed.on, timed.clock.step_time_s, question)
+        result["links"] += links_of_record(
+            timed_replay.record, timed_replay.on, timed_replay.clock.step_time_s, question
+        )
         if whatif:
-            result["sensitivities"] += sensitivities(timed, question, sites)
+            result["sensitivities"] += sensitivities(timed_replay, question, sites)
     return result, replays
 
 
@@ -161,22 +165,23 @@ def script_names(programs: Sequence[ForeignScript]) -> list[str]:
 def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
     """Write records into a run folder."""
     for number, record in enumerate(records, start=1):
-        inside = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
-        (folder.working / inside).mkdir(parents=True, exist_ok=True)
+        folder_prefix = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
+        (folder.working / folder_prefix).mkdir(parents=True, exist_ok=True)
         for name, parts in parts_of_record(record.ranks).items():
-            folder.long_table(inside + name, parts)
+            folder.long_table(folder_prefix + name, parts)
 
 
 def read_records(folder: Path) -> list[TraceRecord]:
     """Return the records in a run folder, with their names."""
-    inside = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
+    subfolders = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
     try:
         names = [str(name) for name in read_json(folder / "run.json")["scripts"]]
     except (OSError, ValueError, KeyError, TypeError):
         names = []  # the folder was not written by `syncline trace`
-    if not inside:
+    if not subfolders:
         return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
-    names = names if len(names) == len(inside) else [path.name for path in inside]
+    names = names if len(names) == len(subfolders) else [path.name for path in subfolders]
     return [
-        TraceRecord(name, read_record(path), f"{folder.name}/{name}") for name, path in zip(names, inside, strict=True)
+        TraceRecord(name, read_record(path), f"{folder.name}/{name}")
+        for name, path in zip(names, subfolders, strict=True)
     ]

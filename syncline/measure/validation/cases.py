@@ -148,14 +148,14 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 recorder = _TransferRecorder(memory)
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
                 extra_fields = recorder.take_step
-            built = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
+            task = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
             part = RankPart(folder, place.rank)
             part.line({
                 "rank": comm.local_workers[0], "pid": os.getpid(), "offset_ns": 0, "machine": "", "device": "cpu",
-                "problem": plain(built.describe()), "flops_per_step": built.flops_per_step,
-                "tensors": written_tensors(task_tensors(built)),
+                "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
+                "tensors": written_tensors(task_tensors(task)),
             })  # fmt: skip
-            train_seed(spec, seed, built, comm, watch, part, meet=memory.barrier, extra_fields=extra_fields)
+            train_seed(spec, seed, task, comm, watch, part, meet=memory.barrier, extra_fields=extra_fields)
             part.close()
 
 

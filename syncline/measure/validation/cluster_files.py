@@ -66,14 +66,14 @@ def predicted_log(path: Path, network: Network | None = None) -> list[_Row]:
     rows = []
     for entry in read_log(path):
         kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))
-        on = network or _preset(entry)
-        algorithm = chosen_algorithm("auto", kind, workers, nbytes, on)
+        log_network = network or _preset(entry)
+        algorithm = chosen_algorithm("auto", kind, workers, nbytes, log_network)
         try:
-            predicted_s = float(collective_s(kind, workers, nbytes, on, algorithm))
+            predicted_s = float(collective_s(kind, workers, nbytes, log_network, algorithm))
         except SynclineError as error:
             raise log_error(entry.file, entry.line, str(error)) from None
-        bounds = communication_uncertainty(on, algorithm, workers, nbytes)
-        row = _row(entry, predicted_s, measured_s=entry.value, regime=f"{kind}, {workers} workers, {on.name}")
+        bounds = communication_uncertainty(log_network, algorithm, workers, nbytes)
+        row = _row(entry, predicted_s, measured_s=entry.value, regime=f"{kind}, {workers} workers, {log_network.name}")
         row |= {"low_ms": 1e3 * bounds.low * predicted_s, "high_ms": 1e3 * bounds.high * predicted_s}
         rows.append(row | {"basis": f"{bounds.points} residuals of {bounds.basis}"})
     return rows
@@ -217,7 +217,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
     delay_s = None if row["delay_ms"] == DEFAULT else positive_number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
     rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
     nodes, nbytes = int(positive_number(row["nodes"], "nodes")), positive_number(row["megabytes"], "megabytes") * MIB
-    pieces = in_pieces(row)
+    piece_bytes = in_pieces(row)
     return p3_s(
         row["collective"],
         row["backend"],
@@ -225,7 +225,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
         nbytes=nbytes,
         delay_s=delay_s,
         bytes_per_s=rate,
-        pieces=pieces,
+        pieces=piece_bytes,
         constants=constants,
     )
 

@@ -199,25 +199,32 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
         ``rows``, one per point outside the calibration; ``summary``, one per group of them, of calibrated points and of
         the repeats; ``constants``, by name, with the spread of the fitted ones.
     """
-    single = read_points(spec.data, spec.single_node, "single_node")
+    single_node_points = read_points(spec.data, spec.single_node, "single_node")
     multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
-    recomputed_single = recomputes(single, memory_bytes)
+    recomputed_single = recomputes(single_node_points, memory_bytes)
     # Points that known constants were fitted to do not test these constants either.
     fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
-    chosen = [point for point in single if fold and point.part(fold[0]) == fold[1]]
-    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(chosen, machine, recomputed_single)
-    constants = _beyond(constants, spec, chosen)
+    fold_points = [point for point in single_node_points if fold and point.part(fold[0]) == fold[1]]
+    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(fold_points, machine, recomputed_single)
+    constants = _beyond(constants, spec, fold_points)
     rows = []
     for part, role, points, recomputed in (
-        ("single node", "calibration", chosen, recomputed_single),
-        ("single node", "validation", [point for point in single if point not in chosen], recomputed_single),
+        ("single node", "calibration", fold_points, recomputed_single),
+        (
+            "single node",
+            "validation",
+            [point for point in single_node_points if point not in fold_points],
+            recomputed_single,
+        ),
         ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
     ):
         rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
     summary = error_summary(rows)
     if not spec.constants:
-        summary += without_its_cell(spec, single, recomputed_single) + repeats(spec, single, recomputed_single)
+        summary += without_its_cell(spec, single_node_points, recomputed_single) + repeats(
+            spec, single_node_points, recomputed_single
+        )
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
         "summary": summary,
@@ -315,11 +322,11 @@ def errors_by_cell(
     cells = sorted({(point.width, point.micro_batch) for point in points})
     errors = {}
     for cell in cells if len(cells) >= 3 else []:
-        inside = [point for point in points if (point.width, point.micro_batch) == cell]
-        outside = [p for p in points if p not in inside and p.part(calibrated[0]) == calibrated[1]]
-        if outside:
-            fitted, _ = fitted_to(outside, machine, recomputed)
-            errors[cell] = step_s(layouts(inside, recomputed), fitted) / measured_s(inside) - 1
+        cell_points = [point for point in points if (point.width, point.micro_batch) == cell]
+        fitted_points = [p for p in points if p not in cell_points and p.part(calibrated[0]) == calibrated[1]]
+        if fitted_points:
+            constants, _ = fitted_to(fitted_points, machine, recomputed)
+            errors[cell] = step_s(layouts(cell_points, recomputed), constants) / measured_s(cell_points) - 1
     return errors
 
 
@@ -330,9 +337,9 @@ def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) 
     errors = []
     for number in range(spec.repeats):
         order = generator(spec.seed, "calibrated on", number).permutation(len(points))
-        fitted, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
-        others = [points[i] for i in order[size:]]
-        errors.append(np.abs(step_s(layouts(others, recomputed), fitted) / measured_s(others) - 1))
+        constants, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
+        other_points = [points[i] for i in order[size:]]
+        errors.append(np.abs(step_s(layouts(other_points, recomputed), constants) / measured_s(other_points) - 1))
     if not errors:
         return []
     means = [float(repeat_errors.mean()) for repeat_errors in errors]

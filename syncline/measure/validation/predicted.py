@@ -53,7 +53,7 @@ class Software:
         for t, sent in enumerate(trained):
             steps: Any = [t]
             if t >= len(self.sent) or self.sent[t] != sent:
-                steps = [i for i, other in enumerate(self.sent) if other == sent] or slice(None)
+                steps = [i for i, sent_in_step in enumerate(self.sent) if sent_in_step == sent] or slice(None)
             step_s.append(np.median(self.step_s[:, steps], axis=1))
             inside_s.append(np.median(self.inside_s[:, steps], axis=1))
         return np.stack(step_s, 1), np.stack(inside_s, 1)
@@ -68,14 +68,16 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
         for repeat in range(repeats)
     ]).transpose(0, 2, 1)  # fmt: skip
     steps = [line for line in lines_of(folder / "0" / "0.jsonl") if "step" in line]
-    carried: dict[Call, tuple[tuple[str, float], ...]] = {}
+    requests_by_call: dict[Call, tuple[tuple[str, float], ...]] = {}
     for line in steps:
         for fields, requests in line["carried"]:
-            carried.setdefault(without_place(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests))
+            requests_by_call.setdefault(
+                without_place(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests)
+            )
     sent = tuple(tuple(without_place(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
     step_s = np.stack([run.steps["step_s"] for run in every]) - stood_in_s
     inside_s = np.stack([run.steps["exposed_communication_s"] for run in every]) - stood_in_s
-    return Software(step_s, np.maximum(inside_s, 0.0), sent, carried)
+    return Software(step_s, np.maximum(inside_s, 0.0), sent, requests_by_call)
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:

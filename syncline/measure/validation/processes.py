@@ -157,16 +157,18 @@ def validate_local(
 
 def _link(cluster: Path) -> Link:
     """Return the link of this machine's loopback device that a calibration has measured."""
-    joined = network(cluster, "--cluster")
-    if not isinstance(joined, Link) or joined.gloo is None:
+    cluster_network = network(cluster, "--cluster")
+    if not isinstance(cluster_network, Link) or cluster_network.gloo is None:
         raise SpecError("--cluster", str(cluster), "a file that 'syncline calibrate' has written")
-    return joined
+    return cluster_network
 
 
 def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
     """Return all networks that the specs name, each once."""
-    networks = [on for spec in specs for on in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])]
-    return list({on.name: on for on in networks}.values())
+    networks = [
+        network for spec in specs for network in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])
+    ]
+    return list({network.name: network for network in networks}.values())
 
 
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:

@@ -67,8 +67,8 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
     if "algorithm" in row:
         rate = bandwidth_bytes_per_s(row["bw"])
-        slow = rate is not None and rate <= SLOW_BYTES_PER_S and int(float(row["n_sync"])) != 1
-        return ["steps over TCP shaped to 1 Gbit/s and less", STEPS] if slow else [STEPS]
+        is_slow = rate is not None and rate <= SLOW_BYTES_PER_S and int(float(row["n_sync"])) != 1
+        return ["steps over TCP shaped to 1 Gbit/s and less", STEPS] if is_slow else [STEPS]
     if "gpu" in row:
         return [nvlink_basis(row["gpu"], int(row["gpus"]), float(row["bytes"]))]
     return gpt_bases(row)
@@ -86,8 +86,8 @@ def gpt_bases(row: Mapping[str, Any]) -> list[str]:
     if tensor == 1:
         return [regime, SEVERAL]
     tensor_size = f"{WHOLE_NODE} and more" if tensor >= WHOLE_NODE else f"below {WHOLE_NODE}"
-    many = "and more" if data >= MANY_REPLICAS else "not reached"
-    return [f"A100, several nodes, tensor parallelism {tensor_size}, {MANY_REPLICAS} replicas {many}", SEVERAL]
+    many_replicas = "and more" if data >= MANY_REPLICAS else "not reached"
+    return [f"A100, several nodes, tensor parallelism {tensor_size}, {MANY_REPLICAS} replicas {many_replicas}", SEVERAL]
 
 
 SEVERAL, ANOTHER_SHAPE = "A100, several nodes", ", another shape"
@@ -136,8 +136,8 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 def least_of(basis: str) -> int:
     """Return the number of measurements that a set needs, by its name, before its errors give bounds."""
-    alone = basis.startswith(("gloo ", "nccl "))  # a basis of one collective
-    return LEAST_COLLECTIVES if alone else LEAST
+    is_single_collective = basis.startswith(("gloo ", "nccl "))  # a basis of one collective
+    return LEAST_COLLECTIVES if is_single_collective else LEAST
 
 
 def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
@@ -155,12 +155,12 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
         basis = next((name for name in bases_of(row) if len(errors[name]) > least_of(name)), None)
         covered.append(None)
         if row["error"] is not None and basis is not None and "gpu" not in row:
-            others = errors[basis].copy()
+            other_errors = errors[basis].copy()
             for error in by_source.get((basis, source_of(row)), [row["error"]]):
-                others.remove(error)
-            if len(others) < LEAST:
+                other_errors.remove(error)
+            if len(other_errors) < LEAST:
                 continue
-            covered[-1] = is_within(row["error"], uncertainty_of(others))
+            covered[-1] = is_within(row["error"], uncertainty_of(other_errors))
     return covered
 
 
@@ -287,9 +287,9 @@ def nvlink_left_out() -> list[dict[str, Any]]:
     rows = []
     for gpu, times_of in nvlink_times().items():
         for gpus in sorted(times_of)[1:-1]:
-            others = {count: times for count, times in times_of.items() if count != gpus}
+            other_times = {count: times for count, times in times_of.items() if count != gpus}
             sizes, measured = times_of[gpus]
-            predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, measured=others) for size in sizes])
+            predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, measured=other_times) for size in sizes])
             row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(gpus)}
             rows.append(row | error_of(predicted / measured - 1))
     return rows

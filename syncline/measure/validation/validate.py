@@ -38,7 +38,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
     Raises:
         SpecError: a spec is wrong, or ``out`` names one folder for several validations.
     """
-    loaded = []
+    specs = []
     for name in question.specs:
         changes: dict[str, Any] = {"measurements": list(question.measurements or ()) or None}
         if kind_of(name) not in ("run", "compare"):
@@ -46,11 +46,11 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
         if kind_of(name) == "clusters":
             changes["network"] = question.cluster and str(question.cluster)
         options = [Override.option(f"--{field}", field, value) for field, value in changes.items() if value is not None]
-        loaded.append(load_spec(name, [*(question.fields or ()), *options], *VALIDATIONS, RunSpec, CompareSpec))
-    trainings = [spec for spec in loaded if isinstance(spec, RunSpec | CompareSpec)]
-    published = [spec for spec in loaded if isinstance(spec, VALIDATIONS)]
-    exact = question.out is not None
-    if exact and len(published) + bool(trainings) > 1:
+        specs.append(load_spec(name, [*(question.fields or ()), *options], *VALIDATIONS, RunSpec, CompareSpec))
+    trainings = [spec for spec in specs if isinstance(spec, RunSpec | CompareSpec)]
+    published = [spec for spec in specs if isinstance(spec, VALIDATIONS)]
+    is_exact = question.out is not None
+    if is_exact and len(published) + bool(trainings) > 1:
         expected = "one spec, as this names the folder of one; without it each has its own"
         raise SpecError("--out", str(question.out), expected)
     # Torch is imported once the specs are read.
@@ -58,7 +58,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
     from syncline.measure.validation.tables import validate_tables, validation_tables
 
     for spec in published:
-        result = validate_published(spec, Path(question.out or f"runs/{spec.name}"), exact=exact)
+        result = validate_published(spec, Path(question.out or f"runs/{spec.name}"), exact=is_exact)
         yield result, validate_tables(result, spec)
     if trainings:
         for training in trainings:
@@ -66,7 +66,7 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
                 say(f"warning: {line}")
         target = Path(question.out or f"runs/{'-'.join(spec.name for spec in trainings)}")
         result = validate_local(
-            trainings, question.workers, question.cluster, question.repeats, out=target, exact=exact, on_progress=say
+            trainings, question.workers, question.cluster, question.repeats, out=target, exact=is_exact, on_progress=say
         )
         yield result, validation_tables(result)
 
@@ -93,8 +93,8 @@ def validate_published(spec: ValidationSpec, out: Path, *, exact: bool = False) 
         result = validate_step_times(spec)
         rows = result["rows"]
         columns, points = rows[0], _kinds(rows)
-        alone = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
-        groups = {NAMES[name]: errors_by_group(alone, name) for name in GROUPS}
+        single_gpu_rows = [row for row in rows if row["part"] == "single node" and row["tensor"] == 1]
+        groups = {NAMES[name]: errors_by_group(single_gpu_rows, name) for name in GROUPS}
         title, measured = "errors on one node, no tensor parallelism", "step time"
     with RunFolder(out, exact) as folder:
         folder.spec(spec)

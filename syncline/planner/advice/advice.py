@@ -66,8 +66,8 @@ class Advice:
         lists = {"ranked": self.ranked, "loss unknown": self.loss_unknown, "infeasible": self.infeasible}
         rows = [{"list": name} | row for name, list_rows in lists.items() for row in list_rows]
         names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
-        plain: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
-        for plain_row, row in zip(plain, rows, strict=True):
+        plain_rows: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
+        for plain_row, row in zip(plain_rows, rows, strict=True):
             plan: Any = row["plan"]
             plain_row["fields"] = None if plan is None else plan.fields | {"steps": self.question.steps}
         question = self.question
@@ -91,7 +91,7 @@ class Advice:
             "assumptions": [assumption.record() for assumption in self.assumptions],
             "verdict": self.verdict,
             "defaults": list(question.defaults),
-            "rows": plain,
+            "rows": plain_rows,
             "ties": self.ties,
             "thresholds": self.thresholds,
             "decides": self.decides,
@@ -109,13 +109,13 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     infeasible.sort(key=lambda row: math.inf if row["time_s"] is None else row["time_s"])
     infeasible += undivided
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
-    others = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
-    first_list = ranked or others
+    unranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
+    first_list = ranked or unranked
     first_list[:REPLAYED] = [
         row | replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)}
         for row in first_list[:REPLAYED]
     ]
-    main_list = ranked if len(ranked) > 1 else others
+    main_list = ranked if len(ranked) > 1 else unranked
     distinct = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, distinct)
     change_lines = changes(question, distinct, thresholds)
@@ -127,12 +127,12 @@ def compute_advice(question: AdviceQuestion) -> Advice:
     return Advice(
         question,
         ranked,
-        loss_unknown=others,
+        loss_unknown=unranked,
         infeasible=infeasible,
         ties=[index for index, row in enumerate(ranked) if row["tied"]],
         thresholds=named_thresholds,
-        decides=decides(question, ranked, others, infeasible),
+        decides=decides(question, ranked, unranked, infeasible),
         changes=change_lines,
-        unknown=unknown(question, ranked, others),
-        verdict=verdict(question, ranked, others, change_lines),
+        unknown=unknown(question, ranked, unranked),
+        verdict=verdict(question, ranked, unranked, change_lines),
     )

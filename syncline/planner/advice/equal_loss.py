@@ -94,25 +94,26 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         batch_tokens=float(question.batch_tokens),
     )
     try:
-        needed = token_factor(trained, question.extrapolate)
+        needed_factor = token_factor(trained, question.extrapolate)
     except SpecError as error:
         return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, covered))
-    if needed is None or needed.relative.low is None:
+    if needed_factor is None or needed_factor.relative.low is None:
         return TokensNeeded(
-            base.tokens, unknown=NO_TOKENS if needed is None else _no_bounds_reason(needed.relative.prediction)
+            base.tokens,
+            unknown=NO_TOKENS if needed_factor is None else _no_bounds_reason(needed_factor.relative.prediction),
         )
-    tokens = base.tokens * needed.factor
+    tokens = base.tokens * needed_factor.factor
     return replace(
         base,
         tokens=tokens,
-        factor=needed.factor,
-        factor_low=needed.low,
-        factor_high=needed.high,
+        factor=needed_factor.factor,
+        factor_low=needed_factor.low,
+        factor_high=needed_factor.high,
         loss=predicted_loss(replace(trained, tokens=tokens), extrapolate=True),
-        ratio=needed.relative.ratio,
-        beyond=_beyond_text(needed.relative.prediction),
-        basis=needed.basis,
-        source=needed.source,
+        ratio=needed_factor.relative.ratio,
+        beyond=_beyond_text(needed_factor.relative.prediction),
+        basis=needed_factor.basis,
+        source=needed_factor.source,
     )
 
 

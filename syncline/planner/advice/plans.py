@@ -88,7 +88,7 @@ def first_spec(question: AdviceQuestion) -> ProjectSpec:
 def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:
     """Return the spec of a projection of several methods, from plans that differ only in their methods."""
     plan = plans[0]
-    changed: dict[str, Any] = {
+    changed_fields: dict[str, Any] = {
         "methods": tuple(methods),
         "layout": LayoutSpec(**asdict(plan.layout)),
         "memory": MemorySpec(sharding=plan.sharding),
@@ -96,7 +96,7 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
         "algorithm": plan.algorithm,
         "placement": plan.placement,
     }
-    return first_spec(question).model_copy(update=changed)
+    return first_spec(question).model_copy(update=changed_fields)
 
 
 def _labelled_method(kind: str, label: str, **fields: Any) -> MethodBase:

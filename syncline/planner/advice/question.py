@@ -132,7 +132,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         SpecError: a value is invalid; the error names the field and the accepted values.
     """
     shape = transformer(question.model)
-    joined, machine, count = _cluster(question)
+    plan_network, machine, count = _cluster(question)
     failing = failures_of(question)
     if failing is not None:
         check_workers(failing, count)
@@ -154,9 +154,9 @@ def advice_question(question: Advise) -> AdviceQuestion:
         batch = default_batch(shape.parameters, count, shape.sequence)
         origin, source = FITS, batch_source(shape.parameters)
     else:
-        wanted = parse_count(question.batch_tokens, "batch_tokens")
-        batch, source = whole_batch(wanted, count, shape.sequence), ""
-        origin = GIVEN if batch == wanted else f"the nearest to {wanted:,.0f} in whole sequences"
+        batch_count = parse_count(question.batch_tokens, "batch_tokens")
+        batch, source = whole_batch(batch_count, count, shape.sequence), ""
+        origin = GIVEN if batch == batch_count else f"the nearest to {batch_count:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch, count, origin, source))
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
     has_period = question.period is not None and question.period != PRESET
@@ -169,7 +169,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
         assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
     return AdviceQuestion(
         shape,
-        joined,
+        plan_network,
         hardware=machine,
         workers=count,
         batch_tokens=batch,
@@ -196,20 +196,24 @@ def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
     cluster = None if question.cluster is None else named_cluster(question.cluster)
     if cluster is not None and question.network is not None:
         raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({cluster.name})")
-    joined = cluster.network if cluster else network_of(question.network) if question.network is not None else None
-    if joined is None:
+    plan_network = (
+        cluster.network if cluster else network_of(question.network) if question.network is not None else None
+    )
+    if plan_network is None:
         raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
     own_machine = None if question.hardware is None else hardware_of(question.hardware)
     machine = own_machine or (cluster.hardware if cluster else None)
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = question.workers if question.workers is not None else cluster.workers if cluster else worker_count(joined)
+    count = (
+        question.workers if question.workers is not None else cluster.workers if cluster else worker_count(plan_network)
+    )
     if count is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
     if not 1 <= count <= MANY:
         raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
-    joined.among(count)
-    return joined, machine, count
+    plan_network.among(count)
+    return plan_network, machine, count
 
 
 def _free_costs(failing: FailuresSpec | None) -> Iterator[str]:

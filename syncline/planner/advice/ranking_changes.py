@@ -90,12 +90,12 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
     for index, row in enumerate(rows):
         ratio_fields: dict[str, Any] = {"over_first": row["time_s"] / rows[0]["time_s"]}
         low = high = None
-        compared = limit is None or index < limit
-        if compared:
+        is_compared = limit is None or index < limit
+        if is_compared:
             step = varied_step(question, row)
             base_step = base_step or step
             low, high = time_ratio_bounds(rows[0], base_step, row, step)
-        tied = compared and index > 0 and (low is None or low <= 1)
+        tied = is_compared and index > 0 and (low is None or low <= 1)
         out.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
     return out
 
@@ -221,20 +221,20 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     ):
         if not now > 0:
             continue
-        for up in (True, False):
-            change = _find_change(timed, DOUBLINGS[quantity][0 if up else 1], up)
-            results.append(_threshold_record(quantity, now, up, change, bounds))
+        for is_increase in (True, False):
+            change = _find_change(timed, DOUBLINGS[quantity][0 if is_increase else 1], is_increase)
+            results.append(_threshold_record(quantity, now, is_increase, change, bounds))
     parallel = {index for index, row in enumerate(rows) if row["plan"].method.sends_in_backward}
     if parallel and 0 not in parallel:
-        others = set(range(len(rows))) - parallel
+        unranked = set(range(len(rows))) - parallel
         change = _find_change(
-            lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], up=True, before=others
+            lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], up=True, before=unranked
         )
         results.append(
             _threshold_record("bandwidth", bandwidth, up=True, change=change, bounds=bounds)
             | {"of": "data parallelism"}
         )
-    return results + [_with_workers(question, rows, up) for up in (True, False)]
+    return results + [_with_workers(question, rows, is_increase) for is_increase in (True, False)]
 
 
 class LeaderChange(NamedTuple):
@@ -265,12 +265,12 @@ def _find_change(timed: Timed, doublings: int, up: bool, before: Collection[int]
         factor = step**number
         first = int(np.argmin(timed(factor)))
         if first not in before:
-            inside, outside = last, factor
+            unchanged_at, changed_at = last, factor
             for _ in range(BISECTIONS):
-                middle = math.sqrt(inside * outside)
+                middle = math.sqrt(unchanged_at * changed_at)
                 is_inside = int(np.argmin(timed(middle))) in before
-                inside, outside = (middle, outside) if is_inside else (inside, middle)
-            return LeaderChange(math.sqrt(inside * outside), first, factor)
+                unchanged_at, changed_at = (middle, changed_at) if is_inside else (unchanged_at, middle)
+            return LeaderChange(math.sqrt(unchanged_at * changed_at), first, factor)
         last = factor
     return LeaderChange(None, None, last)
 
@@ -329,12 +329,12 @@ def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float
         return None
     try:
         network.among(int(count))
-        changed = question.on(network, int(count))
+        changed_question = question.on(network, int(count))
     except SpecError:
         return None
-    if changed.tokens_per_worker < changed.sequence:  # less than a sequence per worker
+    if changed_question.tokens_per_worker < changed_question.sequence:  # less than a sequence per worker
         return None
-    return [_time_with(changed, row, factor) for row in rows]
+    return [_time_with(changed_question, row, factor) for row in rows]
 
 
 def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:

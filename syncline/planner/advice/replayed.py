@@ -69,8 +69,8 @@ def calls_by_level(
     """
     kind, n, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:
-        named = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
-        algorithm = named.between if named else None
+        hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
+        algorithm = hierarchy.between if hierarchy else None
     inner_sizes = [math.prod(map(len, groups[:place])) for place in range(len(groups))]
     if kind == "all_reduce" and groups:
         inner = [*zip(groups, inner_sizes, strict=True)][:-1]
@@ -141,8 +141,8 @@ class Replay:
         """Return the mean step in seconds, or None if its cycle is too long."""
         regular = [exchange for exchange in self.traffic.exchanges if exchange.period == 1 and exchange.wait_steps == 0]
         rare = [exchange for exchange in self.traffic.exchanges if exchange.period != 1 or exchange.wait_steps]
-        inside = self.prepared.inside_times(self.number, self.network)
-        busy_s = float(np.ravel(inside.step_s)[0])
+        inside_times = self.prepared.inside_times(self.number, self.network)
+        busy_s = float(np.ravel(inside_times.step_s)[0])
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)
             first = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._timed)
@@ -157,8 +157,8 @@ class Replay:
         for part in split_call(call, self.spec.overlap, self.traffic.on(self.network).buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
             if key not in self._played:
-                alone = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
-                self._played[key] = self._clock(list(self._by_level(alone)), 0.0, steps=1).wall_s
+                single_part = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
+                self._played[key] = self._clock(list(self._by_level(single_part)), 0.0, steps=1).wall_s
             parts.append(PricedCall(part, self._played[key]))
         return parts
 

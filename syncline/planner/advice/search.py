@@ -118,25 +118,25 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
             estimates_here = quick_estimates(question, layout_estimate.plan, unplaced)
             for estimate in [candidate for candidate in estimates_here if candidate.fits]:
                 method = estimate.plan.method
-                needed = tokens_needed(question, method, replicas)
-                steps = needed.tokens / question.batch_tokens
+                needed_tokens = tokens_needed(question, method, replicas)
+                steps = needed_tokens.tokens / question.batch_tokens
                 time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
-                rank = needed.unknown is not None, time_s
+                rank = needed_tokens.unknown is not None, time_s
                 if method.name not in best or rank < best[method.name][0]:
                     best[method.name] = rank, estimate.plan
                 unplaced = [candidate for candidate in unplaced if candidate.name != method.name]
     plans += [plan for _, plan in best.values()]
-    refused = []
+    refusals = []
     for replicas, (nbytes, layout) in sorted(too_large.items(), key=lambda item: item[0]):
         if replicas not in by_replicas:
             reason = f"memory: {format_bytes(nbytes)} at least of {format_bytes(limit_bytes)}"
             row = refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", reason)
-            refused.append(row | {"memory_bytes": nbytes})
+            refusals.append(row | {"memory_bytes": nbytes})
     undivided: dict[str, PlanRow] = {}
     for layout, reason in refused_layouts(question):
         undivided.setdefault(reason, refused_row("any method", layout.describe(), reason))
-    refused = refused[:REFUSED_KEPT] + list(undivided.values())[:REFUSED_KEPT]
-    return plans + [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]], refused
+    refusals = refusals[:REFUSED_KEPT] + list(undivided.values())[:REFUSED_KEPT]
+    return plans + [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]], refusals
 
 
 def _memory(estimate: QuickEstimate) -> float:
@@ -154,8 +154,8 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
         layout: layout of a replica of w workers.
         method: data parallelism shards over all replicas, so that w is P, if a replica has no copies.
     """
-    alone = method.sends_in_backward and layout.sharers == 1
-    nbytes = 16.0 * question.model.parameters / (question.workers if alone else layout.workers)
+    has_no_replica = method.sends_in_backward and layout.sharers == 1
+    nbytes = 16.0 * question.model.parameters / (question.workers if has_no_replica else layout.workers)
     if layout.pipeline == 1:
         return nbytes
     return nbytes * 12 / 16 + 6.0 * question.model.parameters / (layout.tensor * layout.pipeline * layout.expert)

@@ -143,7 +143,9 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
     parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
     parts += ["layers' activations computed again"] if row["activations"] == "recomputed" else []
     text += f" ({', '.join(parts)})" if parts else ""
-    too_large = next((other for other in infeasible if other["infeasible"].startswith("memory")), None)
+    too_large = next(
+        (infeasible_row for infeasible_row in infeasible if infeasible_row["infeasible"].startswith("memory")), None
+    )
     if too_large is not None:
         prefix = "at least " if too_large["plan"] is None else ""
         text += f"; {plan_words(too_large)} would need {prefix}{format_bytes(too_large['memory_bytes'])}"
@@ -179,7 +181,7 @@ def _threshold_words(change: dict[str, Any], rows: Sequence[PlanRow], where: str
         rows: rows that the record refers to.
         where: units that the outermost links join, in words.
     """
-    quantity, up = change["what"], change["direction"] == "above"
+    quantity, is_above = change["what"], change["direction"] == "above"
     text = TEXTS[quantity]
     of_workers = quantity == "workers"
     bounds = "" if change["low"] is None else f" ({text(change['low'])} to {text(change['high'])})"
@@ -193,9 +195,11 @@ def _threshold_words(change: dict[str, Any], rows: Sequence[PlanRow], where: str
             return ""
         more, less = ("More", "Fewer") if of_workers else ("More", "Less")
         subject = "workers" if of_workers else f"{quantity} {where}"
-        limit = f"{'up' if up else 'down'} to {text(change['looked_to'])}"
-        return f"{more if up else less} {subject}, {limit}, {'do' if of_workers else 'does'} not change the first."
-    begins = ("From" if up else "At") if of_workers else "Above" if up else "Below"
+        limit = f"{'up' if is_above else 'down'} to {text(change['looked_to'])}"
+        return (
+            f"{more if is_above else less} {subject}, {limit}, {'do' if of_workers else 'does'} not change the first."
+        )
+    begins = ("From" if is_above else "At") if of_workers else "Above" if is_above else "Below"
     subject = "" if of_workers else f" of {quantity} {where}"
     return f"{begins} {text(change['at'])}{bounds}{subject} the first is {plan_words(rows[change['becomes']])}."
 
@@ -313,8 +317,8 @@ def _saving(question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow],
     if parallel is None:
         return "No plan of data parallelism is possible, so there is nothing to compare it with."
     if parallel is not first:
-        saved = _saved(question, parallel, first)
-        return f"It saves {saved} of the time of {plan_words(parallel)}, {format_seconds(parallel['time_s'])}."
+        saving = _saved(question, parallel, first)
+        return f"It saves {saving} of the time of {plan_words(parallel)}, {format_seconds(parallel['time_s'])}."
     rivals = [row for row in ranked if not row["plan"].method.sends_in_backward]
     rival_words = "No plan of known loss is faster"
     if rivals:
@@ -325,8 +329,8 @@ def _saving(question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow],
     unknown = next(iter(compared(question, others)), None)
     if unknown is None or unknown["time_s"] >= first["time_s"]:
         return f"{rival_words}."
-    saved = _saved(question, first, unknown)
-    return f"{rival_words}. On as many tokens {plan_words(unknown)} would save {saved}, but nobody knows its loss."
+    saving = _saved(question, first, unknown)
+    return f"{rival_words}. On as many tokens {plan_words(unknown)} would save {saving}, but nobody knows its loss."
 
 
 def _saved(question: AdviceQuestion, slow: PlanRow, fast: PlanRow) -> str:

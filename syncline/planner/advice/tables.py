@@ -233,11 +233,11 @@ def _ranked_note(advice: Advice) -> str:
             f"\n{TIED.strip()}: nobody can tell {len(advice.ties)} of them from the first: what both rest on is off by "
             "as much as they differ."
         )
-    timed = [row for row in advice.ranked if row.get("events_difference") is not None]
-    if timed:
-        largest = max(abs(row["events_difference"]) for row in timed)
+    replayed_rows = [row for row in advice.ranked if row.get("events_difference") is not None]
+    if replayed_rows:
+        largest = max(abs(row["events_difference"]) for row in replayed_rows)
         difference = "the same to 0.01%" if largest < 1e-4 else f"off by {largest:.2%} at most"
-        lines.append(f"\nThe first {len(timed)} played by events, message by message: steps are {difference}.")
+        lines.append(f"\nThe first {len(replayed_rows)} played by events, message by message: steps are {difference}.")
     if any("the fit of" in row["loss_unknown"] for row in advice.loss_unknown) and not advice.question.extrapolate:
         lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
     if advice.question.failures is not None:

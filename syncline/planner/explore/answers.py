@@ -184,8 +184,8 @@ MOST_CURVES = 64
 def _computed_curves(settings: PageSettings) -> Curves:
     """Return the times of all methods over the bandwidth of a site's line, without the cache."""
     plan = _plan_of(settings)
-    timed = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
-    numbers = {method.name: number for number, method in enumerate(plan.methods) if method.name in timed}
+    timed_methods = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
+    numbers = {method.name: number for number, method in enumerate(plan.methods) if method.name in timed_methods}
     drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
     line = network(network_of(settings))
     compute_s = {name: float(plan.compute_s[number][0]) for name, number in numbers.items()}
@@ -195,21 +195,21 @@ def _computed_curves(settings: PageSettings) -> Curves:
         step_s = {name: np.broadcast_to(times, drawn.shape) for name, times in steps.items()}
         return Curves(drawn, step_s, compute_s, priced=DRAWN)
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
-    priced: dict[str, list[float]] = {name: [] for name in numbers}
+    step_times: dict[str, list[float]] = {name: [] for name in numbers}
     for bandwidth in bandwidths.tolist():
-        joined, cache = network(network_of(replace(settings, bandwidth=bandwidth))), PriceCache()
+        explored_network, cache = network(network_of(replace(settings, bandwidth=bandwidth))), PriceCache()
         for name, number in numbers.items():
-            priced[name].append(float(np.ravel(plan.step(number, joined, cache=cache).step_time_s)[0]))
-    step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in priced.items()}
+            step_times[name].append(float(np.ravel(plan.step(number, explored_network, cache=cache).step_time_s)[0]))
+    step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in step_times.items()}
     return Curves(drawn, step_s, compute_s, priced=len(bandwidths))
 
 
 def shown_method(ranking: Ranking) -> str:
     """Return the method whose round is drawn: the requested one if it has a time, else the first of the ranking."""
-    timed = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
-    if ranking.settings.shown in timed:
+    timed_methods = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
+    if ranking.settings.shown in timed_methods:
         return ranking.settings.shown
-    return next((name for name in timed if name != BASELINE), BASELINE)
+    return next((name for name in timed_methods if name != BASELINE), BASELINE)
 
 
 def round_of(settings: PageSettings, method: str) -> MethodRound:
@@ -235,8 +235,8 @@ def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
         values: ``(n,)``, the value at each bandwidth.
         wanted: the value to cross.
     """
-    above = values >= wanted
-    changes = np.flatnonzero(above[1:] != above[:-1])
+    is_above = values >= wanted
+    changes = np.flatnonzero(is_above[1:] != is_above[:-1])
     if not changes.size:
         return None
     last = int(changes[-1])
@@ -282,8 +282,8 @@ def speedup_text(speedup: float | None) -> str:
 
 def computing_now(ranking: Ranking) -> dict[str, float]:
     """Return the share of the time that computes, for each method that has a time."""
-    timed = [row for row in ranking.rows if row["step_time_s"] is not None]
-    return {row["method"]: row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0 for row in timed}
+    timed_rows = [row for row in ranking.rows if row["step_time_s"] is not None]
+    return {row["method"]: row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0 for row in timed_rows}
 
 
 def waiting(row: Mapping[str, Any]) -> float:
@@ -316,8 +316,8 @@ def ties(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not usable:
         return []
     best = usable[0]["wall_clock_s"]
-    near = [row["method"] for row in usable if row["wall_clock_s"] <= TIE * best]
-    return near if len(near) > 1 else []
+    tied_methods = [row["method"] for row in usable if row["wall_clock_s"] <= TIE * best]
+    return tied_methods if len(tied_methods) > 1 else []
 
 
 def headline(ranking: Ranking) -> str:
@@ -395,11 +395,11 @@ def _leaders(curves: Curves, among: set[str]) -> str:
     first = np.argmin(np.stack([curves.step_s[name] for name in names]), axis=0)
     parts = [names[first[0]]]
     for edge in (1 + np.flatnonzero(np.diff(first))).tolist():
-        before, after = names[first[edge - 1]], names[first[edge]]
+        leader_below, leader_above = names[first[edge - 1]], names[first[edge]]
         ends = slice(edge - 1, edge + 1)
-        ratios = (curves.step_s[before] / curves.step_s[after])[ends]
+        ratios = (curves.step_s[leader_below] / curves.step_s[leader_above])[ends]
         boundary = crossing(curves.bandwidths[ends], ratios, wanted=1.0)
-        parts.append(f"from about {_two_digits(boundary or curves.bandwidths[edge])} on {after}")
+        parts.append(f"from about {_two_digits(boundary or curves.bandwidths[edge])} on {leader_above}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
 

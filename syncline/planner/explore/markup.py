@@ -61,8 +61,8 @@ def filled(macro: str, *values: Any) -> str:
 def form(settings: PageSettings) -> str:
     """Return all controls, with the settings' values."""
     groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
-    others = (name for name in settings.methods if name not in OFFERED)
-    return filled("form", groups, settings, SLIDERS, [*OFFERED, *others], BASELINE, OF_SITES)
+    further_methods = (name for name in settings.methods if name not in OFFERED)
+    return filled("form", groups, settings, SLIDERS, [*OFFERED, *further_methods], BASELINE, OF_SITES)
 
 
 def ranking_table(ranking: Ranking, drawn: str = "") -> str:
@@ -72,22 +72,24 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
         ranking: the ranked rows.
         drawn: the method whose round is drawn.
     """
-    timed = [row for row in ranking.rows if row["wall_clock_s"] is not None]
+    timed_rows = [row for row in ranking.rows if row["wall_clock_s"] is not None]
     ends = (
-        min((row["wall_clock_low_s"] for row in timed), default=1.0),
-        max((row["wall_clock_high_s"] for row in timed), default=1.0),
+        min((row["wall_clock_low_s"] for row in timed_rows), default=1.0),
+        max((row["wall_clock_high_s"] for row in timed_rows), default=1.0),
     )
     equal = ties(ranking.rows)
-    fitting = [row for row in timed if row["fits"] is not False]
-    others = [_cells(row, "", ends, tied=False) for row in timed if row["fits"] is False]
-    ranked = [_cells(row, str(place), ends, tied=row["method"] in equal) for place, row in enumerate(fitting, start=1)]
+    fitting = [row for row in timed_rows if row["fits"] is not False]
+    misfit_cells = [_cells(row, "", ends, tied=False) for row in timed_rows if row["fits"] is False]
+    ranked_cells = [
+        _cells(row, str(place), ends, tied=row["method"] in equal) for place, row in enumerate(fitting, start=1)
+    ]
     heads = [
         ("", "place"), ("method", ""), ("time of the training", "number"), ("nine of ten between", "between"),
         ("speedup", "number"), ("waits", "number"), ("sends per step", "number wide"), ("memory", "number wide"),
         ("loss", "number wide"), *([("goodput", "number wide")] if ranking.settings.mtbf else []),
     ]  # fmt: skip
     untimed = [row for row in ranking.rows if row["wall_clock_s"] is None]
-    sections = [("", ranked), ("Does not fit into a worker's memory", others)]
+    sections = [("", ranked_cells), ("Does not fit into a worker's memory", misfit_cells)]
     return filled("ranking_table", heads, sections, untimed, drawn)
 
 
@@ -201,18 +203,20 @@ def _advice(settings: PageSettings) -> Advice:
 
 def advise_line(settings: PageSettings) -> str:
     """Return the ``syncline advise`` command for the settings."""
-    joined, workers = network_of(settings), sum(sizes_of_sites(settings))
+    explored_network, workers = network_of(settings), sum(sizes_of_sites(settings))
     network_text = (
-        joined if isinstance(joined, str) else yaml.safe_dump(joined, default_flow_style=True, width=10_000).strip()
+        explored_network
+        if isinstance(explored_network, str)
+        else yaml.safe_dump(explored_network, default_flow_style=True, width=10_000).strip()
     )
-    words = [
+    command = [
         "syncline", "advise", "--model", settings.model, "--network", network_text, "--hardware", settings.hardware,
         "--workers", str(workers), "--tokens", BY_NAME["tokens"].write(settings.tokens),
         *(["--batch-tokens", str(settings.batch * workers)] if settings.batch else []),
         *(["--extrapolate"] if settings.losses == "extrapolated" else []),
         *failure_options(settings),
     ]  # fmt: skip
-    return shlex.join(words)
+    return shlex.join(command)
 
 
 def search_prompt() -> str:
@@ -241,7 +245,7 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
         )
         lists.append(_list(title, advice.loss_unknown, compared(advice.question, advice.loss_unknown)))
     num_hidden = len(advice.infeasible) - MOST_SHOWN
-    refused = [
+    refusals = [
         f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in advice.infeasible[:MOST_SHOWN]
     ]
     reasons = [
@@ -249,28 +253,31 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
         ("What would change it", advice.changes),
         ("What nobody knows", advice.unknown),
     ]
-    refused += [f"{num_hidden} more"] if num_hidden > 0 else []
-    return filled("advice_part", advice, lists, refused, reasons, advise_line(settings))
+    refusals += [f"{num_hidden} more"] if num_hidden > 0 else []
+    return filled("advice_part", advice, lists, refusals, reasons, advise_line(settings))
 
 
 def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the first chosen rows of a list, each with its place among all rows."""
-    shown = list(chosen)[:MOST_SHOWN]
+    shown_rows = list(chosen)[:MOST_SHOWN]
     heads = [("", "place"), ("plan", ""), ("time", "number"), ("waits", "number")]
     heads += [("goodput", "number")] if rows[0]["goodput"] is not None else []
     heads += [("memory", "number rest"), ("energy", "number rest")]
-    cells = [_plan_cells(row, 1 + next(index for index, other in enumerate(rows) if other is row)) for row in shown]
-    return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
+    cells = [
+        _plan_cells(row, 1 + next(index for index, ranked_row in enumerate(rows) if ranked_row is row))
+        for row in shown_rows
+    ]
+    return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown_rows)}
 
 
 def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
     """Return the texts of a plan's row."""
     low, high = row["low_s"], row["high_s"]
-    between = "unknown"
+    bounds = "unknown"
     if low is not None:
-        between = f"{duration_text(low)} {'or more' if high is None else f'to {duration_text(high)}'}"
-    others = [("number", percent(1 - row["compute_s"] / row["step_time_s"]))]
-    others += [] if row["goodput"] is None else [("number", percent(row["goodput"]))]
+        bounds = f"{duration_text(low)} {'or more' if high is None else f'to {duration_text(high)}'}"
+    further_cells = [("number", percent(1 - row["compute_s"] / row["step_time_s"]))]
+    further_cells += [] if row["goodput"] is None else [("number", percent(row["goodput"]))]
     energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g} MWh"
     return {
         "place": place,
@@ -279,6 +286,6 @@ def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
         "layout": layout_words(row),
         "seconds": repr(row["time_s"]),
         "time": duration_text(row["time_s"]),
-        "between": between,
-        "others": [*others, ("number rest", format_bytes(row["memory_bytes"])), ("number rest", energy)],
+        "between": bounds,
+        "others": [*further_cells, ("number rest", format_bytes(row["memory_bytes"])), ("number rest", energy)],
     }

@@ -79,20 +79,20 @@ def utilisation_picture(
     narrow = width < 560
     margin, right, top, bottom = 46, 14 if narrow else 178, 42, 44
     height = 276 if narrow else 356
-    across, down = width - margin - right, height - top - bottom
+    plot_width, plot_height = width - margin - right, height - top - bottom
     low, high = float(curves.bandwidths[0]), float(curves.bandwidths[-1])
 
     def x(rate: float) -> float:
-        return margin + across * float(np.log(rate / low) / np.log(high / low))
+        return margin + plot_width * float(np.log(rate / low) / np.log(high / low))
 
     def y(part: float) -> float:
-        return top + down * (1 - part)
+        return top + plot_height * (1 - part)
 
     out = []
     for mark in (0, 25, 50, 75, 100):
         height_px = y(mark / 100)
         out.append(
-            f'<line class="rule" x1="{margin}" x2="{margin + across}" y1="{height_px:.1f}" y2="{height_px:.1f}"/>'
+            f'<line class="rule" x1="{margin}" x2="{margin + plot_width}" y1="{height_px:.1f}" y2="{height_px:.1f}"/>'
         )
         out.append(f'<text x="{margin - 7}" y="{height_px + 4:.1f}" text-anchor="end">{mark}%</text>')
     ticks = bandwidth_ticks(low, high)
@@ -100,17 +100,20 @@ def utilisation_picture(
         anchor = "start" if index == 0 else "end" if index == len(ticks) - 1 and narrow else "middle"
         description = text.replace("bit/s", "").strip() if narrow else text
         out.append(
-            f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + down}" y2="{top + down + 4}"/>'
+            f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + plot_height}" '
+            f'y2="{top + plot_height + 4}"/>'
         )
-        out.append(f'<text x="{x(rate):.1f}" y="{top + down + 17}" text-anchor="{anchor}">{description}</text>')
+        out.append(f'<text x="{x(rate):.1f}" y="{top + plot_height + 17}" text-anchor="{anchor}">{description}</text>')
     unit = ", bit/s" if narrow else ""
     name = f"bandwidth of {line}{unit}"
-    out.append(f'<text x="{margin + across / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
+    out.append(f'<text x="{margin + plot_width / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
     out.append('<text x="2" y="13">share of the time that computes</text>')
     marked = min(max(bandwidth, low), high)
     label = f"now {format_bandwidth(bandwidth)}"
-    anchor = "end" if x(marked) > margin + across - 60 else "start" if x(marked) < margin + 60 else "middle"
-    out.append(f'<line class="here" x1="{x(marked):.1f}" x2="{x(marked):.1f}" y1="{top - 4}" y2="{top + down}"/>')
+    anchor = "end" if x(marked) > margin + plot_width - 60 else "start" if x(marked) < margin + 60 else "middle"
+    out.append(
+        f'<line class="here" x1="{x(marked):.1f}" x2="{x(marked):.1f}" y1="{top - 4}" y2="{top + plot_height}"/>'
+    )
     position = f'x="{x(marked):.1f}" y="{top - 9}" text-anchor="{anchor}"'
     out.append(f'<text class="strong" {position}>{escape(label)}</text>')
     ends = []
@@ -126,7 +129,7 @@ def utilisation_picture(
         )
         ends.append(y(float(shares[-1])))
     if not narrow:
-        out += _end_labels(ends, now, right=margin + across, between=(top, top + down))
+        out += _end_labels(ends, now, right=margin + plot_width, between=(top, top + plot_height))
     description = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
         f"{name} {percent(value)}" for name, value in now.items()
     )
@@ -189,7 +192,7 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     window, steps = rows[0].round.seconds, rows[0].round.steps
     narrow = width < 560
     margin, right, top, row_height = 8, 8, 24, 66
-    across = width - margin - right
+    plot_width = width - margin - right
     height = top + row_height * len(rows) + 30
     out = _legend(margin)
     for index, row in enumerate(rows):
@@ -200,12 +203,12 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
             f'<text x="{margin}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {description}, '
             f"computes {percent(_computing_share(row.round))}</text>"
         )
-        out += _spans(row.round, window, margin, across, base)
-    axis, scale = top + row_height * len(rows) + 2, across / window if window else 0.0
-    out.append(f'<line class="axis" x1="{margin}" x2="{margin + across}" y1="{axis}" y2="{axis}"/>')
+        out += _spans(row.round, window, margin, plot_width, base)
+    axis, scale = top + row_height * len(rows) + 2, plot_width / window if window else 0.0
+    out.append(f'<line class="axis" x1="{margin}" x2="{margin + plot_width}" y1="{axis}" y2="{axis}"/>')
     for seconds, text in _time_ticks(window, 3 if narrow else 6):
         place = margin + scale * seconds
-        anchor = "start" if seconds == 0 else "end" if place > margin + across - 24 else "middle"
+        anchor = "start" if seconds == 0 else "end" if place > margin + plot_width - 24 else "middle"
         out.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{axis}" y2="{axis + 4}"/>')
         out.append(f'<text x="{place:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
     names = ", ".join(f"{row.method} computes {percent(_computing_share(row.round))}" for row in rows)

@@ -214,11 +214,11 @@ THRESHOLDS = "Thresholds of the bandwidth"
 
 def picture_svg(settings: PageSettings, dark: bool) -> str:
     """Return all pictures of settings as one SVG."""
-    ranked = ranking_of(settings)
-    rows, times = _rounds(ranked), curves(settings)
-    used = utilisation_picture(times, settings.bandwidth, computing_now(ranked), line=line_name(settings))
-    pictures = [(COMPUTES, used), (_round_title(rows), round_picture(rows))]
-    return standalone_svg(pictures, headline(ranked), lines=[setting_line(settings), caveat(ranked)], dark=dark)
+    ranking = ranking_of(settings)
+    rows, times = _rounds(ranking), curves(settings)
+    picture = utilisation_picture(times, settings.bandwidth, computing_now(ranking), line=line_name(settings))
+    pictures = [(COMPUTES, picture), (_round_title(rows), round_picture(rows))]
+    return standalone_svg(pictures, headline(ranking), lines=[setting_line(settings), caveat(ranking)], dark=dark)
 
 
 @ui.page("/", title="Syncline: explore")

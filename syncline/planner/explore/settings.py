@@ -53,14 +53,14 @@ def offer_network(description: Any) -> str:
     Raises:
         SpecError: a network without a number of workers, without sites, or with a line that no setting can describe.
     """
-    joined = network(description, "--network")
-    workers = worker_count(joined)
-    if workers is None or site_sizes(joined, workers) is None:
+    offered_network = network(description, "--network")
+    workers = worker_count(offered_network)
+    if workers is None or site_sizes(offered_network, workers) is None:
         raise SpecError("--network", description, "a network that states its workers, as places or sites of sizes do")
-    for setting, value in line_settings(place_of(joined, path="--network").link).items():
+    for setting, value in line_settings(place_of(offered_network, path="--network").link).items():
         BY_NAME[setting].read(BY_NAME[setting].write(value))
-    name = joined.name or Path(str(description)).stem
-    OFFERED_NETWORKS[name] = joined
+    name = offered_network.name or Path(str(description)).stem
+    OFFERED_NETWORKS[name] = offered_network
     return name
 
 
@@ -78,8 +78,8 @@ def sizes_of_sites(settings: PageSettings) -> tuple[int, ...]:
     """Return the number of workers in each site."""
     if settings.network == SITES:
         return (settings.workers,) * settings.sites
-    joined = OFFERED_NETWORKS[settings.network]
-    sizes = site_sizes(joined, worker_count(joined) or 1)
+    offered_network = OFFERED_NETWORKS[settings.network]
+    sizes = site_sizes(offered_network, worker_count(offered_network) or 1)
     assert sizes is not None, "a network with a place of lines has sites"
     return sizes
 
@@ -106,8 +106,12 @@ def _exactly(
     """Return a writer of numbers: the readable form if it is exact, else all digits in ``10**power`` of a unit."""
 
     def text(value: float) -> str:
-        short = write(value)
-        return short if parse(short) == value else f"{Decimal(repr(value * scale)).scaleb(-power).normalize():f} {unit}"
+        short_text = write(value)
+        return (
+            short_text
+            if parse(short_text) == value
+            else f"{Decimal(repr(value * scale)).scaleb(-power).normalize():f} {unit}"
+        )
 
     return text
 
@@ -187,10 +191,15 @@ class Field:
                 return value
         low, high = control.low, control.high
         if control.kind == "whole":
-            plain = text.strip().replace(",", "")
-            if not (plain.isascii() and plain.isdecimal() and len(plain) < 20 and low <= int(plain) <= high):
+            plain_text = text.strip().replace(",", "")
+            if not (
+                plain_text.isascii()
+                and plain_text.isdecimal()
+                and len(plain_text) < 20
+                and low <= int(plain_text) <= high
+            ):
                 raise SpecError(self.name, text, f"a whole number from {low:,} to {high:,}")
-            return int(plain)
+            return int(plain_text)
         parse, write = NUMBERS[control.kind]
         value = parse(text, self.name)
         if not low <= value <= high:
@@ -300,9 +309,9 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
     methods = []
     for name in (BASELINE, *settings.methods):
         method = _with_settings(name, settings, notes)
-        refused = refusal_of(method_of(method), max(replicas, 1)) if method else None
-        if refused is not None:
-            notes.append(f"{name} is left out: {refused}")
+        refusal = refusal_of(method_of(method), max(replicas, 1)) if method else None
+        if refusal is not None:
+            notes.append(f"{name} is left out: {refusal}")
         elif method:
             methods.append(method)
     fields = {
@@ -321,9 +330,9 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
     }
     spec = load_spec(fields, (), ProjectSpec)
     assert isinstance(spec, ProjectSpec)
-    timed = with_steps_for(spec, settings.tokens)
-    assert isinstance(timed, ProjectSpec)
-    return ExploredSpec(fields | {"steps": timed.steps}, timed, tuple(notes))
+    timed_spec = with_steps_for(spec, settings.tokens)
+    assert isinstance(timed_spec, ProjectSpec)
+    return ExploredSpec(fields | {"steps": timed_spec.steps}, timed_spec, tuple(notes))
 
 
 def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:
@@ -374,8 +383,8 @@ def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[
 
 def node_of(settings: PageSettings) -> int:
     """Return the number of workers of a node, over which tensor parallelism splits a matrix."""
-    inside = NETWORKS[settings.inside].network if settings.network == SITES else None
-    return min(*sizes_of_sites(settings), inside.per_node if isinstance(inside, TwoLevel) else TENSOR)
+    node_network = NETWORKS[settings.inside].network if settings.network == SITES else None
+    return min(*sizes_of_sites(settings), node_network.per_node if isinstance(node_network, TwoLevel) else TENSOR)
 
 
 def replica_layout(settings: PageSettings) -> dict[str, int]:
@@ -414,19 +423,19 @@ def network_of(settings: PageSettings) -> Any:
     if narrowest is not None:
         link_between = replace(at_bandwidth(narrowest.link, settings.bandwidth), latency_s=settings.latency)
         return network_fields(narrowest.with_link(link_between))
-    inside, line = NETWORKS[settings.inside].network, line_of(settings)
+    node_network, line = NETWORKS[settings.inside].network, line_of(settings)
     if settings.workers == 1:
         return line
     levels: list[dict[str, Any]]
-    if isinstance(inside, TwoLevel) and settings.workers > inside.per_node:
-        if settings.workers % inside.per_node:
-            expected = f"a multiple of {inside.per_node}, as a node of {settings.inside} has"
+    if isinstance(node_network, TwoLevel) and settings.workers > node_network.per_node:
+        if settings.workers % node_network.per_node:
+            expected = f"a multiple of {node_network.per_node}, as a node of {settings.inside} has"
             raise SpecError("workers", settings.workers, expected)
         if settings.sites == 1:
             return settings.inside
-        levels = [{"preset": settings.inside, "units": settings.workers // inside.per_node}]
+        levels = [{"preset": settings.inside, "units": settings.workers // node_network.per_node}]
     else:
-        link = inside.inner.name if isinstance(inside, TwoLevel) else settings.inside
+        link = node_network.inner.name if isinstance(node_network, TwoLevel) else settings.inside
         if settings.sites == 1:
             return link
         levels = [{"units": settings.workers, "link": link}]

@@ -206,5 +206,5 @@ def _stuck_reason(
         phase = "forming a group and a step"
     if needed_s <= mtbf_s * math.log(MAX_FAILURES_IN_A_ROW):
         return None
-    needed, mtbf = format_seconds(needed_s), format_seconds(mtbf_s)
-    return f"no progress possible: {phase} take {needed}, and something fails every {mtbf}"
+    needed_text, mtbf = format_seconds(needed_s), format_seconds(mtbf_s)
+    return f"no progress possible: {phase} take {needed_text}, and something fails every {mtbf}"

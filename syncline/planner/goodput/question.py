@@ -143,10 +143,10 @@ def seconds(value: Any) -> float:
     Raises:
         SpecError: the value is not a positive time.
     """
-    parsed = parse_seconds(value, "--interval")
-    if not parsed:
+    interval_s = parse_seconds(value, "--interval")
+    if not interval_s:
         raise SpecError("--interval", value, "a positive time, best, or never")
-    return parsed
+    return interval_s
 
 
 SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")

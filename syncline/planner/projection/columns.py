@@ -158,5 +158,5 @@ def _series(column: RowColumn) -> Any:
 
     if not isinstance(column, Categorical):
         return column
-    used, codes = np.unique(column.codes, return_inverse=True)
-    return pd.Series([column.values[code] for code in used.tolist()]).take(codes).reset_index(drop=True)
+    used_codes, codes = np.unique(column.codes, return_inverse=True)
+    return pd.Series([column.values[code] for code in used_codes.tolist()]).take(codes).reset_index(drop=True)

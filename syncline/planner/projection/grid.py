@@ -51,11 +51,11 @@ COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overla
 
 def grids_of(options: Options) -> list[Grid]:
     """Return the options as grids, one per field."""
-    several = {"model": options.models, "hardware": options.hardware}
-    single = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
-    single["precision"] = options.precision
-    grids = [Grid(path, tuple(names_of(values)), f"--{path}") for path, values in several.items() if values]
-    grids += [Grid(path, (value,), f"--{path}") for path, value in single.items() if value is not None]
+    list_options = {"model": options.models, "hardware": options.hardware}
+    single_options = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
+    single_options["precision"] = options.precision
+    grids = [Grid(path, tuple(names_of(values)), f"--{path}") for path, values in list_options.items() if values]
+    grids += [Grid(path, (value,), f"--{path}") for path, value in single_options.items() if value is not None]
     if options.methods:
         methods = methods_at_period(names_of(options.methods), options.period)
         grids.append(Grid("method", tuple(methods), "--method"))
@@ -76,9 +76,11 @@ class ProjectedGrid:
     """
 
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
-        for grid, other in itertools.combinations(grids, 2):
-            if grid.path == other.path and (grid.method == other.method or "" in (grid.method, other.method)):
-                raise SpecError(other.origin, other.path, "each field once")
+        for grid, other_grid in itertools.combinations(grids, 2):
+            if grid.path == other_grid.path and (
+                grid.method == other_grid.method or "" in (grid.method, other_grid.method)
+            ):
+                raise SpecError(other_grid.origin, other_grid.path, "each field once")
         by_part: dict[str, list[Grid]] = {"method": [], "network": [], "": []}
         for grid in grids:
             first = grid.path.split(".")[0]
@@ -108,7 +110,12 @@ class ProjectedGrid:
             if all(type(value) is int for value in values):
                 values = (min(values), max(values))
             for value in values:
-                self._read([(other, value if other is grid else other.values[0]) for other in grids])
+                self._read(
+                    [
+                        (checked_grid, value if checked_grid is grid else checked_grid.values[0])
+                        for checked_grid in grids
+                    ]
+                )
 
     def _read(self, chosen: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
         """Return the spec with a value for each grid."""
@@ -153,8 +160,10 @@ class ProjectedGrid:
 
     def left_out(self) -> list[str]:
         """Return lines that name the methods without rows for some numbers of workers."""
-        several = zip(self.methods, self.refused, strict=True) if self.refused else ()
-        return [line for method, refused in several for line in refusals(method, sorted(refused))]
+        methods_and_groups = zip(self.methods, self.refused, strict=True) if self.refused else ()
+        return [
+            line for method, refused_groups in methods_and_groups for line in refusals(method, sorted(refused_groups))
+        ]
 
     def specs(self) -> Iterator[ProjectSpec]:
         """Yield the projection of each setting, on all networks."""
@@ -180,9 +189,9 @@ class ProjectedGrid:
                 extra: dict[str, Any] = {
                     name: (places[rows, None, None], values) for name, (places, values) in of_settings.items()
                 }
-                across = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
-                for start in range(0, len(self.networks), across):
-                    networks, of_networks = self.networks.part(start, min(start + across, len(self.networks)))
+                methods_per_part = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
+                for start in range(0, len(self.networks), methods_per_part):
+                    networks, of_networks = self.networks.part(start, min(start + methods_per_part, len(self.networks)))
                     extra |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
                     yield plan_columns(plan, networks, thresholds, extra_columns=extra | self._of_methods)
 

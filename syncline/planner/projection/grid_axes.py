@@ -67,8 +67,8 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
             raise SpecError(
                 grid.origin, _field(grid), f"a field that a method here has: {one_of_fields(field_names, _field(grid))}"
             )
-        before, values = places.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
-        places[grid.path] = np.where(codes > 0, codes + len(values) - 1, before), (*values, *grid.shown)
+        places_before, values = places.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
+        places[grid.path] = np.where(codes > 0, codes + len(values) - 1, places_before), (*values, *grid.shown)
     return Variants(tuple(variants), places)
 
 
@@ -182,11 +182,11 @@ class NetworkGrid:
 
 def _named(value: Any, option: str) -> Network:
     """Return the network; a network without a name is named by its description, as in specs."""
-    parsed = network(value, option)
-    fields = network_fields(parsed)
-    if parsed.name or not isinstance(fields, dict):
-        return parsed
-    return network(fields | {"name": parsed.describe().replace(" one way", "")})
+    parsed_network = network(value, option)
+    fields = network_fields(parsed_network)
+    if parsed_network.name or not isinstance(fields, dict):
+        return parsed_network
+    return network(fields | {"name": parsed_network.describe().replace(" one way", "")})
 
 
 def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
@@ -207,11 +207,11 @@ def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
     fields = network_fields(original)
     if not isinstance(fields, dict):
         raise SpecError(grid.origin, original.name, "networks that are described by fields")
-    *above, last = grid.path.split(".")
-    path = ".".join([*above, IN_SPECS.get(last, last)])
-    changed = with_overrides({"network": fields}, [Override(path, value, grid.origin, written=value)])["network"]
+    *parent_keys, last = grid.path.split(".")
+    path = ".".join([*parent_keys, IN_SPECS.get(last, last)])
+    changed_fields = with_overrides({"network": fields}, [Override(path, value, grid.origin, written=value)])["network"]
     try:
-        return network(changed | {"name": original.name}, "network")
+        return network(changed_fields | {"name": original.name}, "network")
     except SpecError as error:
         option = grid.origin if error.path == path else f"{grid.origin} ({error.path} of {original.name})"
         raise SpecError(option, error.value, error.expected) from None

@@ -200,11 +200,11 @@ class IntraReplica:
         nbytes = call.payload_bytes
         if call.why == "expert" and self.kernels.once_per_node:
             nbytes *= distinct_share(_nodes_or_members(call.ranks, alike.network, alike.workers), call.copies)
-        priced = collective_prices(
+        prices = collective_prices(
             call.collective, np.full((1,) * alike.ndim, alike.workers), nbytes, alike.network, algorithm,
             timer=simulated_s, groups=[call.ranks],
         )  # fmt: skip
-        return alike.factor * priced.seconds
+        return alike.factor * prices.seconds
 
     def _message_s(self, alike: _AlikeSettings, nbytes: float) -> FloatOrArray:
         """Return the seconds of a message from one pipeline stage to the next."""

@@ -61,11 +61,11 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
     if unknown), and ``update_s``, the seconds in which the memory's bandwidth allows an update of all states. No step
     time includes ``update_s``.
     """
-    timed = hardware is not None and hardware.memory_bytes_per_s is not None
+    is_timed = hardware is not None and hardware.memory_bytes_per_s is not None
     return memory.parts | {
         "memory_bytes": memory.total_bytes,
         "fits": memory.fits(hardware),
-        "update_s": update_s(memory, hardware) if hardware is not None and timed else None,
+        "update_s": update_s(memory, hardware) if hardware is not None and is_timed else None,
     }
 
 
@@ -152,8 +152,8 @@ def plan_memory(
         micro = np.full(limit.shape, options.micro_batches, dtype=np.int64)
     else:
         free_bytes = limit - state_bytes[choice_index, settings]
-        needed = np.divide(activations, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
-        micro = _next_divisor(np.clip(np.ceil(needed), 1, max_micro).astype(np.int64), sequences)
+        needed_batches = np.divide(activations, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
+        micro = _next_divisor(np.clip(np.ceil(needed_batches), 1, max_micro).astype(np.int64), sequences)
     parts = {
         name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
         for name in unsharded.parts

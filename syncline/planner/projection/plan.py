@@ -160,38 +160,44 @@ class ProjectionPlan:
     def _step(self, traffic: Traffic, number: int, selection: PricedSettings) -> StepTime:
         """Return the mean step of a method in settings that all have this traffic."""
         traffic, steps = traffic.on(selection.network), self.spec.steps
-        timed = self._timed(traffic, selection)
+        price_call = self._timed(traffic, selection)
         trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = selection.slowdown * selection.along(self.optimizer_s[number])
-        inside = self._inside(number, selection)
-        step_s = inside.step_s * self._slowest_factor(traffic.exchanges, selection)
+        inside_times = self._inside(number, selection)
+        step_s = inside_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
         if not (regular and rare):
             if regular:
-                step = self._every_step.step_time(traffic.buckets, step_s, regular, timed, trigger_s, optimizer_s)
+                step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
             else:
                 step = priced_step(
-                    step_s, rare, traffic.patterns, steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s
+                    step_s,
+                    rare,
+                    traffic.patterns,
+                    steps,
+                    price=price_call,
+                    trigger_s=trigger_s,
+                    optimizer_s=optimizer_s,
                 )
-            return replace(step, compute_s=inside.compute_s, inside_s=step_s - inside.compute_s)
-        first = self._every_step.step_time(traffic.buckets, step_s, regular, timed)
+            return replace(step, compute_s=inside_times.compute_s, inside_s=step_s - inside_times.compute_s)
+        first = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
         busy_s = step_s + first.exposed_communication_s
         rare_step = priced_step(
             busy_s,
             rare,
             patterns=calls_by_step(rare, steps),
             steps=steps,
-            price=timed,
+            price=price_call,
             trigger_s=trigger_s,
             optimizer_s=optimizer_s,
         )
         return StepTime(
-            inside.compute_s,
+            inside_times.compute_s,
             first.communication_s + rare_step.communication_s,
             encode_s=first.encode_s + rare_step.encode_s,
             trigger_s=trigger_s,
             hidden_communication_s=first.hidden_communication_s + rare_step.hidden_communication_s,
-            inside_s=step_s - inside.compute_s,
+            inside_s=step_s - inside_times.compute_s,
             optimizer_s=optimizer_s,
         )
 
@@ -206,8 +212,8 @@ class ProjectionPlan:
         period = min((exchange.period for exchange in exchanges if exchange.part is None), default=self.spec.steps)
         if self.layout.workers == 1 or period == 1:
             return slowest_factor(jitter, selection.along(self.workers), period)
-        inside = slowest_factor(jitter, self.layout.workers)
-        return inside * slowest_factor(jitter, selection.along(self.replicas), period)
+        factor_inside = slowest_factor(jitter, self.layout.workers)
+        return factor_inside * slowest_factor(jitter, selection.along(self.replicas), period)
 
     def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
         """Return a function that prices the calls of settings that all have this traffic."""
@@ -217,15 +223,17 @@ class ProjectionPlan:
 
         def cost_of(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
             """Return the seconds of a call, of its encoding, and of the call after a pause of the link."""
-            priced = self.call_cost(part, selection)
+            call_cost = self.call_cost(part, selection)
             workers, size = selection.along(self.replicas), selection.of_traffic(part.payload_bytes)
             workers = workers if part.group is None else np.full_like(workers, len(part.group))
             encode_s: FloatOrArray = 0.0
             if encode_bandwidth is not None:
                 encode_s = selection.slowdown * selection.of_traffic(part.encoded_bytes) / encode_bandwidth
-            idling = after_idling(part.collective, workers, size, selection.network, priced.names, priced.name_index)
+            idling = after_idling(
+                part.collective, workers, size, selection.network, call_cost.names, call_cost.name_index
+            )
             idling_times = None if idling is None else idling.times(selection.factors.communication)
-            return selection.factors.communication * _seconds_or_zero(priced), encode_s, idling_times
+            return selection.factors.communication * _seconds_or_zero(call_cost), encode_s, idling_times
 
         def timed(call: Call) -> list[PricedCall]:
             if id(call) not in priced_calls:
@@ -251,15 +259,15 @@ class ProjectionPlan:
         settings = np.zeros(1, dtype=np.int64)
         traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0).on(network)
         selection = PricedSettings(settings, traffic.place[:1], network, ndim=1, cache={} if cache is None else cache)
-        timed = self._timed(traffic, selection)
+        price_call = self._timed(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
         optimizer_s = float(self.optimizer_s[number][0])
         busy_s = self._inside(number, selection).step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
         if regular and rare:
-            first = self._every_step.step_time(traffic.buckets, busy_s, regular, timed)
+            first = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
             busy_s = busy_s + first.exposed_communication_s
-        return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, timed, trigger_s, optimizer_s)
+        return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, price_call, trigger_s, optimizer_s)
 
     def inside_times(self, number: int, network: Network) -> ReplicaTimes:
         """Return the times of each setting's step inside a replica by a method."""
@@ -320,10 +328,10 @@ class ProjectionPlan:
             selection = PricedSettings(settings, traffic.place[settings], network, ndim, cache)
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
                 for part in split_call(call, self.spec.overlap, traffic.on(network).buckets):
-                    priced = self.call_cost(part, selection)
-                    code_of = np.array([texts.setdefault(text, len(texts)) for text in priced.sources])
+                    call_cost = self.call_cost(part, selection)
+                    code_of = np.array([texts.setdefault(text, len(texts)) for text in call_cost.sources])
                     new_codes = np.reshape(
-                        code_of[priced.source_index], (len(settings) if np.ndim(priced.source_index) else 1, -1)
+                        code_of[call_cost.source_index], (len(settings) if np.ndim(call_cost.source_index) else 1, -1)
                     )
                     codes[settings] = np.maximum(codes[settings], new_codes)
         for setting in np.flatnonzero(~fits).tolist():
@@ -356,12 +364,12 @@ class ProjectionPlan:
         combinations: list[tuple[str, ...]] = [()]
         numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
-            priced = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
-            pairs = numbers * len(priced.names) + priced.name_index
-            used, inverse = np.unique(pairs, return_inverse=True)
+            call_cost = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
+            pairs = numbers * len(call_cost.names) + call_cost.name_index
+            used_pairs, inverse = np.unique(pairs, return_inverse=True)
             numbers = inverse.reshape(pairs.shape)
-            before_and_name = (divmod(pair, len(priced.names)) for pair in used.tolist())
-            combinations = [(*combinations[before], priced.names[name]) for before, name in before_and_name]
+            before_and_name = (divmod(pair, len(call_cost.names)) for pair in used_pairs.tolist())
+            combinations = [(*combinations[before], call_cost.names[name]) for before, name in before_and_name]
         return [", ".join(dict.fromkeys(names)) for names in combinations], numbers
 
 

@@ -162,8 +162,8 @@ def _prices(
         factors = communication.select(places)
         for number in range(len(plan.methods)):
             step = plan.step(number, network, cache=cache)
-            inside = plan.inside_times(number, network)
-            for names, priced in ((STEP_TIMES, step), (INSIDE_TIMES, inside)):
+            inside_times = plan.inside_times(number, network)
+            for names, priced in ((STEP_TIMES, step), (INSIDE_TIMES, inside_times)):
                 for name in names:
                     times[name][:, places, number] = by_link(getattr(priced, name))
             varied = step_time_variants(plan, number, network, cache, step, computing, communication=factors)

@@ -142,8 +142,8 @@ def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int
     """Return the step times of ``count`` settings from the rows and step times of parts; other settings have 0."""
     columns = {}
     for field in fields(StepTime):
-        pieces = [(rows, np.asarray(getattr(step, field.name), dtype=np.float64)) for rows, step in parts]
-        columns[field.name] = joined_arrays(pieces, count, ndim)
+        rows_and_values = [(rows, np.asarray(getattr(step, field.name), dtype=np.float64)) for rows, step in parts]
+        columns[field.name] = joined_arrays(rows_and_values, count, ndim)
     return StepTime(**columns)
 
 
@@ -151,10 +151,10 @@ def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, 
     """Return an array of ``count`` rows from the row indices and the values of parts; rows of no part have 0."""
     aligned = [(rows, values.reshape((1,) * (ndim - values.ndim) + values.shape)) for rows, values in parts]
     shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
-    joined = np.zeros((count, *shape))
+    joined_values = np.zeros((count, *shape))
     for rows, values in aligned:
-        joined[rows] = values
-    return joined
+        joined_values[rows] = values
+    return joined_values
 
 
 class StepTimeCache:

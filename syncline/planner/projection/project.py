@@ -96,20 +96,20 @@ def check_joined(specs: Sequence[ProjectSpec]) -> None:
             if not isinstance(network, Link):
                 counts.setdefault(network.name, (network, {}))[1][spec.workers] = None
     for network, worker_counts in counts.values():
-        refused: SpecError | None = None
+        refusal: SpecError | None = None
         for workers in worker_counts:
             try:
                 if workers > 1:  # a single worker needs no network
                     # `sizes` takes no memory, whatever the number of workers.
                     getattr(network, "sizes", network.among)(workers)
             except SpecError as error:
-                refused = refused or error
+                refusal = refusal or error
             else:
                 break
         else:
-            if refused is not None:
-                expected = f"{refused.expected} (network {network.name!r})"
-                raise SpecError(refused.path, refused.value, expected)
+            if refusal is not None:
+                expected = f"{refusal.expected} (network {network.name!r})"
+                raise SpecError(refusal.path, refusal.value, expected)
 
 
 def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
@@ -125,12 +125,12 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
                spec.protocol, spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency,
                spec.number_format, spec.layout,
                spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
-        merged = _longer_list(methods, spec.methods) if group and _same(key, shared) else None
-        if group and merged is None:
+        merged_methods = _longer_list(methods, spec.methods) if group and _same(key, shared) else None
+        if group and merged_methods is None:
             yield group, methods
-            group, merged = [], spec.methods
+            group, merged_methods = [], spec.methods
         group.append(spec)
-        methods, shared = merged or spec.methods, key
+        methods, shared = merged_methods or spec.methods, key
     if group:
         yield group, methods
 

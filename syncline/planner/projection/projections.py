@@ -95,24 +95,24 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
         for machine in machines
     ]
     workers = counts_of(options.workers) if options.workers else [spec.workers]
-    changed: dict[str, Any] = {}
+    changed_fields: dict[str, Any] = {}
     if options.methods or options.period is not None:
-        changed["methods"] = methods_at_period(names_of(options.methods) or spec.methods, options.period)
-    checked: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        changed_fields["methods"] = methods_at_period(names_of(options.methods) or spec.methods, options.period)
+    checked_values: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "overlap": (options.overlap, OVERLAPS),
         "algorithm": (options.algorithm, (*POLICIES, *ALGORITHM_NAMES)),
         "precision": (options.precision, PRODUCT_FORMATS),
     }
-    for name, (value, choices) in checked.items():
+    for name, (value, choices) in checked_values.items():
         if value is not None and value not in choices:
             raise SpecError(f"--{name}", value, one_of(choices, value))
         if value is not None:
-            changed[name] = value
+            changed_fields[name] = value
     specs: list[ProjectSpec] = []
     layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
     for shape, compute, layout in product(models, computing or [spec.compute], layouts):
         fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
-        candidate = validate(ProjectSpec, dict(spec) | changed | fields)
+        candidate = validate(ProjectSpec, dict(spec) | changed_fields | fields)
         specs += (
             with_workers(candidate, workers, refused_by(candidate.methods, workers))
             if len(workers) > 1
@@ -161,7 +161,7 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
     """Return the models of the options, or the spec's, with the sequence length of the options."""
     models = [model(shape, "--model") for shape in names_of(options.models)] or [spec.model]
     for shape in models:
-        if sum(shape.name == other.name for other in models) > 1:
+        if sum(shape.name == other_shape.name for other_shape in models) > 1:
             raise SpecError("--model", shape.name, "different models: two are called so (a config's 'name' changes it)")
     if options.sequence is None:
         return models
@@ -196,11 +196,13 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
 
 def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
     """Return the numbers of workers that each method cannot serve; the first method, the baseline, refuses none."""
-    refused: list[set[int]] = [set()]
+    refused_counts: list[set[int]] = [set()]
     for method in methods[1:]:
-        same = method.same_for_any_group and refusal_of(method, workers[-1]) is None
-        refused.append(set() if same else {count for count in workers if refusal_of(method, count) is not None})
-    return refused
+        is_same_for_all = method.same_for_any_group and refusal_of(method, workers[-1]) is None
+        refused_counts.append(
+            set() if is_same_for_all else {count for count in workers if refusal_of(method, count) is not None}
+        )
+    return refused_counts
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
@@ -216,14 +218,14 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
     """Return lines that name the methods missing in some specs, because they cannot serve so many workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     methods = {method.name: method for spec in projections for method in spec.methods}
-    lacking: dict[str, dict[int, None]] = {}
+    refusing_counts: dict[str, dict[int, None]] = {}
     for spec in projections:
         if len(spec.methods) < len(methods):
             names = {method.name for method in spec.methods}
             for name in methods:
                 if name not in names:
-                    lacking.setdefault(name, {})[spec.workers] = None
-    return [line for name, numbers in lacking.items() for line in refusals(methods[name], list(numbers))]
+                    refusing_counts.setdefault(name, {})[spec.workers] = None
+    return [line for name, numbers in refusing_counts.items() for line in refusals(methods[name], list(numbers))]
 
 
 def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
@@ -309,7 +311,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
         raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
     ends = [float(link.bandwidth_bytes_per_s) for link in links]
     bandwidths = np.geomspace(min(RANGE[0], *ends), max(RANGE[1], *ends), POINTS)
-    several = {name: len({label_of(spec) for spec in specs}) > 1 for name, label_of in LABELS.items()}
+    has_several = {name: len({label_of(spec) for spec in specs}) > 1 for name, label_of in LABELS.items()}
     panels = []
     for spec in specs[:MOST_PANELS]:
         plan = ProjectionPlan([spec])
@@ -320,9 +322,9 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
                 (bandwidth, float(speedups(plan, number, link, bandwidths=np.array([bandwidth]))[0]))
                 for link, bandwidth in zip(links, ends, strict=True)
             ]
-        labels = [label_of(spec) for name, label_of in LABELS.items() if several[name] or name == "workers"]
+        labels = [label_of(spec) for name, label_of in LABELS.items() if has_several[name] or name == "workers"]
         panels.append(
-            SpeedupPanel(", ".join([*([] if several["model"] else [spec.model.name]), *labels]), curves, points)
+            SpeedupPanel(", ".join([*([] if has_several["model"] else [spec.model.name]), *labels]), curves, points)
         )
     marks = {
         ", ".join(link.name for link, other in zip(links, ends, strict=True) if other == bandwidth): bandwidth

@@ -114,9 +114,9 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
     fields = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
     for name, span in fit.seen.items():
         if name in fields and span.factor_outside(fields[name]) != 1:
-            seen = f"{_count(span.low)} to {_count(span.high)}"
+            seen_range = f"{_count(span.low)} to {_count(span.high)}"
             count = f"{_count(fields[name])} {name.replace('_', ' ')}"
-            return f"{count}, where fits have seen {seen}; --extrapolate tells it all the same"
+            return f"{count}, where fits have seen {seen_range}; --extrapolate tells it all the same"
     return str(row["loss_unknown"])
 
 

@@ -204,10 +204,10 @@ def threshold_columns(
             by_name = thresholds(
                 _speedups_on_links(plan, links, setting, link, number, factors=factors[order]), len(order)
             )
-            back = np.argsort(order).reshape(len(ENDS), -1)
+            inverse_order = np.argsort(order).reshape(len(ENDS), -1)
             for name, threshold in by_name.items():
-                when[name][cell] = threshold.when[back[0]]
-                for rate, index in zip(rates[name], back, strict=True):
+                when[name][cell] = threshold.when[inverse_order[0]]
+                for rate, index in zip(rates[name], inverse_order, strict=True):
                     rate[cell] = threshold.bytes_per_s[index]
     columns: Columns = {}
     for name in RATIOS:

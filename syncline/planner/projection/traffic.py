@@ -90,8 +90,8 @@ def traffic_of(
         SpecError: the method cannot serve so many workers.
     """
     counts = _distinct(workers[mask])
-    several = [count for count in counts if count > 1]
-    sent = _by_count(several, exchanges_among, same_for_all and method.same_for_any_group)
+    group_counts = [count for count in counts if count > 1]
+    sent = _by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
         counts_by_structure.setdefault(_structure(sent.get(count, [])), []).append(count)
@@ -150,15 +150,15 @@ def _joined(lists: Sequence[list[Exchange]], row: Indices) -> list[Exchange]:
         lists: exchanges of one structure, a list for each number of workers.
         row: index of the list of each setting.
     """
-    joined = []
+    joined_exchanges = []
     for alike in zip(*lists, strict=True):
         sizes: dict[str, Any] = {}
         for name in SIZES:
             values = [getattr(exchange, name) for exchange in alike]
             if any(value != values[0] for value in values):
                 sizes[name] = np.array(values, dtype=np.float64)[row]
-        joined.append(replace(alike[0], **sizes) if sizes else alike[0])
-    return joined
+        joined_exchanges.append(replace(alike[0], **sizes) if sizes else alike[0])
+    return joined_exchanges
 
 
 class ParameterShard(NamedTuple):
@@ -198,11 +198,11 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
         return [ParameterShard(tuple(elements), group, sharers)]
     expert_group = group[:: layout.expert]
     expert_sharers = math.gcd(len(expert_group), max(1, sharers // layout.expert))
-    outside, experts = (
+    outside_experts, experts = (
         tuple(count for count, is_expert in zip(elements, worker_tensors.experts, strict=True) if is_expert == wanted)
         for wanted in (False, True)
     )
-    return [ParameterShard(outside, group, sharers), ParameterShard(experts, expert_group, expert_sharers)]
+    return [ParameterShard(outside_experts, group, sharers), ParameterShard(experts, expert_group, expert_sharers)]
 
 
 def traffic_and_memory(
@@ -230,7 +230,7 @@ def traffic_and_memory(
     shards = parameter_shards(worker_tensors, layout)
     counts = [tensor.elements for tensor in tensors]
     share = sum(shard.elements / len(shard.group) for shard in shards) / worker_tensors.elements
-    inside = layout.sharers > 1
+    has_sharers = layout.sharers > 1
 
     @cache
     def between(count: int) -> list[Exchange]:
@@ -245,10 +245,10 @@ def traffic_and_memory(
     wire_width = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     parameter_width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
     units = _gathered_units(spec, layout, counts)
-    buffer_bytes = np.full(len(specs), max(wire_width * shard.elements for shard in shards) if inside else 0.0)
+    buffer_bytes = np.full(len(specs), max(wire_width * shard.elements for shard in shards) if has_sharers else 0.0)
     _add_call_buffers(buffer_bytes, sent, replicas=workers // layout.workers, together=sends_together(method))
     memory_plan = _memory_plan(specs, method, worker_tensors, layout, workers, mask, shards, buffer_bytes)
-    if not inside and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
+    if not has_sharers and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
         return sent, memory_plan
     buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
     split_traffic: list[Traffic] = []
@@ -256,7 +256,7 @@ def traffic_and_memory(
     for sharding, micro in sorted({*plans}):
         selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
         last_buckets = after_micro_batches(buckets, micro)
-        if not inside and not sharding:
+        if not has_sharers and not sharding:
             for traffic in sent:
                 masked = traffic._replace(place=np.where(selected, traffic.place, -1), buckets=last_buckets)
                 split_traffic += [masked] if masked.settings.size else []
@@ -269,7 +269,7 @@ def traffic_and_memory(
         )  # fmt: skip
 
         def exchanges_among(count: int, options: _StepOptions = options) -> list[Exchange]:
-            if not inside:
+            if not has_sharers:
                 replicas = range(count // layout.workers)
                 shard = ParameterShard(tuple(counts), replicas, len(replicas))
                 return [replace(exchange, part=None) for exchange in _exchanges_inside(shard, options)]
@@ -319,7 +319,7 @@ def _memory_plan(
         shards: the worker's parameters, by the groups with copies of them.
         buffer_bytes: ``(S,)``: bytes of the message buffer.
     """
-    spec, replicas, inside = specs[0], workers // layout.workers, layout.sharers > 1
+    spec, replicas, has_sharers = specs[0], workers // layout.workers, layout.sharers > 1
     tensors, elements = tensors_of(worker_tensors.tensors), worker_tensors.elements
     precision = spec.memory.memory_precision(spec.number_format)
     errors = _per_setting(lambda p: method.error_feedback_elements(tensors, p), method, workers=replicas, mask=mask)
@@ -331,7 +331,7 @@ def _memory_plan(
     units = _gathered_units(spec, layout, [tensor.elements for tensor in tensors])
     unit_bytes = max(unit.share for unit in units) * MODEL_BYTES[precision] * elements
     state_share = sum(shard.elements / shard.sharers for shard in shards) / elements
-    sharers = np.full(len(specs), 1 / state_share) if inside else replicas
+    sharers = np.full(len(specs), 1 / state_share) if has_sharers else replicas
     budget, options = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and options.micro_batches is None:
         options = options.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
@@ -342,7 +342,7 @@ def _memory_plan(
         budget,
         unsharded=memory,
         workers=sharers,
-        shares=inside or method.shares_out,
+        shares=has_sharers or method.shares_out,
         unit_bytes=unit_bytes,
         precision=precision,
         auto=choices,
@@ -410,8 +410,8 @@ def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exch
             exchanges.append(replace(exchange, part=shard.sharing_group))
         if exchange.collective == "reduce_scatter" and len(shard.copies_group) > 1:
             nbytes = exchange.payload_bytes / shard.sharers
-            summed = replace(exchange, payload_bytes=nbytes, collective="all_reduce", label="gradient of copies")
-            exchanges.append(replace(summed, part=shard.copies_group))
+            sum_of_copies = replace(exchange, payload_bytes=nbytes, collective="all_reduce", label="gradient of copies")
+            exchanges.append(replace(sum_of_copies, part=shard.copies_group))
     return exchanges
 
 

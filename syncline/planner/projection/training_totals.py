@@ -87,19 +87,19 @@ def _layout_bytes(
     plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
 ) -> Floats:
     """Return the bytes of a layout's traffic that leave units at each level in a step, ``(levels,)``."""
-    inside, layout, stages = plan.inside, plan.layout, plan.layout.pipeline
+    intra_replica, layout, stages = plan.inside, plan.layout, plan.layout.pipeline
     micro, recomputed = int(memory_plan.micro_batches[0]), bool(memory_plan.recomputed[0])
-    tokens = inside.tokens / micro
+    tokens = intra_replica.tokens / micro
     blocks = blocks_of_stages(model, stages, layout.chunks)
     totals = np.zeros(len(unit_sizes))
-    for call in replica_calls(model, layout, tokens, inside.bytes_per_number, recomputed):
+    for call in replica_calls(model, layout, tokens, intra_replica.bytes_per_number, recomputed):
         layers = sum(
             sum(block >= model.dense_layers for block in stage) if call.experts else len(stage) for stage in blocks
         )
         times = micro * (call.per_layer * layers + 2 * call.at_ends) / stages
         totals += times * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
     if stages > 1:
-        message_bytes = inside.bytes_per_number * tokens * model.width  # of all workers that share a message
+        message_bytes = intra_replica.bytes_per_number * tokens * model.width  # of all workers that share a message
         pipelines = workers // (stages * layout.tensor * layout.context)
         levels = layout.chunks * message_levels(layout.pipeline_group, unit_sizes)
         first, last = layout.pipeline_group[0], layout.pipeline_group[-1]
@@ -183,12 +183,12 @@ def method_covered(method: MethodBase) -> str:
     that are a step late and 4-bit numbers, so that any number format is covered.
     """
     fields = dict(method)
-    plain = getattr(fields.get("rule"), "kind", None) == "adam" and fields.get("compressor") is None
+    is_plain_adam = getattr(fields.get("rule"), "kind", None) == "adam" and fields.get("compressor") is None
     nesterov = fields.get("outer_momentum") == NESTEROV
     covered = {
-        "ddp": plain,
-        "diloco": plain and nesterov and method.wire in (None, "dense"),
-        "streaming-diloco": plain and nesterov and getattr(fields.get("stream"), "tau", 0) == 1,
+        "ddp": is_plain_adam,
+        "diloco": is_plain_adam and nesterov and method.wire in (None, "dense"),
+        "streaming-diloco": is_plain_adam and nesterov and getattr(fields.get("stream"), "tau", 0) == 1,
     }
     if covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
@@ -214,13 +214,19 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
         if options.target_loss is not None:
             steps, seconds = 0.0, None
         if equal is not None:
-            reached, needed = equal
-            steps = reached.value / tokens_per_step
+            reached_loss, needed_tokens = equal
+            steps = reached_loss.value / tokens_per_step
             if step_s is not None:
-                seconds = time_to_loss_s(reached, tokens_per_step / step_s, low=low_s / step_s, high=high_s / step_s)
-                computing_s = steps / needed.factor * row["compute_s"]
+                seconds = time_to_loss_s(
+                    reached_loss, tokens_per_step / step_s, low=low_s / step_s, high=high_s / step_s
+                )
+                computing_s = steps / needed_tokens.factor * row["compute_s"]
                 fields["below_computing"] = below_computing(
-                    seconds[0], computing_s, needed.factor, bounds=(needed.low, needed.high), source=needed.source
+                    seconds[0],
+                    computing_s,
+                    needed_tokens.factor,
+                    bounds=(needed_tokens.low, needed_tokens.high),
+                    source=needed_tokens.source,
                 )
     if options.failures is not None:
         goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None

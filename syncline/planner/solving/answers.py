@@ -96,12 +96,12 @@ def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTra
     if not step_s or value is None or name in NOT_OF_TIME:
         return None
     compute_share = (step_s - waits_s) / step_s
-    alone = value / compute_share if name == "utilisation" else value * compute_share
-    if (alone >= limit) if name == "utilisation" else (alone <= limit):
+    compute_only = value / compute_share if name == "utilisation" else value * compute_share
+    if (compute_only >= limit) if name == "utilisation" else (compute_only <= limit):
         return None
     step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
     verb = {"utilisation": "comes to", "budget": "costs"}.get(name, "takes")
-    return f"computing alone {verb} {quantity_text(name, alone, training)}{step_text}"
+    return f"computing alone {verb} {quantity_text(name, compute_only, training)}{step_text}"
 
 
 def why_always(variable: DecisionVariable, nearest: Evaluation, training: WholeTraining, value: float) -> str:
@@ -206,11 +206,11 @@ def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
         value = answer.record["value"]
         return order.get(answer.record["holds"], 1), 0.0 if value is None else value if answer.upward else -value
 
-    ranked = sorted(answers, key=sort_key)
-    for rank, answer in enumerate(ranked, start=1):
+    sorted_answers = sorted(answers, key=sort_key)
+    for rank, answer in enumerate(sorted_answers, start=1):
         answer.record["rank"] = None if answer.record["holds"] in ("never", "unknown") else rank
-        answer.record["tie"] = bool(rank > 1 and answer.record["rank"] and _is_tie(ranked[0], answer))
-    return ranked
+        answer.record["tie"] = bool(rank > 1 and answer.record["rank"] and _is_tie(sorted_answers[0], answer))
+    return sorted_answers
 
 
 def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:

@@ -278,11 +278,11 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
     """Return each link with its price, or None if it has no price."""
     if not isinstance(value, str):
         return [(value, None)]
-    pieces = [piece.strip() for piece in value.split(",")]
+    entries = [piece.strip() for piece in value.split(",")]
     try:
-        parse_seconds(pieces[0])
+        parse_seconds(entries[0])
     except SpecError:
-        texts = pieces
+        texts = entries
     else:
         texts = [value]  # a latency, and its bandwidth
     parts = [text.partition("=") for text in texts]

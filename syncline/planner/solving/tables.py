@@ -135,8 +135,8 @@ def round_to_meet(variable: str, value: float, up: bool) -> float:
     if in_units == 0:
         return value
     digit = 10.0 ** (math.floor(math.log10(in_units)) - 2)
-    rounded = (math.ceil if up else math.floor)(round(in_units / digit, 4))
-    return float(f"{rounded * digit:.3g}") * unit
+    num_digits = (math.ceil if up else math.floor)(round(in_units / digit, 4))
+    return float(f"{num_digits * digit:.3g}") * unit
 
 
 def _span(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:

@@ -176,9 +176,9 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
         raise SpecError("methods", method.name, f"a method whose {name} can be one of {first} to {last}")
 
     def setting_at(value: float) -> ProjectionSetting:
-        changed = _with_steps(original, name, int(value))
-        assert changed is not None
-        return ProjectionSetting(spec, network, changed)
+        changed_method = _with_steps(original, name, int(value))
+        assert changed_method is not None
+        return ProjectionSetting(spec, network, changed_method)
 
     def text(value: float) -> str:
         return f"{int(value):,} step{'' if value == 1 else 's'}{' late' if name == 'delay' else ''}"
@@ -236,9 +236,9 @@ def workers_variable(
     networks = dict(_with_units(network, level, limit) if level is not None else _fillings(network, limit))
     specs: dict[int, ProjectSpec] = {}
     for count in sorted(networks):
-        changed = _with_workers(spec, count, batch_tokens)
-        if changed is not None and refusal_of(method, count) is None:
-            specs[count] = changed
+        changed_spec = _with_workers(spec, count, batch_tokens)
+        if changed_spec is not None and refusal_of(method, count) is None:
+            specs[count] = changed_spec
     counts = list(specs)
     if not counts:
         expected = f"a network, a layout and a batch that some number of workers up to {limit:,} can share"
@@ -269,14 +269,14 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
     layout = spec.layout.build()
     if count % layout.workers:
         return None
-    changed: dict[str, Any] = {"workers": count}
+    changed_fields: dict[str, Any] = {"workers": count}
     if batch_tokens is not None:
         sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1
         tokens = int(batch_tokens)
         if tokens % (sequence * (count // layout.workers)) or tokens % count:
             return None
-        changed["tokens_per_worker"] = tokens // count
-    return spec.model_copy(update=changed)
+        changed_fields["tokens_per_worker"] = tokens // count
+    return spec.model_copy(update=changed_fields)
 
 
 def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
@@ -346,6 +346,6 @@ def _thin(values: Sequence[int]) -> tuple[float, ...]:
 
 def settings_on_networks(settings: Sequence[ProjectionSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
     """Return the spec, method and networks of adjacent settings of the same spec and method, in order."""
-    grouped = itertools.groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method)))
-    groups = [list(group) for _, group in grouped]
+    setting_groups = itertools.groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method)))
+    groups = [list(group) for _, group in setting_groups]
     return [(group[0].spec, group[0].method, [setting.network for setting in group]) for group in groups]

@@ -166,7 +166,7 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
     """
     names = chosen_names(rows, selection)
     shown_rows: set[int] = set()
-    chosen: list[Group] = []
+    chosen_groups: list[Group] = []
     for source in tables:
         if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown_rows:
             continue
@@ -176,8 +176,10 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
         text_columns = [
             index for index, name in enumerate(headings) if any(isinstance(row.get(name), str) for row in source.rows)
         ]
-        chosen.append(table(source.title, columns, source.rows, text_columns=text_columns, section=source.section))
-    return chosen
+        chosen_groups.append(
+            table(source.title, columns, source.rows, text_columns=text_columns, section=source.section)
+        )
+    return chosen_groups
 
 
 def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:

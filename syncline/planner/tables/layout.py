@@ -84,23 +84,23 @@ class Sheet:
         widths = {column: self._natural[column] for column in columns}
         for min_widths in (self._readable, self._minimum_widths, self._words, [1] * len(self.headings)):
             while _total(widths.values(), 2) > width:
-                wide = {column: size for column, size in widths.items() if size > min_widths[column]}
-                if not wide:
+                shrinkable = {column: size for column, size in widths.items() if size > min_widths[column]}
+                if not shrinkable:
                     break
-                widths[max(wide, key=wide.__getitem__)] -= 1
+                widths[max(shrinkable, key=shrinkable.__getitem__)] -= 1
         return widths
 
     def _drawn(self, widths: dict[int, int], roomy: bool = False) -> Table:
         """Return these columns as a table, by their widths; ``roomy`` tables have wider gaps."""
-        drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not roomy)
+        rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not roomy)
         for column, width in widths.items():
             heading = Text(_folded(self.headings[column], width, BETWEEN_WORDS))
             justify = "left" if column in self.text_columns else "right"
-            drawn.add_column(heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
+            rich_table.add_column(heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
         for row, ends_section in zip(self.cells, self.ends_section, strict=True):
             texts = (_folded(row[column], width, self._breaks(column)) for column, width in widths.items())
-            drawn.add_row(*map(Text, texts), end_section=ends_section)
-        return drawn
+            rich_table.add_row(*map(Text, texts), end_section=ends_section)
+        return rich_table
 
     def _breaks(self, column: int) -> re.Pattern[str]:
         """Return the break points of a column's cells."""
@@ -145,12 +145,12 @@ def _total(widths: Iterable[int], gap: int) -> int:
 def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
     """Return blocks of neighbouring columns, each with as many columns as fit into ``room`` characters."""
     blocks: list[list[int]] = []
-    used = room + 1
+    used_width = room + 1
     for column, width in widths.items():
-        used += width + 2
-        if used > room:
+        used_width += width + 2
+        if used_width > room:
             blocks.append([])
-            used = width + 2
+            used_width = width + 2
         blocks[-1].append(column)
     return blocks
 

@@ -197,11 +197,11 @@ def read_noted(path: Path) -> dict[str, Any]:
     Raises:
         SpecError: the file cannot be read, or has no such list.
     """
-    noted = read_object(path)
-    if not isinstance(noted.get("rows"), list):
+    record = read_object(path)
+    if not isinstance(record.get("rows"), list):
         raise SpecError("folder", str(path), "a list of rows in 'rows'")
-    check_rows(noted["rows"], path, {})
-    return noted
+    check_rows(record["rows"], path, {})
+    return record
 
 
 def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str = "rows") -> None:
@@ -317,8 +317,8 @@ def verify(folder: Path) -> list[dict[str, str]]:
 
 def num_files(folder: Path) -> int:
     """Return the number of files that the manifests of a folder and of the folders inside list."""
-    inside = [folder / name.removesuffix(MANIFEST) for name in _names(folder) if name.endswith(f"/{MANIFEST}")]
-    return len(read_json(folder / MANIFEST)["files"]) + sum(map(num_files, inside))
+    subfolders = [folder / name.removesuffix(MANIFEST) for name in _names(folder) if name.endswith(f"/{MANIFEST}")]
+    return len(read_json(folder / MANIFEST)["files"]) + sum(map(num_files, subfolders))
 
 
 def _names(folder: Path, inside: str = "") -> Iterator[str]:

@@ -92,23 +92,23 @@ def run_entry(path: Path) -> RunEntry | None:
     """Return the description of a run folder; None if the path is not that of a run folder."""
     if os.path.islink(path) or not os.path.isdir(path):  # Path's methods raise if a name is too long
         return None
-    noted, swept = object_or_none(path / "run.json"), object_or_none(path / "sweep.json")
-    state = _state(path, noted, swept)
+    run_record, sweep_record = object_or_none(path / "run.json"), object_or_none(path / "sweep.json")
+    state = _state(path, run_record, sweep_record)
     if state is None:
         return None
     spec = object_or_none(path / "spec.yaml") or {}
-    rows = [row for row in _rows(noted or swept) if isinstance(row, dict)]
+    rows = [row for row in _rows(run_record or sweep_record) if isinstance(row, dict)]
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     sizes = [file.stat() for file in files]
     marks = [file.stat() for file in (path / "run.json", path / "sweep.json") if file.is_file()] or sizes
-    if swept is not None:
+    if sweep_record is not None:
         kind = "sweep"
-    elif noted is not None and "launch" in noted:
+    elif run_record is not None and "launch" in run_record:
         kind = "launch"
-    elif noted is not None and "specs" in noted and "summary" in noted:
+    elif run_record is not None and "specs" in run_record and "summary" in run_record:
         kind = "validate"
     else:
-        kind = str(spec.get("kind") or (noted or {}).get("command") or "-")
+        kind = str(spec.get("kind") or (run_record or {}).get("command") or "-")
     workers = [row.get("workers", spec.get("workers")) for row in rows or [{}]]
     return RunEntry(
         path=path,
@@ -230,8 +230,8 @@ def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None
         alive = is_locked(path.with_name(partial[1]), int(partial[2]))
         return ("running" if alive else "partial") if _has_beginnings(path) else None
     if swept is not None and isinstance(swept.get("runs"), list):
-        ended: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
-        return "running" if is_locked(path) else ended
+        sweep_state: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
+        return "running" if is_locked(path) else sweep_state
     if noted is not None and "syncline" in noted and (isinstance(noted.get("rows"), list) or "row" in noted):
         return "failed" if noted.get("failed") else "interrupted" if noted.get("interrupted") else "whole"
     return "killed" if KILLED.fullmatch(path.name) and _has_beginnings(path) else None

@@ -155,7 +155,7 @@ def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance:
 
 def comparison_table(comparison: FolderComparison) -> Group:
     """Return a table of the columns that differ, losses first."""
-    shown = [vars(difference) for difference in comparison.differences[:MOST_ROWS]]
+    shown_rows = [vars(difference) for difference in comparison.differences[:MOST_ROWS]]
     columns: list[Column] = [
         ("file", lambda row: row["file"]),
         ("column", lambda row: row["column"]),
@@ -166,9 +166,9 @@ def comparison_table(comparison: FolderComparison) -> Group:
         ("there", lambda row: f"{_short(row['a'])} and {_short(row['b'])}"),
     ]
     note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
-    num_hidden = len(comparison.differences) - len(shown)
+    num_hidden = len(comparison.differences) - len(shown_rows)
     note += f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""
-    return table("", columns, rows=shown, note=note, text_columns=(0, 1, 5, 6))
+    return table("", columns, rows=shown_rows, note=note, text_columns=(0, 1, 5, 6))
 
 
 @dataclass(frozen=True)

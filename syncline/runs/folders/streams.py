@@ -124,8 +124,8 @@ def metrics_table(
         end: row after the last one.
         first: number of steps before the history's first one, if the history is a part of a training.
     """
-    count, before = end - begin, int(begin == 0)
-    after = slice(begin + before - max(first, 1), end - max(first, 1))
+    count, num_before = end - begin, int(begin == 0)
+    rows_after = slice(begin + num_before - max(first, 1), end - max(first, 1))
     columns: dict[str, Any] = {
         "method": pa.repeat(pa.scalar(method, pa.string()), count),
         "seed": np.full(count, history.seeds[s]),
@@ -134,15 +134,15 @@ def metrics_table(
 
     def later(values: np.ndarray) -> pa.Array:
         column = np.zeros(count, dtype=values.dtype)
-        column[before:] = values[after]
-        return pa.array(column, mask=np.arange(count) < before)
+        column[num_before:] = values[rows_after]
+        return pa.array(column, mask=np.arange(count) < num_before)
 
     columns["train_loss"] = later(history.loss[:, s])
     for name, values in history.evaluation.items():
         steps = history.eval_step[: len(values)]
-        chosen = (steps >= begin) & (steps < end)
+        in_block = (steps >= begin) & (steps < end)
         column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
-        column[steps[chosen] - begin], unknown[steps[chosen] - begin] = values[: len(steps), s][chosen], False
+        column[steps[in_block] - begin], unknown[steps[in_block] - begin] = values[: len(steps), s][in_block], False
         columns[f"eval_{name}"] = pa.array(column, mask=unknown)
     for name, values in history.trace.items():
         flat = values[:, s].reshape(history.steps, -1)
@@ -193,7 +193,9 @@ def merge(folder: Path) -> None:
         if parts:
             with atomic_path(folder / f"{kind}.parquet") as target:
                 pq.write_table(pa.concat_tables(parts, promote_options="permissive"), target)
-    merged = folder / f".{FOLDER}.merged"  # renamed at once, so that the tables are never made from half of the streams
+    merged_folder = (
+        folder / f".{FOLDER}.merged"
+    )  # renamed at once, so that the tables are never made from half of the streams
     if (folder / FOLDER).is_dir():
-        (folder / FOLDER).replace(merged)
-    shutil.rmtree(merged, ignore_errors=True)
+        (folder / FOLDER).replace(merged_folder)
+    shutil.rmtree(merged_folder, ignore_errors=True)

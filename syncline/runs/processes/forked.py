@@ -72,7 +72,7 @@ def call_results(
     context = get_context("forkserver" if IS_FORKED else "spawn")
     sent, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
     settings = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
-    others = set(active_children())
+    other_children = set(active_children())
     pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, settings)
     try:
         with children_without_signals(), _without_main():
@@ -82,7 +82,7 @@ def call_results(
             pool.submit(int)
     finally:
         all_are_sent.set()
-    return _finished(pool, futures, set(active_children()) - others)
+    return _finished(pool, futures, set(active_children()) - other_children)
 
 
 _abandoned: list[ProcessPoolExecutor] = []
@@ -182,10 +182,10 @@ def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], fold
         def persistent_id(self, obj: Any) -> str | None:
             return file_of.get(id(obj))
 
-    written = [BytesIO() for _ in calls]
-    for call, target in zip(calls, written, strict=True):
+    pickled_calls = [BytesIO() for _ in calls]
+    for call, target in zip(calls, pickled_calls, strict=True):
         Pickler(target).dump(call)
-    return [target.getvalue() for target in written]
+    return [target.getvalue() for target in pickled_calls]
 
 
 def unpickle_call(call: bytes) -> Callable[[], Any]:

@@ -69,15 +69,15 @@ def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) ->
 @contextmanager
 def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
     """Print lines such as "12% after 20 s: ddp-adam 120, diloco 96 of 500 steps" from a thread; see `progress`."""
-    latest, is_over, pace = [0] * len(names), threading.Event(), Pace()
+    latest_counts, is_over, pace = [0] * len(names), threading.Event(), Pace()
 
     def update(done: list[int]) -> None:
-        latest[:] = done
+        latest_counts[:] = done
 
     def write() -> None:
         while not is_over.wait(pace.wait_s()):
-            progress_text = pace.progress_text(sum(latest) / max(steps * len(names), 1))
-            counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, latest, strict=True))
+            progress_text = pace.progress_text(sum(latest_counts) / max(steps * len(names), 1))
+            counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, latest_counts, strict=True))
             print(f"{progress_text}: {counts} of {steps:,} {unit_name}", file=console.file, flush=True)
 
     writer = threading.Thread(target=write, daemon=True)

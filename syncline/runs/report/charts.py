@@ -51,8 +51,8 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
     series = []
     for curve in read.curves:
         middle, low, high = median_and_range(curve.loss)
-        shown = np.flatnonzero(curve.shown)
-        points = shown[thinned(shown.size, MOST_POINTS)]
+        shown_steps = np.flatnonzero(curve.shown)
+        points = shown_steps[thinned(shown_steps.size, MOST_POINTS)]
         series.append({
             "name": curve.label,
             "style": styles.index(curve.label),
@@ -164,8 +164,8 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note about them."""
     assert result.folder is not None
     curves, sent, label = [], {}, "evaluation loss"
-    chosen = best_configurations(result)
-    for name, rows in chosen:
+    best_rows = best_configurations(result)
+    for name, rows in best_rows:
         paths = [result.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
         tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in paths if path.is_file()]
         seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
@@ -177,8 +177,12 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
         curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
         if means["bytes_per_worker"] is not None:
             sent[name] = shortest * means["bytes_per_worker"]
-    several = len({row["configuration"] for row in result.rows})
-    note = f"The best {len(chosen)} of {several:,} configurations. " if several > len(chosen) else ""
+    num_configurations = len({row["configuration"] for row in result.rows})
+    note = (
+        f"The best {len(best_rows)} of {num_configurations:,} configurations. "
+        if num_configurations > len(best_rows)
+        else ""
+    )
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
     return FileCurves(
         curves, sent, networks={name: name for name in networks}, label=label, target=None
@@ -208,8 +212,10 @@ class _Columns:
         key = np.asarray(values, dtype=float).tobytes()
         if key not in self._places:
             self._places[key] = len(self.kept)
-            near = [shortened(float(value)) for value in values]
-            self.kept.append([int(value) if value.is_integer() and abs(value) < 1e15 else value for value in near])
+            tick_labels = [shortened(float(value)) for value in values]
+            self.kept.append(
+                [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in tick_labels]
+            )
         return self._places[key]
 
 
@@ -246,16 +252,16 @@ def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
         ``choices`` with the columns of `_columns` for each timeline, ``left`` (number of timelines that are left out),
         ``first`` (index of the timeline that is shown first), ``stacked``; None if there is nothing to draw.
     """
-    choices, drawn, num_skipped = [], 0, 0
+    choices, num_drawn, num_skipped = [], 0, 0
     for method, network, timeline in _timelines(path):
-        if drawn >= MOST_OF_A_PAGE:
+        if num_drawn >= MOST_OF_A_PAGE:
             num_skipped += 1
             continue
         strip = _of_a_pipeline(timeline) if key == "stage" else _of_a_training(timeline)
         if strip is not None:
-            shown, title = strip
-            choices.append({"name": f"{method} on {network}", "told": title, **_columns(shown, key)})
-            drawn += len(shown)
+            shown_timeline, title = strip
+            choices.append({"name": f"{method} on {network}", "told": title, **_columns(shown_timeline, key)})
+            num_drawn += len(shown_timeline)
     if not choices:
         return None
     # The timeline with most steps shows most, so it is shown first.
@@ -281,12 +287,12 @@ def _of_a_training(timeline: Timeline) -> tuple[Timeline, str] | None:
     if strip is None:
         return None
     spans, title = strip
-    shown = spans
+    shown_spans = spans
     for workers in range(STRIP_WORKERS, 0, -1):
-        shown = spans[spans.worker < workers]
-        if len(shown) <= MOST_SPANS:
+        shown_spans = spans[spans.worker < workers]
+        if len(shown_spans) <= MOST_SPANS:
             break
-    return _first(shown, title)
+    return _first(shown_spans, title)
 
 
 def _of_a_pipeline(timeline: Timeline) -> tuple[Timeline, str]:
@@ -363,12 +369,12 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
         steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
         gaps.append(int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1)
     count = min(last, max(LEAST_STEPS, min(2 * max(gaps) + 1, MOST_STEPS)))
-    shown = table.filter(pc.less(table["step"], count))
-    words: dict[str, int] = {}
+    shown_rows = table.filter(pc.less(table["step"], count))
+    word_indices: dict[str, int] = {}
     lanes = []
     for method in methods:
         by_step: dict[int, dict[str, list[float]]] = {}
-        for row in shown.filter(pc.equal(shown["method"], method)).to_pylist():
+        for row in shown_rows.filter(pc.equal(shown_rows["method"], method)).to_pylist():
             sizes = by_step.setdefault(row["step"], {}).setdefault(f"{row['collective']} of {row['label']}", [])
             sizes.append(row["payload_bytes"])
         lanes.append({
@@ -376,13 +382,13 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
             "style": styles.index(method),
             "steps": list(by_step),
             "bytes": [round(sum(map(sum, calls.values()))) for calls in by_step.values()],
-            "words": [words.setdefault(_calls_text(calls), len(words)) for calls in by_step.values()],
+            "words": [word_indices.setdefault(_calls_text(calls), len(word_indices)) for calls in by_step.values()],
         })  # fmt: skip
-    return {"kind": "placement", "steps": count, "all": last, "lanes": lanes, "words": list(words)}
+    return {"kind": "placement", "steps": count, "all": last, "lanes": lanes, "words": list(word_indices)}
 
 
 def _calls_text(calls: dict[str, list[float]]) -> str:
     """Return the collectives of a step as text, with the number of each; ``calls`` has their sizes by name."""
-    named = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
-    more = len(named) - MOST_NAMED
-    return "; ".join([*named[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
+    call_texts = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
+    more = len(call_texts) - MOST_NAMED
+    return "; ".join([*call_texts[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])

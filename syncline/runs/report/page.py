@@ -217,7 +217,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
         "losses over the steps": lines is not None, "a timeline": spans is not None,
         "a ledger of collectives": ledger is not None and not stages,
     }  # fmt: skip
-    lacking = ", ".join(name for name, is_present in present.items() if not is_present)
+    missing_names = ", ".join(name for name, is_present in present.items() if not is_present)
     return {
         "id": section_id,
         "title": result.title,
@@ -240,7 +240,7 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
             "title": "The schedules" if stages else "A round",
         },
         "placement": placed("placement", placement_chart(ledger, names)) if ledger is not None else "",
-        "missing": f"Not in this result: {lacking}." if lacking else "",
+        "missing": f"Not in this result: {missing_names}." if missing_names else "",
         "origin": provenance_of(result),
     }  # fmt: skip
 
@@ -253,9 +253,9 @@ def _read(name: str) -> str:
 def drawn_table(table: Group) -> dict[str, Any]:
     """Return a terminal table as title, headings, rows and notes; or the text of an output that is no table of rows."""
     if not isinstance(table, RowsTable):
-        written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
-        written.print(table)
-        return {"title": "", "text": written.file.getvalue().strip("\n")}  # type: ignore[attr-defined]
+        console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
+        console.print(table)
+        return {"title": "", "text": console.file.getvalue().strip("\n")}  # type: ignore[attr-defined]
     content: dict[str, Any] = {"title": table.title, "headings": [], "rows": [], "left": (), "notes": []}
     for part in table.renderables:
         if isinstance(part, Sheet):

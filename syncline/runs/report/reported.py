@@ -84,7 +84,7 @@ class Reported:
 
 def reported(result: Any, folder_name: str = "") -> Reported:
     """Return a `Result` as a page shows it; its title is the spec's name, or else ``folder_name``, or the command."""
-    shown = Reported(
+    page = Reported(
         "",
         result.command,
         output=result.record,
@@ -93,8 +93,8 @@ def reported(result: Any, folder_name: str = "") -> Reported:
         folder=result.folder,
         findings=_findings(result),
     )
-    name = getattr(result.spec, "name", None) or shown.noted.get("name")
-    return replace(shown, title=str(name or folder_name or result.command))
+    name = getattr(result.spec, "name", None) or page.noted.get("name")
+    return replace(page, title=str(name or folder_name or result.command))
 
 
 def _findings(result: Any) -> list[dict[str, Any]]:
@@ -127,26 +127,26 @@ def provenance_of(result: Reported) -> dict[str, Any]:
 
 def _versions(result: Reported) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each known fact about the origin of a result."""
-    noted = result.noted
+    record = result.noted
     for name, label in SHOWN.items():
-        text = str(noted.get(name) or "")
+        text = str(record.get(name) or "")
         if name == "git_commit" and text:  # a "+" says that files differ from the commit
             text = text[:COMMIT_DIGITS] + ("+" if text.endswith("+") else "")
         if text:
             yield label, text
-    packages = noted.get("packages")
+    packages = record.get("packages")
     if isinstance(packages, dict):
         yield "packages", ", ".join(f"{name} {version}" for name, version in packages.items() if version)
-    seeds = noted.get("seeds")
+    seeds = record.get("seeds")
     if isinstance(seeds, list):
         yield "seeds", ", ".join(map(str, seeds))
-    wall_s = noted.get("wall_s")
+    wall_s = record.get("wall_s")
     seconds = sum(wall_s.values()) if isinstance(wall_s, dict) else wall_s
     if isinstance(seconds, int | float):
         yield "trained for", format_seconds(float(seconds))
     for name in ("grids", "tuned", "launch", "question"):
-        if isinstance(noted.get(name), dict):
-            yield name, yaml.safe_dump(noted[name], sort_keys=False, default_flow_style=True, width=10_000).strip()
+        if isinstance(record.get(name), dict):
+            yield name, yaml.safe_dump(record[name], sort_keys=False, default_flow_style=True, width=10_000).strip()
 
 
 def _command(result: Reported) -> str:
@@ -155,11 +155,15 @@ def _command(result: Reported) -> str:
         return str(result.output["command"])
     scripts = result.noted.get("scripts")
     if result.command == "trace" and isinstance(scripts, dict):
-        words = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
+        commands = [
+            shlex.join(commands) if isinstance(commands, list) else str(commands) for commands in scripts.values()
+        ]
         options = (["--workers", str(result.rows[0]["workers"])] if result.rows else []) + _networks(result)
-        if len(words) == 1:
-            return f"{shlex.join(['syncline', 'trace', *options])} -- {words[0]}"
-        return shlex.join(["syncline", "trace", *options, *(part for script in words for part in ("--script", script))])
+        if len(commands) == 1:
+            return f"{shlex.join(['syncline', 'trace', *options])} -- {commands[0]}"
+        return shlex.join(
+            ["syncline", "trace", *options, *(part for script in commands for part in ("--script", script))]
+        )
     records = result.noted.get("records")
     if result.command == "whatif" and isinstance(records, list):
         return shlex.join(["syncline", "whatif", *map(str, records), *_networks(result)])
@@ -171,10 +175,12 @@ def _command(result: Reported) -> str:
 def _sweep_command(result: Reported) -> str:
     """Return the command that repeats a sweep over grids of numbers; empty for other sweeps."""
     grids = result.noted.get("grids") or {}
-    values = [value for several in grids.values() for value in several]
+    values = [value for grid_values in grids.values() for value in grid_values]
     if result.noted.get("tuned") or not result.rows or not all(isinstance(value, int | float) for value in values):
         return ""
-    options = [part for path, several in grids.items() for part in ("--grid", f"{path}={','.join(map(str, several))}")]
+    options = [
+        part for path, grid_values in grids.items() for part in ("--grid", f"{path}={','.join(map(str, grid_values))}")
+    ]
     seeds = list(dict.fromkeys(row["seed"] for row in result.rows))
     return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])
 

@@ -36,26 +36,26 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         ``kinds`` of the parts that are drawn, and ``groups`` with a ``title`` and ``bars``; None if no row has a time.
         Rows of several seeds are one bar, because all seeds have the same clock.
     """
-    timed = [row for row in rows if row.get("step_time_s") and row.get("exposed_communication_s") is not None]
-    if not timed:
+    timed_rows = [row for row in rows if row.get("step_time_s") and row.get("exposed_communication_s") is not None]
+    if not timed_rows:
         return None
     groups = []
-    drawn: set[str] = set()
-    for title, named in _grouped(timed):
-        bars = [_bar(name, row) for name, row in named]
+    drawn_kinds: set[str] = set()
+    for title, rows_by_name in _grouped(timed_rows):
+        bars = [_bar(name, row) for name, row in rows_by_name]
         groups.append({"title": title, "bars": bars})
         for bar in bars:
-            drawn |= {part["kind"] for part in bar["parts"]} | ({"hidden"} if bar["hidden"] else set())
+            drawn_kinds |= {part["kind"] for part in bar["parts"]} | ({"hidden"} if bar["hidden"] else set())
     names = {kind: name for kind, (_, name) in PARTS.items()} | {"rest": REST, "hidden": HIDDEN}
-    return {"kinds": [{"kind": kind, "name": names[kind]} for kind in names if kind in drawn], "groups": groups}
+    return {"kinds": [{"kind": kind, "name": names[kind]} for kind in names if kind in drawn_kinds], "groups": groups}
 
 
 def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bar of a row: the parts of its step in percent, and the communication that computing hides."""
     step_s = row["step_time_s"]
     seconds = {kind: row.get(field) or 0.0 for kind, (field, _) in PARTS.items()}
-    rest = step_s - sum(seconds.values())
-    seconds |= {"rest": rest} if rest > LEAST * step_s else {}
+    remaining_s = step_s - sum(seconds.values())
+    seconds |= {"rest": remaining_s} if remaining_s > LEAST * step_s else {}
     hidden_s = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
     hidden = {"share": min(100.0, 100 * hidden_s / step_s), "text": format_seconds(hidden_s)}
     return {
@@ -93,13 +93,13 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A group has its ``title``, the ``names`` of the methods, and the ``columns`` in which any row has a range.
     """
     groups = []
-    for title, named in _grouped(rows):
+    for title, rows_by_name in _grouped(rows):
         columns = []
         for name, fields, show, mark in COLUMNS:
-            column = _column(name, [_range(row, fields) for _, row in named], show, mark)
+            column = _column(name, [_range(row, fields) for _, row in rows_by_name], show, mark)
             columns += [] if column is None else [column]
         if columns:
-            groups.append({"title": title, "names": [name for name, _ in named], "columns": columns})
+            groups.append({"title": title, "names": [name for name, _ in rows_by_name], "columns": columns})
     return groups
 
 
@@ -155,8 +155,8 @@ def _grouped(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[st
     for title, group in groupby(
         rows, key=lambda row: ", ".join(str(row[part]) for part in ("model", "hardware", "network") if row.get(part))
     ):
-        named: dict[str, Mapping[str, Any]] = {}
+        rows_by_name: dict[str, Mapping[str, Any]] = {}
         for row in group:
-            named.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
-        groups.append((title, list(named.items())))
+            rows_by_name.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
+        groups.append((title, list(rows_by_name.items())))
     return groups

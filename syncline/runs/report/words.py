@@ -33,9 +33,9 @@ def _of_trainings(result: Reported) -> list[str]:
     sentences = [_fastest_to_target(name, [row for row in rows if row["network"] == name]) for name in networks]
     on_first = [row for row in rows if row["network"] == networks[0] and row.get("loss") is not None]
     if len(on_first) > 1:
-        best, *others = sorted(on_first, key=lambda row: row["loss"])
+        best, *other_rows = sorted(on_first, key=lambda row: row["loss"])
         highest = best["loss"] if best.get("loss_max") is None else best["loss_max"]
-        lowest = {row["method"]: row["loss"] if row.get("loss_min") is None else row["loss_min"] for row in others}
+        lowest = {row["method"]: row["loss"] if row.get("loss_min") is None else row["loss_min"] for row in other_rows}
         tied = [method for method, low in lowest.items() if low <= highest]
         tie = f" Over the seeds it is not told apart from {in_a_sentence(tied)}." if tied else ""
         sentences.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
@@ -45,8 +45,8 @@ def _of_trainings(result: Reported) -> list[str]:
 
 def _fastest_to_target(network: str, rows: Sequence[ReportedRow]) -> str:
     """Return a sentence on the method that reaches the target loss first on a network; empty if none does."""
-    timed = [row for row in rows if row.get("time_to_target_s") is not None]
-    reached = sorted(timed, key=lambda row: row["time_to_target_s"])
+    timed_rows = [row for row in rows if row.get("time_to_target_s") is not None]
+    reached = sorted(timed_rows, key=lambda row: row["time_to_target_s"])
     if not reached or len(rows) < 2:
         return ""
     first, target = reached[0], four_digits(reached[0]["target_loss"])
@@ -58,16 +58,16 @@ def _fastest_to_target(network: str, rows: Sequence[ReportedRow]) -> str:
         more = f", {first['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
     elif first is not baseline:
         more = f"; {baseline['method']} does not get there"
-    after = format_seconds(first["time_to_target_s"])
-    return f"On {network} {first['method']} is the first at a loss of {target}: after {after}{more}."
+    first_time = format_seconds(first["time_to_target_s"])
+    return f"On {network} {first['method']} is the first at a loss of {target}: after {first_time}{more}."
 
 
 def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
     """Return a sentence on the methods that wait longest and shortest for the network; empty without times."""
-    timed = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
-    if not timed:
+    timed_rows = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
+    if not timed_rows:
         return ""
-    shares = [(row["exposed_communication_s"] / row["step_time_s"], row) for row in timed]
+    shares = [(row["exposed_communication_s"] / row["step_time_s"], row) for row in timed_rows]
     largest, smallest = max(shares, key=lambda share: share[0]), min(shares, key=lambda share: share[0])
     sentence = f"On {network} {largest[1]['method']} waits for the network for {largest[0]:.0%} of a step"
     return sentence + (f", {smallest[1]['method']} for {smallest[0]:.0%}." if smallest[1] is not largest[1] else ".")
@@ -212,11 +212,11 @@ def _unfinished(result: Reported) -> Iterator[str]:
 
 def _diverged(result: Reported) -> Iterator[str]:
     """Yield a warning for each method and seed that diverged."""
-    seen = set()
+    seen_methods = set()
     for row in result.rows:
-        if row.get("diverged_at") is None or (row.get("method"), row.get("seed")) in seen:
+        if row.get("diverged_at") is None or (row.get("method"), row.get("seed")) in seen_methods:
             continue
-        seen.add((row.get("method"), row.get("seed")))
+        seen_methods.add((row.get("method"), row.get("seed")))
         seed_text = f", seed {row['seed']}" if "seed" in row else ""
         count_text = f" ({row['diverged_seeds']} seeds)" if row.get("diverged_seeds") else ""
         yield f"{row.get('method')}{seed_text} diverged at step {row['diverged_at']}{count_text}."
@@ -224,13 +224,13 @@ def _diverged(result: Reported) -> Iterator[str]:
 
 def _unknown(result: Reported) -> Iterator[str]:
     """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets."""
-    for field, lacking in (("not_timed", "no time"), ("loss_unknown", "no loss")):
+    for field, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
         reasons: dict[str, list[str]] = {}
         for row in result.rows:
             if row.get(field):
                 reasons.setdefault(str(row[field]), []).append(str(row.get("method")))
         for reason, methods in reasons.items():
-            yield f"{_few_names(methods)}: {lacking}, as {reason}."
+            yield f"{_few_names(methods)}: {missing_text}, as {reason}."
     if too_large := [str(row.get("method")) for row in result.rows if row.get("fits") is False]:
         yield f"{_few_names(too_large)}: more than a worker's memory holds."
     if extrapolated := [str(row.get("method")) for row in result.rows if row.get("extrapolation")]:

@@ -242,7 +242,9 @@ def _lock_existing(path: Path) -> PathLock:
     The folder must have a ``sweep.json``, or nothing but the files that a sweep writes before its first run.
     """
     first_files = (path / "runs", path / f".{NAME}.partial")  # what a sweep writes before its first run
-    if not path.is_dir() or not ((path / NAME).is_file() or all(inside in first_files for inside in path.rglob("*"))):
+    if not path.is_dir() or not (
+        (path / NAME).is_file() or all(path_inside in first_files for path_inside in path.rglob("*"))
+    ):
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
         lock = PathLock.acquire(path.resolve())

@@ -69,8 +69,8 @@ class SweptSpec:
         """
         paths = [*(override.path for override in overrides), *(grid.path for grid in grids)]
         if isinstance(spec, BaseModel):  # the problem stays an object unless a path sets one of its fields
-            inside = any(path.startswith("problem.") for path in paths)
-            problem = spec.model_dump()["problem"] if inside else getattr(spec, "problem", None)
+            changes_problem = any(path.startswith("problem.") for path in paths)
+            problem = spec.model_dump()["problem"] if changes_problem else getattr(spec, "problem", None)
             fields = spec.model_dump(mode="json", exclude={"problem"}) | {"problem": problem}
         else:
             fields = read_fields(spec)
@@ -81,16 +81,18 @@ class SweptSpec:
                 load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
             return cls(fields, list(overrides), name=name)
         set_paths = {grid.path for grid in grids} | {override.path for override in overrides}
-        compared = [override for override in overrides if override.path.split(".")[0] not in ("method", "network")]
-        checked = load_spec(fields, compared, CompareSpec)
-        fields = with_overrides(fields, compared)
-        methods = Grid("method", tuple(fields["methods"]), "methods", tuple(m.name for m in checked.methods))
-        networks = Grid("network", tuple(fields["networks"]), "networks", tuple(n.name for n in checked.networks))
+        compare_overrides = [
+            override for override in overrides if override.path.split(".")[0] not in ("method", "network")
+        ]
+        compare_spec = load_spec(fields, compare_overrides, CompareSpec)
+        fields = with_overrides(fields, compare_overrides)
+        methods = Grid("method", tuple(fields["methods"]), "methods", tuple(m.name for m in compare_spec.methods))
+        networks = Grid("network", tuple(fields["networks"]), "networks", tuple(n.name for n in compare_spec.networks))
         for path in ("methods", "networks", "target_loss"):
             fields.pop(path, None)
         default_grids = tuple(grid for grid in (methods, networks) if grid.path not in set_paths)
-        rest = [override for override in overrides if override not in compared]
-        return cls(fields | {"kind": "run"}, rest, default_grids, name)
+        other_overrides = [override for override in overrides if override not in compare_overrides]
+        return cls(fields | {"kind": "run"}, other_overrides, default_grids, name)
 
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
         """Return the spec with a value for each grid, and with ``seeds`` unless that is None.
@@ -100,14 +102,14 @@ class SweptSpec:
         Raises:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
-        ordered = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
-        chosen = [Override(grid.path, value, grid.origin, written=value) for grid, value in ordered]
+        outer_first = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
+        new_overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in outer_first]
         paths = [grid.path for grid, _ in settings]
         inside_grids = [change for change in self.overrides if any(is_below(change.path, path) for path in paths)]
         outside_grids = [override for override in self.overrides if override not in inside_grids]
         seed_change = [] if seeds is None else [Override("seeds", list(seeds), origin="--seeds", written=list(seeds))]
         try:
-            spec = load_spec(self.fields, [*outside_grids, *chosen, *inside_grids, *seed_change], RunSpec)
+            spec = load_spec(self.fields, [*outside_grids, *new_overrides, *inside_grids, *seed_change], RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
             # An override inside a grid's value is itself the cause.
@@ -141,14 +143,14 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
     names = [str(shown) for shown in methods.shown] if methods is not None else []
     for grid in grids:
         if grid.method and grid.method not in names:
-            named = f"{one_of(names, grid.method)}, of the grid over methods"
-            raise SpecError(grid.origin, grid.method, named if names else "a grid over methods, too")
+            method_of_grid = f"{one_of(names, grid.method)}, of the grid over methods"
+            raise SpecError(grid.origin, grid.method, method_of_grid if names else "a grid over methods, too")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
-    for picked in _index_product(shared_grids):
-        name = next((str(grid.shown[index]) for grid, index in picked if grid is methods), "")
+    for indices in _index_product(shared_grids):
+        name = next((str(grid.shown[index]) for grid, index in indices if grid is methods), "")
         for picked_of_method in _index_product([grid for grid in grids if grid.method and grid.method == name]):
-            yield [*picked, *picked_of_method]
+            yield [*indices, *picked_of_method]
 
 
 def _index_product(grids: Sequence[Grid]) -> Iterator[tuple[tuple[Grid, int], ...]]:
@@ -166,9 +168,9 @@ def configurations(
     """
     base.check_apart(grids)
     configured = []
-    for number, picked in enumerate(combinations(grids), first):
-        spec = base.spec([(grid, grid.values[index]) for grid, index in picked], seeds)
-        configured.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in picked}, spec))
+    for number, settings in enumerate(combinations(grids), first):
+        spec = base.spec([(grid, grid.values[index]) for grid, index in settings], seeds)
+        configured.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in settings}, spec))
     for grid in grids:
         check_names(grid, configured)
     return configured

@@ -52,8 +52,8 @@ def code_version() -> str:
     for path in sorted(package.rglob("*")):
         if path.suffix in (".py", ".yaml") and path.is_file():
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    others = [f"{name} {metadata.version(name)}" for name in DECIDING]
-    return ", ".join([f"syncline {digest.hexdigest()[:12]}", f"python {platform.python_version()}", *others])
+    library_versions = [f"{name} {metadata.version(name)}" for name in DECIDING]
+    return ", ".join([f"syncline {digest.hexdigest()[:12]}", f"python {platform.python_version()}", *library_versions])
 
 
 def canonical(value: Any) -> str:
@@ -131,13 +131,13 @@ def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
     for cached, result in _PICKLED:
         if cached is part:
             return result
-    written = BytesIO()
+    buffer = BytesIO()
     try:
-        _pickler()(written).dump(part)
+        _pickler()(buffer).dump(part)
     except Exception as error:
         expected = f"what can be sent to another process; pickle says: {' '.join(str(error).split())}"
         raise SpecError(field, getattr(part, "name", field), expected) from None
-    data = written.getvalue()
+    data = buffer.getvalue()
     texts = {arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str)}
     result = hashlib.sha256(data).hexdigest()[:DIGITS], frozenset(text for text in texts if text in sys.modules)
     _PICKLED.insert(0, (part, result))

@@ -65,10 +65,10 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
         if len(runs) > 1 and isinstance(error, SpecError) and error.path.startswith("compute"):
             results: list[Outcome] = []
             for run in runs:  # the error is about fields of the clock, in which the runs differ: train each run alone
-                single = outcomes([run], on_step)
-                if single is None:
+                run_outcomes = outcomes([run], on_step)
+                if run_outcomes is None:
                     return None
-                results += single
+                results += run_outcomes
             return results
         return [_failure(run, error) for run in runs]
     if trained.history.interrupted:
@@ -84,12 +84,12 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
     results = []
     for run in runs:
         try:
-            timed = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
+            timing = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
         except Exception as error:
             results.append(_failure(run, error))
             continue
-        (record,) = run_records(trained, timed and timed.clock, run.spec.network, run.spec.workers)
-        record |= timed.bounds() if timed else {}
+        (record,) = run_records(trained, timing and timing.clock, run.spec.network, run.spec.workers)
+        record |= timing.bounds() if timing else {}
         content = {
             "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record, "error": None,
         }  # fmt: skip
@@ -166,9 +166,11 @@ def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress:
         calls = [partial(_carry_out, number, job, folder, progress) for number, job in remaining.items()]
         problems = [job[0].spec.problem for job in remaining.values()]
         try:
-            for done in stoppable_results(calls, min(processes or cpu_count(), len(calls)), progress, shared=problems):
-                del remaining[done[0]]
-                yield done
+            for outcomes_of_job in stoppable_results(
+                calls, min(processes or cpu_count(), len(calls)), progress, shared=problems
+            ):
+                del remaining[outcomes_of_job[0]]
+                yield outcomes_of_job
             return
         except BrokenProcessPool:
             suspects = [number for number, job in remaining.items() if _was_begun(folder, job)]

@@ -59,8 +59,8 @@ def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
 def value_or_infinite(row: Mapping[str, Any], name: str = "loss", even_if_diverged: bool = False) -> float:
     """Return a number in a run's row; infinite if the run failed, or if it diverged, unless ``even_if_diverged``."""
     value = row.get(name)
-    lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)
-    return math.inf if lost or value is None else float(value)
+    is_lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)
+    return math.inf if is_lost or value is None else float(value)
 
 
 def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -91,12 +91,12 @@ def with_equal_effort(
 ) -> list[Mapping[str, Any]]:
     """Return the rows of the first n configurations of each method; n is the smallest number that any method has."""
     smallest_effort = min(effort(requests).values(), default=0)
-    chosen: dict[str, list[str]] = {}
+    chosen_names: dict[str, list[str]] = {}
     for run in requests:
-        trainings = chosen.setdefault(run["method"], [])
+        trainings = chosen_names.setdefault(run["method"], [])
         if run["training"] not in trainings and len(trainings) < smallest_effort:
             trainings.append(run["training"])
-    names = {run["run"] for run in requests if run["training"] in chosen[run["method"]]}
+    names = {run["run"] for run in requests if run["training"] in chosen_names[run["method"]]}
     return [row for row in rows if row["run"] in names]
 
 
@@ -115,7 +115,7 @@ def ranking_table(
         paths: paths of the swept fields.
         limit: largest number of rows of the table.
     """
-    shown = list(records[:limit])
+    shown_records = list(records[:limit])
     distinct = [path for path in paths if len({str(record.get(path)) for record in records}) > 1] or list(paths[:1])
     columns: list[Column] = [
         ("rank", lambda row: str(row["rank"])),
@@ -126,8 +126,8 @@ def ranking_table(
     ]
     total = len(records)
     title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {measure}"
-    title += f", the best {len(shown)}" if len(shown) < total else ""
-    return table(title, columns, shown, text_columns=range(1, len(columns) - 3), keys=("rank", *distinct))
+    title += f", the best {len(shown_records)}" if len(shown_records) < total else ""
+    return table(title, columns, shown_records, text_columns=range(1, len(columns) - 3), keys=("rank", *distinct))
 
 
 def effort_line(effort: Mapping[str, int]) -> str:
@@ -160,5 +160,5 @@ def _median(measure: str, row: Mapping[str, Any]) -> str:
 
 def _seeds(row: Mapping[str, Any]) -> str:
     """Return the number of seeds, and of those that are lost."""
-    lost = [f"{row[kind]} {kind}" for kind in ("diverged", "failed") if row[kind]]
-    return "\n".join([str(row["seeds"]), *lost])
+    lost_seeds = [f"{row[kind]} {kind}" for kind in ("diverged", "failed") if row[kind]]
+    return "\n".join([str(row["seeds"]), *lost_seeds])

@@ -75,15 +75,15 @@ class Tuned:
         >>> Tuned.parse("method.beta=1-0.1..1-0.001").shown
         [0.9, 0.999]
         """
-        path, _, written = text.partition("=")
-        low, dots, high = written.partition("..")
+        path, _, values_text = text.partition("=")
+        low, dots, high = values_text.partition("..")
         if not (path and dots):
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
         if low.startswith("1-") and high.startswith("1-"):
-            distance = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, written)
+            distance = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, values_text)
             return replace(distance, below_one=True)
-        return cls.from_ends(path, (_number(low), _number(high)), option, written)
+        return cls.from_ends(path, (_number(low), _number(high)), option, values_text)
 
     @property
     def shown(self) -> list[float]:
@@ -166,24 +166,28 @@ def searched(
         raise SpecError("--search", search, one_of(SEARCHES, search))
     if trials < 1:
         raise SpecError("--trials", trials, "at least 1")
-    timed = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
-    trained = [grid for grid in grids if grid not in timed]
+    clock_grids = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
+    trained = [grid for grid in grids if grid not in clock_grids]
     for end in ("low", "high"):
         ends = [field.as_grid(field.value(getattr(field, end))) for field in tuned]
         configurations(base, [*grids, *ends], seeds)
     studies = []
-    for picked in combinations(trained):
-        fixed = [replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in picked]
+    for grids_and_places in combinations(trained):
+        fixed = [
+            replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in grids_and_places
+        ]
         name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
         study = _Study(fixed, [field for field in tuned if field.method in ("", name)])
-        study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in timed])
+        study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in clock_grids])
         studies.append(study)
     counts = Counter(study.method for study in studies)
     if equal_effort and len(set(counts.values())) > 1:
-        shown = ", ".join(f"{method} {count}" for method, count in counts.items())
-        raise SpecError("--equal-effort", shown, "as many combinations of the grids for each method: each has a search")
-    ahead = trials * len(studies) * math.prod(len(grid.values) for grid in timed)
-    return _batches(base, studies, timed, trials, seeds), ahead
+        counts_text = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise SpecError(
+            "--equal-effort", counts_text, "as many combinations of the grids for each method: each has a search"
+        )
+    num_planned = trials * len(studies) * math.prod(len(grid.values) for grid in clock_grids)
+    return _batches(base, studies, clock_grids, trials, seeds), num_planned
 
 
 class _Study:
@@ -214,8 +218,8 @@ class _Study:
             (configured,) = configurations(base, [*self.fixed, *timed], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over
             return
-        drawn = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
-        if start := {path: number for path, number in drawn.items() if number is not None}:
+        start_values = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
+        if start := {path: number for path, number in start_values.items() if number is not None}:
             self._study.enqueue_trial(start)
 
     def ask(self) -> tuple[Any, list[Grid]]:

@@ -75,20 +75,20 @@ def sweep(
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     if isinstance(tune, Mapping):
         tune = [Tuned.from_ends(path, ends) for path, ends in tune.items()]
-    base, chosen, tuned = SweptSpec.from_spec(spec, overrides, grid), seeds_of(seeds), list(tune)
+    base, sweep_seeds, tuned_fields = SweptSpec.from_spec(spec, overrides, grid), seeds_of(seeds), list(tune)
     grids = [*base.grids, *grid]
     about = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
-    if tuned or search or trials is not None:
-        if not tuned:
+    if tuned_fields or search or trials is not None:
+        if not tuned_fields:
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if trials is None:
             raise SpecError("--trials", None, "how many trials of each combination of the grids")
         batches, num_configurations = searched(
-            base, grids, tuned, trials, seeds=chosen, search=search or "optuna", equal_effort=equal_effort
+            base, grids, tuned_fields, trials, seeds=sweep_seeds, search=search or "optuna", equal_effort=equal_effort
         )
-        about["tuned"] = {_full_path(field): field.shown for field in tuned}
+        about["tuned"] = {_full_path(field): field.shown for field in tuned_fields}
     else:
-        configured = configurations(base, grids, chosen)
+        configured = configurations(base, grids, sweep_seeds)
         configured = with_equal_numbers(configured) if equal_effort else configured
         batches, num_configurations = single_batch(configured), len(configured)
     client = client_of(dask) if dask else None
@@ -102,7 +102,7 @@ def sweep(
             allowance=allowance or Allowance(),
             listener=listener or Listener(),
         )
-        if not tuned:  # a search over integers may propose the same values twice
+        if not tuned_fields:  # a search over integers may propose the same values twice
             check_differ(running.first)
         return running.run(base.name, out)
     finally:
@@ -126,16 +126,16 @@ def with_equal_numbers(configured: Sequence[Configuration]) -> list[Configuratio
     The trainings are drawn at random with a fixed seed.
     """
     trainings: dict[str, dict[str, None]] = {}
-    named = [(configuration, training_name(configuration.spec)) for configuration in configured]
-    for configuration, training in named:
+    named_configurations = [(configuration, training_name(configuration.spec)) for configuration in configured]
+    for configuration, training in named_configurations:
         trainings.setdefault(configuration.spec.method.name, {})[training] = None
     fewest = min(map(len, trainings.values()), default=0)
-    drawn = {
+    drawn_values = {
         list(of_method)[i]
         for method, of_method in trainings.items()
         for i in generator(0, "equal effort", method).permutation(len(of_method))[:fewest]
     }
-    return [configuration for configuration, training in named if training in drawn]
+    return [configuration for configuration, training in named_configurations if training in drawn_values]
 
 
 class _Sweep:
@@ -204,12 +204,12 @@ class _Sweep:
 
     def _carry_out(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
         """Make the requested runs that are not finished, and return whether the sweep was stopped."""
-        missing = folder.missing(requests)
-        self._repeated += len(requests) - len(missing)
-        finished = len(self._requests) - len(missing)
+        missing_runs = folder.missing(requests)
+        self._repeated += len(requests) - len(missing_runs)
+        finished = len(self._requests) - len(missing_runs)
         self._listener.begins(max(self._num_runs, len(self._requests)), finished)
         by_training: dict[tuple[str, int], list[SweptRun]] = {}
-        for run in missing:
+        for run in missing_runs:
             by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
         jobs: list[Job] = list(map(tuple, by_training.values()))
         while jobs:
@@ -265,11 +265,11 @@ def _label(run: SweptRun) -> str:
 
 def check_differ(requests: Sequence[SweptRun]) -> None:
     """Refuse two configurations whose runs have the same name, because their values make no difference."""
-    seen: dict[str, SweptRun] = {}
+    run_of_name: dict[str, SweptRun] = {}
     for run in requests:
-        other = seen.setdefault(run.name, run)
-        if other is not run:
-            different = (path for path in run.values if run.values[path] != other.values[path])
+        first_run = run_of_name.setdefault(run.name, run)
+        if first_run is not run:
+            different = (path for path in run.values if run.values[path] != first_run.values[path])
             path = next(different, next(iter(run.values)))
-            both = [other.values[path], run.values[path]]
-            raise SpecError(f"--grid {path}", both, "values that make a difference: these two are the same run")
+            two_values = [first_run.values[path], run.values[path]]
+            raise SpecError(f"--grid {path}", two_values, "values that make a difference: these two are the same run")

@@ -83,16 +83,16 @@ def train_async(
     math.evaluate(0)
     report(0)
     played = plan.play(math)
-    done = len(recorder.losses)
-    if recorder.eval_step[-1] != done:
-        math.evaluate(done)
+    num_losses = len(recorder.losses)
+    if recorder.eval_step[-1] != num_losses:
+        math.evaluate(num_losses)
     if seed_stream:
         seed_stream.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
         method.name, recorder.history(spec.seeds, played.interrupted), ledger=[], facts=task.describe(),
         flops_per_step=task.flops_per_step,
-        wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, done),
+        wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, num_losses),
     )  # fmt: skip
 
 
@@ -163,9 +163,13 @@ class AsyncWorkers(EventObserver):
         self.spec, self.asynchronous, self.recorder, self.on_step = spec, asynchronous, recorder, on_step
         self.local = isinstance(method, DiLoCoSpec)
         self.batches = batches_of(spec, asynchronous)
-        problems, drawn = problems_of(spec, self.batches), DrawnBlocks()
+        problems, drawn_blocks = problems_of(spec, self.batches), DrawnBlocks()
         self.teams = [
-            Team(workers, build(Rows(spec.seeds, workers, spec.workers, drawn), problems[workers[0]]), len(spec.seeds))
+            Team(
+                workers,
+                build(Rows(spec.seeds, workers, spec.workers, drawn_blocks), problems[workers[0]]),
+                len(spec.seeds),
+            )
             for workers in teams or alone(spec.workers)
         ]
         self.team = {worker: team for team in self.teams for worker in team.workers}
@@ -333,13 +337,13 @@ class AsyncWorkers(EventObserver):
             self.recorder.trace.setdefault(name, StepLog()).append(value)
         self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
         self.losses = []
-        done = self.num_steps // self.spec.workers
-        self.on_step(done)
-        if done == self.spec.steps:
+        rounds_done = self.num_steps // self.spec.workers
+        self.on_step(rounds_done)
+        if rounds_done == self.spec.steps:
             return  # evaluated when the last update has arrived
-        if self.spec.eval_every and done % self.spec.eval_every == 0:
-            self.evaluate(done)
-        if done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
+        if self.spec.eval_every and rounds_done % self.spec.eval_every == 0:
+            self.evaluate(rounds_done)
+        if rounds_done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
             raise EndSimulation
 
 

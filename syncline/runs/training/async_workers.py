@@ -235,8 +235,8 @@ def teams_of(plan: AsyncPlan) -> Teams:
 
 def gradient_server(method: MethodBase, task: Task, seeds: int) -> GradientServer:
     """Return the rule of a server that receives gradients: the method's optimizer on the task's parameters."""
-    built = method.model_copy(update={"asynchronous": None})
-    return GradientServer(built.build(parameter_groups(task), SimulatedCommunicator(1, seeds)))
+    synchronous_method = method.model_copy(update={"asynchronous": None})
+    return GradientServer(synchronous_method.build(parameter_groups(task), SimulatedCommunicator(1, seeds)))
 
 
 def refuse_buffers(spec: Training, task: Task) -> None:

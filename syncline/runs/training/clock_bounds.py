@@ -31,8 +31,8 @@ def clock_bounds(
     communication = communication_uncertainty(network, spec.algorithm_on(network))
     step_times = []
     for factors in at_bounds(computing, communication):
-        timed = clock if factors == AS_PREDICTED else retime(factors)
-        step_times.append(np.array((timed or clock).step_time_s))
+        retimed_clock = clock if factors == AS_PREDICTED else retime(factors)
+        step_times.append(np.array((retimed_clock or clock).step_time_s))
     return StepTimeVariants(*step_times), basis_text(computing.basis, communication.basis)
 
 

@@ -173,8 +173,8 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     def evaluate_at(stage: int, done: int) -> None:
         """Store a stage's weights after ``done`` updates; stage 0 makes its updates last, and then evaluates all."""
         if done in (0, training.steps) or (training.eval_every and done % training.eval_every == 0):
-            named = {name: p.detach().clone()[None] for name, p in parts[stage].named_parameters()}
-            weights.setdefault(done, {}).update(named)
+            named_params = {name: p.detach().clone()[None] for name, p in parts[stage].named_parameters()}
+            weights.setdefault(done, {}).update(named_params)
             if stage == 0:
                 recorder.eval_step.append(done)
                 for name, value in task.evaluate(weights.pop(done)).items():
@@ -234,9 +234,9 @@ def stage_optimizer(
         | {"delay": delays[stage], "delays": tuple(delays)}
         for matrix in (True, False)
     ]
-    built = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
-    built.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
-    return built
+    optimizer = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+    optimizer.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
+    return optimizer
 
 
 def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:

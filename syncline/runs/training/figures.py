@@ -78,9 +78,12 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     save(figure, folder.figure("loss_against_clock"))
     strip = strip_of(clock.timeline)
     if strip is not None:
-        shown, title = strip
-        start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
-        save(timeline_strip(shown.to_columns(), first_s=start_s, last_s=end_s, title=title), folder.figure("timeline"))
+        shown_timeline, title = strip
+        start_s, end_s = float(shown_timeline.start_s.min()), float(shown_timeline.end_s.max())
+        save(
+            timeline_strip(shown_timeline.to_columns(), first_s=start_s, last_s=end_s, title=title),
+            folder.figure("timeline"),
+        )
     _async_figures(folder, [trained])
     _landscape_figures(folder, spec, [trained])
 
@@ -116,9 +119,9 @@ def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
         return None
     syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
     first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
-    shown = timeline[(timeline.step >= first) & (timeline.step <= last)]
+    shown_timeline = timeline[(timeline.step >= first) & (timeline.step <= last)]
     part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
-    return shown, f"steps {first} to {int(shown.step.max())}{part}"
+    return shown_timeline, f"steps {first} to {int(shown_timeline.step.max())}{part}"
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:

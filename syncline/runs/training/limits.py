@@ -98,8 +98,8 @@ def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
     """Return the shapes of one worker's parameters without building a task; None if the problem does not list them."""
     module = problem.module() if hasattr(problem, "module") else None
     if module is not None:
-        named = module.named_parameters()
-        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in named if p.requires_grad]
+        named_params = module.named_parameters()
+        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in named_params if p.requires_grad]
     if hasattr(problem, "start_point"):
         return [TensorShape("x", tuple(problem.start_point().shape))]
     return None
@@ -168,8 +168,8 @@ def check_progress(spec: Training, method: MethodBase) -> None:
 def _check_rate(needed_s: float, mtbf_s: float, event: str) -> None:
     """Refuse failures that come so often that work of ``needed_s`` seconds is hardly ever finished between two."""
     if needed_s > MAX_TIME_PER_MTBF * mtbf_s:
-        needed = format_seconds(needed_s)
-        expected = f"less often: no progress possible, as to begin again and make steps takes {needed}"
+        needed_text = format_seconds(needed_s)
+        expected = f"less often: no progress possible, as to begin again and make steps takes {needed_text}"
         raise SpecError("failures.rates", event, expected)
 
 

@@ -133,13 +133,13 @@ class TrainedGroup:
     def membership(self) -> Membership | None:
         """Return the absences and joins of workers by step, or None if all workers take part in all steps."""
         present = self.history.present
-        away = []
+        away_workers = []
         for worker in range(present.shape[1]):
             is_away = np.concatenate([[False], ~present[:, worker], [False]]).astype(np.int8)
             edges = np.flatnonzero(np.diff(is_away)).tolist()  # first step of each absence, and first step after it
-            away += [Absence(worker, first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
-        joined = {step: workers for step, workers in self.history.joined.items() if workers}
-        return Membership(present.shape[1], away, joined) if away or joined else None
+            away_workers += [Absence(worker, first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
+        joined_at = {step: workers for step, workers in self.history.joined.items() if workers}
+        return Membership(present.shape[1], away_workers, joined_at) if away_workers or joined_at else None
 
     def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
         """Return the clock of the first ``steps`` steps on the training's network, and None on another.

@@ -58,8 +58,8 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
     losses = trained.history.last_evaluation().get("loss")
     if losses is None:
         return math.inf, math.inf, math.inf
-    lost = np.array([step is not None for step in trained.history.diverged_at])
-    last = np.where(lost, np.nan, losses)
+    is_diverged = np.array([step is not None for step in trained.history.diverged_at])
+    last = np.where(is_diverged, np.nan, losses)
     middle, low, high = median_and_range(last[:, None])
     return float(middle[0]), float(low[0]), float(high[0])
 
@@ -93,10 +93,10 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
     """Return one row per seed: its final metrics, and the columns of the clock, which all seeds share."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
-    timed: dict[str, Any] = dict(clock_record(clock)) if clock else {}
+    timing: dict[str, Any] = dict(clock_record(clock)) if clock else {}
     if trained.asynchronous is not None:
-        timed |= trained.asynchronous.record()
-    return [shared | row | timed for row in trained.history.final_records()]
+        timing |= trained.asynchronous.record()
+    return [shared | row | timing for row in trained.history.final_records()]
 
 
 Clocks = Mapping[tuple[str, str], Clock]
@@ -169,9 +169,9 @@ def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], eve
         history, steps = training.history, kept_steps(training.history, every)
         seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
         nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
-        together = max(1, ROWS_AT_A_TIME // len(steps))
-        for first in range(0, len(history.seeds), together):
-            seeds = np.arange(len(history.seeds))[first : first + together]
+        seeds_at_a_time = max(1, ROWS_AT_A_TIME // len(steps))
+        for first in range(0, len(history.seeds), seeds_at_a_time):
+            seeds = np.arange(len(history.seeds))[first : first + seeds_at_a_time]
             count, names = len(seeds), np.zeros(len(seeds) * len(steps), dtype=np.int32)
             columns: dict[str, pa.Array] = {
                 "method": pa.DictionaryArray.from_arrays(names, [training.method]),
@@ -231,22 +231,24 @@ def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation
 
     Step 0, before the first step, has the first value of ``evaluation``, ``(E, S)``, and is null without one.
     """
-    before = np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
-    chosen = np.concatenate([before, values])[np.ix_(steps, seeds)].astype(np.float64)
-    missing = np.zeros(chosen.shape, dtype=bool)
-    missing[0] = evaluation is None and steps[0] == 0
-    return pa.array(chosen.T.ravel(), mask=missing.T.ravel())
+    value_before = (
+        np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
+    )
+    chosen_values = np.concatenate([value_before, values])[np.ix_(steps, seeds)].astype(np.float64)
+    is_missing = np.zeros(chosen_values.shape, dtype=bool)
+    is_missing[0] = evaluation is None and steps[0] == 0
+    return pa.array(chosen_values.T.ravel(), mask=is_missing.T.ravel())
 
 
 def _evaluated(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
     """Return the evaluations of a quantity as a column, with null at stored steps without an evaluation."""
     shape = len(steps), len(seeds)
-    out, missing = np.zeros(shape), np.ones(shape, dtype=bool)
+    out, is_missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
     if values is not None:
         index = np.searchsorted(steps, history.eval_step[: len(values)])
-        out[index], missing[index] = values[:, seeds], False
-    return pa.array(out.T.ravel(), mask=missing.T.ravel())
+        out[index], is_missing[index] = values[:, seeds], False
+    return pa.array(out.T.ravel(), mask=is_missing.T.ravel())
 
 
 def summary_rows(
@@ -349,5 +351,5 @@ def read_curves(path: Path) -> FileCurves:
 
 def figure_of_file(folder: Path) -> Figure:
     """Return the figure of a run folder's ``curves.parquet``: loss against seconds, with a panel per network."""
-    read = read_curves(folder / "curves.parquet")
-    return loss_against_clock(read.curves, read.networks, loss_label=read.label, target=read.target)
+    curves = read_curves(folder / "curves.parquet")
+    return loss_against_clock(curves.curves, curves.networks, loss_label=curves.label, target=curves.target)

@@ -83,10 +83,12 @@ def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
     The time between updates is the difference of two simulations, divided by the difference of their lengths.
     """
     stages = len(work.forward_s)
-    short, long = LENGTH * stages, 2 * LENGTH * stages
-    short_s, long_s = (max(_ends_s("async-1f1b", work, network, microbatches=batches)) for batches in (short, long))
-    update_s = (long_s - short_s) / (long - short)
-    return UpdateTimes(update_s, long_s - (long - 1) * update_s)
+    num_warmup, num_microbatches = LENGTH * stages, 2 * LENGTH * stages
+    short_s, long_s = (
+        max(_ends_s("async-1f1b", work, network, microbatches=batches)) for batches in (num_warmup, num_microbatches)
+    )
+    update_s = (long_s - short_s) / (num_microbatches - num_warmup)
+    return UpdateTimes(update_s, long_s - (num_microbatches - 1) * update_s)
 
 
 @lru_cache(maxsize=1024)

@@ -73,8 +73,8 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
 
     parts: dict[str, list[pa.Array]] = {}
     for method, network, timeline in timelines:
-        named = {"method": method, "network": network}
-        columns = {name: Words.repeated([word], [len(timeline)]) for name, word in named.items()}
+        name_columns = {"method": method, "network": network}
+        columns = {name: Words.repeated([word], [len(timeline)]) for name, word in name_columns.items()}
         for name, column in (columns | timeline.columns()).items():
             parts.setdefault(name, []).append(arrow(column))
     return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}
@@ -120,8 +120,8 @@ def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
     """
     workers = timeline.workers if workers is None else workers
     local = max(0, timeline.workers - workers - 1)
-    after = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
-    return [f"worker {worker}" for worker in range(workers)] + after
+    server_names = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
+    return [f"worker {worker}" for worker in range(workers)] + server_names
 
 
 def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: int | None = None) -> dict[str, Any]:

@@ -193,13 +193,13 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
     method = next(candidate for candidate in methods if candidate.name == trained.method)
     step = WorkerStep(trained.tensors, trained.flops_per_step)
-    timed = _timed(spec, method, trained.calls(), step, network, factors, trained.readbacks_by_step())
+    timing = _timed(spec, method, trained.calls(), step, network, factors, trained.readbacks_by_step())
     if spec.failures is None:
-        return timed
+        return timing
     fetch_s = rejoin_s(network, spec.workers, copies=spec.workers, copy_bytes=trained.state_bytes)
-    saving = spec.failures.checkpoint_costs(timed.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
+    saving = spec.failures.checkpoint_costs(timing.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
     outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
-    return failing_clock(timed, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
+    return failing_clock(timing, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
 
 
 class TimedTraining(NamedTuple):
@@ -223,10 +223,10 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
         measured: whether the seconds of computing were measured on this machine.
     """
     time_again = partial(time_method, spec, trained, network)
-    timed = time_again()
-    if timed is None:
+    timing = time_again()
+    if timing is None:
         return None
-    return TimedTraining(timed, *clock_bounds(spec, network, clock=timed, retime=time_again, measured=measured))
+    return TimedTraining(timing, *clock_bounds(spec, network, clock=timing, retime=time_again, measured=measured))
 
 
 class WorkerStep(NamedTuple):

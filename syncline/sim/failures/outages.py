@@ -155,11 +155,11 @@ class FilledPlaces:
 
         The time is infinite if this never happens, and minus infinity if so many places have a machine now.
         """
-        missing = count - (len(self.filled) - len(self._empty))
-        if missing <= 0:
+        num_missing = count - (len(self.filled) - len(self._empty))
+        if num_missing <= 0:
             return -math.inf
-        soonest = heapq.nsmallest(missing, self._repairs)
-        return soonest[-1].at_s if len(soonest) == missing else math.inf
+        soonest = heapq.nsmallest(num_missing, self._repairs)
+        return soonest[-1].at_s if len(soonest) == num_missing else math.inf
 
 
 class _Return(NamedTuple):

@@ -61,8 +61,8 @@ def eager_ring(x: Any, stay: Any, go: Any, stride: int, rounds: int) -> Any:
     max_halo = block_rounds * stride
     stay, go, x = _padded(stay, max_halo, 0), _padded(go, max_halo, 0), x.copy()
     times, next_times = np.empty(BLOCK + max_halo), np.empty(BLOCK + max_halo)
-    for done in range(0, rounds, block_rounds):
-        halo = min(block_rounds, rounds - done) * stride
+    for first_round in range(0, rounds, block_rounds):
+        halo = min(block_rounds, rounds - first_round) * stride
         padded = _padded(x, halo, 0)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + halo
@@ -91,8 +91,8 @@ def rendezvous_ring(x: Any, cost: Any, stride: int, rounds: int) -> Any:
     max_halo = block_rounds * stride
     cost, x = _padded(cost, max_halo, max_halo), x.copy()
     times, next_times = np.empty(BLOCK + 2 * max_halo), np.empty(BLOCK + 2 * max_halo)
-    for done in range(0, rounds, block_rounds):
-        halo = min(block_rounds, rounds - done) * stride
+    for first_round in range(0, rounds, block_rounds):
+        halo = min(block_rounds, rounds - first_round) * stride
         padded = _padded(x, halo, halo)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + 2 * halo

@@ -63,10 +63,12 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     for name in ("start_s", "end_s", "nbytes", "step"):
         pairs = zip(spans_list, members, strict=True)
         columns[name] = [np.broadcast_to(getattr(spans, name), workers)[present] for spans, present in pairs]
-    joined: dict[str, Any] = {name: np.concatenate(arrays) if arrays else [] for name, arrays in columns.items()}
+    joined_columns: dict[str, Any] = {
+        name: np.concatenate(arrays) if arrays else [] for name, arrays in columns.items()
+    }
     for name in ("stream", "what", "label"):
-        joined[name] = Words.repeated([getattr(spans, name) for spans in spans_list], counts)
-    return Timeline.from_columns(joined, workers)
+        joined_columns[name] = Words.repeated([getattr(spans, name) for spans in spans_list], counts)
+    return Timeline.from_columns(joined_columns, workers)
 
 
 def run_collective(
@@ -153,8 +155,10 @@ class CollectiveMaps:
         Raises:
             Contention: transfers that share a channel, and do not begin and end together.
         """
-        before, workers = self._ports, self._topology.workers
-        is_idle = before is None or bool(before.in_s.max() <= entry_s.min() and before.busy_s.max() <= entry_s.min())
+        ports_before, workers = self._ports, self._topology.workers
+        is_idle = ports_before is None or bool(
+            ports_before.in_s.max() <= entry_s.min() and ports_before.busy_s.max() <= entry_s.min()
+        )
         if is_idle and np.all(entry_s == entry_s[0]):
             if key not in self._vectors:
                 self._vectors[key] = self._run(key, np.zeros(workers))
@@ -167,7 +171,7 @@ class CollectiveMaps:
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
             self._ports = Ports(received_s, out_s, in_s, busy_s=self._idle_channels_s())
         else:
-            self._ports = self._run(key, entry_s, before)
+            self._ports = self._run(key, entry_s, ports_before)
         return self._ports.done_s
 
     def opening_s(self, key: Key, idle_s: Floats) -> Floats | float:

@@ -66,9 +66,11 @@ def shared_flow_s(
         counts += np.bincount(channel, minlength=len(counts))
         np.minimum.at(first_s, channel, begin_s[messages])
         np.maximum.at(last_s, channel, begin_s[messages])
-    used = counts > 0
-    tolerance_s = TOLERANCE * np.abs(last_s[used])
-    if np.any(last_s[used] - first_s[used] > tolerance_s) or np.any(first_s[used] < busy_s[used] - tolerance_s):
+    is_used = counts > 0
+    tolerance_s = TOLERANCE * np.abs(last_s[is_used])
+    if np.any(last_s[is_used] - first_s[is_used] > tolerance_s) or np.any(
+        first_s[is_used] < busy_s[is_used] - tolerance_s
+    ):
         raise Contention("transfers of different times share a channel, which lockstep cannot follow")
     equal_part = bandwidth / np.maximum(counts, 1)
     rate = equal_part[channels].min(axis=1)
@@ -171,9 +173,9 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
             run_rings(routed_round, routed_round.rings, ports, times, rounds)
             continue
         for remaining in reversed(range(times)):
-            before = ports.copy() if remaining and routed_round.shared else None
+            ports_before = ports.copy() if remaining and routed_round.shared else None
             run_round(routed_round, ports, rounds)
-            shift_s = None if before is None else ports.shift_from(before)
+            shift_s = None if ports_before is None else ports.shift_from(ports_before)
             if shift_s is not None:  # every later round makes all times later by as much
                 ports.shift(remaining * shift_s)
                 break

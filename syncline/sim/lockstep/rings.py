@@ -80,11 +80,11 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
     go = _with_last_in_front(np.broadcast_to(stay + latency_s, x.shape))[:-1]
     padded = _with_last_in_front(x)
     local, previous, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
-    moved = np.empty_like(x)
+    moved_x = np.empty_like(x)
     for _ in range(times):
-        np.add(previous, go, out=moved)
+        np.add(previous, go, out=moved_x)
         np.add(local, stay, out=local)
-        np.maximum(local, moved, out=local)
+        np.maximum(local, moved_x, out=local)
         first[...] = last
     return local.copy()
 

@@ -181,14 +181,14 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
             continue
         visited.add(key)
         for column in topology.paths(senders, receivers).channels.T:
-            used = slice(None) if (column >= 0).all() else column >= 0
-            channel = column[used]
+            is_used = slice(None) if (column >= 0).all() else column >= 0
+            channel = column[is_used]
             for workers, first_worker, has_several_workers in zip(
                 (senders, receivers), first_workers, has_several, strict=True
             ):
-                worker, before = workers[used], first_worker[channel]
+                worker, worker_before = workers[is_used], first_worker[channel]
                 # If several workers of a round are new on a channel, one of them is noted, and the others differ.
-                first_worker[channel] = np.where(before < 0, worker, before)
+                first_worker[channel] = np.where(worker_before < 0, worker, worker_before)
                 has_several_workers[channel[first_worker[channel] != worker]] = True
     return has_several[0] & has_several[1]
 

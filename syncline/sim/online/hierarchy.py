@@ -88,8 +88,8 @@ class UpperServerPrograms:
     def programs(self) -> list[list[Instruction]]:
         """Return the sending program of each local server, then the handler of each; an idle server has empty ones."""
         self._has_ended = [not server.under_way for server in self.policy.servers]
-        sending = [[] if ended else self._send_program(index, 0) for index, ended in enumerate(self._has_ended)]
-        return sending + [[] if ended else self._handler(index, 0) for index, ended in enumerate(self._has_ended)]
+        send_programs = [[] if ended else self._send_program(index, 0) for index, ended in enumerate(self._has_ended)]
+        return send_programs + [[] if ended else self._handler(index, 0) for index, ended in enumerate(self._has_ended)]
 
     def send_due(self, server: ServerState) -> None:
         """Send a local server's update if it is due; if no worker's update can come, send the last one and then end.

@@ -151,7 +151,7 @@ class ServerPolicy:
         """Remove a worker that is idle and does not come back."""
         self.departed.add(worker)
         server = self.server_of[worker]
-        server.idle = [other for other in server.idle if other != worker]
+        server.idle = [idle_worker for idle_worker in server.idle if idle_worker != worker]
 
     def wake(self) -> None:
         """Wake the sleeping workers if steps of failed workers are left; let all servers send what is due."""
@@ -189,9 +189,9 @@ class ServerPolicy:
         if num_drawn >= len(idle) or not self.steps_left:
             server.idle = []
             return idle
-        drawn = set(self.draws.choice(len(idle), num_drawn, replace=False).tolist())
-        server.idle = [worker for index, worker in enumerate(idle) if index not in drawn]
-        return [worker for index, worker in enumerate(idle) if index in drawn]
+        drawn_workers = set(self.draws.choice(len(idle), num_drawn, replace=False).tolist())
+        server.idle = [worker for index, worker in enumerate(idle) if index not in drawn_workers]
+        return [worker for index, worker in enumerate(idle) if index in drawn_workers]
 
     def _assign(self, worker: int) -> None:
         """Assign a worker its next local steps; none if no steps are left."""

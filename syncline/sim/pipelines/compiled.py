@@ -200,14 +200,14 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
     target = stages[state.receiver]
     state.remaining_bytes, state.since_s = pipeline.nbytes, now_s
     state.flow_number += 1
-    alone = True
+    is_alone = True
     if pipeline.nbytes:
-        alone = target.incoming < 0
-        if alone:
+        is_alone = target.incoming < 0
+        if is_alone:
             target.incoming = stage
         else:
             target.other_incoming = stage
-    if alone:
+    if is_alone:
         state.flow_rate = state.route_bytes_per_s[state.is_backward]
         _add_event(
             pipeline, heap, now_s + pipeline.nbytes / state.flow_rate, AT_ONCE, FLOW_ENDS, stage, state.flow_number
@@ -245,12 +245,12 @@ def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
         receiver, is_new = _incoming_stage(stages, i), True
         for earlier in range(i):
             is_new = is_new and _incoming_stage(stages, earlier) != receiver
-        first, other = stages[receiver].incoming, stages[receiver].other_incoming
+        first, second = stages[receiver].incoming, stages[receiver].other_incoming
         link = stages[i // 2].changed_links[i % 2]
         if is_new and first >= 0:
-            if link == other:
-                first, other = other, first
-            _set_fair_rates(pipeline, stages, heap, receiver, first, other, now_s)
+            if link == second:
+                first, second = second, first
+            _set_fair_rates(pipeline, stages, heap, receiver, first, second, now_s)
 
 
 @compiled
@@ -259,15 +259,15 @@ def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first:
 
     Both rates grow together until a link is full; then the other rate grows alone.
     """
-    down, up = stages[receiver].down_bytes_per_s, stages[first].up_bytes_per_s
+    down_bytes_per_s, up_bytes_per_s = stages[receiver].down_bytes_per_s, stages[first].up_bytes_per_s
     if other < 0:
-        _set_rate(pipeline, stages, heap, first, min(up, down), now_s)
+        _set_rate(pipeline, stages, heap, first, min(up_bytes_per_s, down_bytes_per_s), now_s)
         return
-    common_rate = min(up, stages[other].up_bytes_per_s, down / 2)
+    common_rate = min(up_bytes_per_s, stages[other].up_bytes_per_s, down_bytes_per_s / 2)
     for stage in (first, other):
         rate = common_rate
-        if down / 2 != common_rate and stages[stage].up_bytes_per_s != common_rate:
-            rate = min(down - common_rate, stages[stage].up_bytes_per_s)
+        if down_bytes_per_s / 2 != common_rate and stages[stage].up_bytes_per_s != common_rate:
+            rate = min(down_bytes_per_s - common_rate, stages[stage].up_bytes_per_s)
         _set_rate(pipeline, stages, heap, stage, rate, now_s)
 
 

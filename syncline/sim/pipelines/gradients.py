@@ -128,13 +128,16 @@ class PipelineMath:
 
     def _forward_weights(self, stage: int, part: int) -> dict[str, Tensor]:
         """Return the weights by name with which a part runs forward; for ``stashed`` a copy of the present version."""
-        named = dict(self.parts[part].named_parameters())
+        named_params = dict(self.parts[part].named_parameters())
         if self.mode != "stashed":
             # Shares the storage but not the version counter: an update in place changes the backward's weights.
-            return {name: p.data.requires_grad_() for name, p in named.items()}
+            return {name: p.data.requires_grad_() for name, p in named_params.items()}
         stash = self._stash[part]
         if stash is None or stash[0] != self._version[stage]:
-            stash = self._version[stage], {name: p.detach().clone().requires_grad_() for name, p in named.items()}
+            stash = (
+                self._version[stage],
+                {name: p.detach().clone().requires_grad_() for name, p in named_params.items()},
+            )
             self._stash[part] = stash
         return stash[1]
 

@@ -127,11 +127,11 @@ def check_orders(schedule: Schedule, stages: int) -> None:
         return
     fields = product(kinds, range(schedule.microbatches), range(schedule.chunks))
     required = {PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in fields}
-    checked: set[int] = set()  # several stages may share one order
+    checked_orders: set[int] = set()  # several stages may share one order
     for stage, order in enumerate(schedule.orders):
-        if id(order) in checked:
+        if id(order) in checked_orders:
             continue
-        checked.add(id(order))
+        checked_orders.add(id(order))
         position = {task: index for index, task in enumerate(order)}
         name = f"stage {stage + 1}"
         if len(position) < len(order):
@@ -141,11 +141,11 @@ def check_orders(schedule: Schedule, stages: int) -> None:
             unknown = next(task for task in order if task not in required)
             raise SynclineError(f"{name} runs {name_of(unknown)}, which {schedule.name} has not; expected others only")
         if len(position) < len(required):
-            missing = min(required.difference(position), key=lambda task: (kinds.index(task.kind), *task[1:]))
-            target = target_stage(missing, stage, stages, schedule.chunks)
+            missing_task = min(required.difference(position), key=lambda task: (kinds.index(task.kind), *task[1:]))
+            target = target_stage(missing_task, stage, stages, schedule.chunks)
             waits = "" if target is None else f": stage {target + 1} waits for it"
             raise SynclineError(
-                f"{name} never runs {name_of(missing)}, which is not in its order{waits}; expected it once"
+                f"{name} never runs {name_of(missing_task)}, which is not in its order{waits}; expected it once"
             )
         for task, index in position.items():
             if task.kind == "forward":
@@ -187,10 +187,10 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
         worker = receives[worker].source
     receive = receives[worker]  # of a worker in the cycle
     task, source = name_of(task_of(str(receive.tag))), label(receive.source)
-    other = receives[receive.source]
+    source_receive = receives[receive.source]
     return SynclineError(
-        f"{label(worker)} never runs {task}: it waits for {source}, which is at {name_of(task_of(str(other.tag)))} and "
-        f"itself waits for {label(other.source)}; expected orders in which one of them can go on"
+        f"{label(worker)} never runs {task}: it waits for {source}, which is at "
+        f"{name_of(task_of(str(source_receive.tag)))} and itself waits for {label(source_receive.source)}; expected orders in which one of them can go on"
     )
 
 

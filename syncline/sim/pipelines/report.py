@@ -62,9 +62,9 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     rows = np.flatnonzero(timeline.computes)
     bounds = np.searchsorted(timeline.worker[rows], np.arange(stages + 1))
     word_kind, word_chunk = _kinds_and_chunks(timeline.what.words)
-    words = timeline.what.codes[rows]
-    kind = word_kind[words]
-    activation = word_chunk[words] * schedule.microbatches + timeline.step[rows]  # of a micro-batch in a chunk
+    word_index = timeline.what.codes[rows]
+    kind = word_kind[word_index]
+    activation = word_chunk[word_index] * schedule.microbatches + timeline.step[rows]  # of a micro-batch in a chunk
     stage_reports = []
     for stage, stage_utilisation in enumerate(utilisation[:stages].tolist()):
         tasks = slice(bounds[stage], bounds[stage + 1])
@@ -79,9 +79,9 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
 
 def _kinds_and_chunks(words: Strings) -> tuple[Ints, Ints]:
     """Return the index in ``TASK_KINDS`` and the chunk of each task name ``kind.chunk``; other words have index -1."""
-    named = [word.partition(".") for word in words.tolist()]
-    kinds = [TASK_KINDS.index(kind) if kind in TASK_KINDS else -1 for kind, _, _ in named]
-    chunks = [int(chunk) if chunk.isdecimal() else 0 for _, _, chunk in named]
+    kind_and_chunk = [word.partition(".") for word in words.tolist()]
+    kinds = [TASK_KINDS.index(kind) if kind in TASK_KINDS else -1 for kind, _, _ in kind_and_chunk]
+    chunks = [int(chunk) if chunk.isdecimal() else 0 for _, _, chunk in kind_and_chunk]
     return np.array(kinds, dtype=np.int64), np.array(chunks, dtype=np.int64)
 
 

@@ -64,8 +64,8 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     if not has_fixed_order and (schedule.chunks > 1 or schedule.splits_backward):
         return None
     seconds = pipeline.durations.seconds_by_kind(stages, schedule.microbatches)
-    joined = topology(network, stages)
-    if not isinstance(joined, Star) or joined.half_duplex.any():
+    stage_topology = topology(network, stages)
+    if not isinstance(stage_topology, Star) or stage_topology.half_duplex.any():
         return None
     kernels = KERNELS.for_work(2 * stages * tasks)
     if kernels is None:
@@ -81,8 +81,8 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     pipeline_table["microbatches"], pipeline_table["chunks"] = schedule.microbatches, schedule.chunks
     pipeline_table["greedy"] = not has_fixed_order
     pipeline_table["nbytes"], pipeline_table["tolerance"] = pipeline.activation_bytes, LEFT_OVER
-    pipeline_table["messages_ahead"] = messages_ahead(joined, pipeline.activation_bytes)
-    if kernels.simulate(pipeline_table, _stages(joined, schedule.limits, kernels.STAGE), tasks_table):
+    pipeline_table["messages_ahead"] = messages_ahead(stage_topology, pipeline.activation_bytes)
+    if kernels.simulate(pipeline_table, _stages(stage_topology, schedule.limits, kernels.STAGE), tasks_table):
         return None
     return _timeline(schedule, tasks_table, float(pipeline.activation_bytes))
 

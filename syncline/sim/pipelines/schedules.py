@@ -107,8 +107,8 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     forwards, backwards = (np.stack(groups, axis=1).ravel() for groups in (forward_groups, backward_groups))
     orders = []
     for stage in range(stages):
-        ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
-        orders.append(alternating(forwards, backwards, len(forwards) if microbatches == stages else ahead))
+        num_ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
+        orders.append(alternating(forwards, backwards, len(forwards) if microbatches == stages else num_ahead))
     return Schedule("interleaved", Orders(np.stack(orders), tasks), microbatches, chunks)
 
 

@@ -321,11 +321,14 @@ class _SlowTopology(DerivedTopology):
 
     def _link_channels(self, worker: int) -> Ints:
         """Return the first channels of a worker's outgoing routes and the last of its incoming routes, each once."""
-        others = np.delete(np.arange(self.workers), worker)
-        repeated = np.full(len(others), worker)
-        outgoing, incoming = self.whole.paths(repeated, others).channels, self.whole.paths(others, repeated).channels
+        other_workers = np.delete(np.arange(self.workers), worker)
+        repeated = np.full(len(other_workers), worker)
+        outgoing, incoming = (
+            self.whole.paths(repeated, other_workers).channels,
+            self.whole.paths(other_workers, repeated).channels,
+        )
         last = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)
-        channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(others)), last]])
+        channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(other_workers)), last]])
         return np.unique(channels[channels >= 0])
 
 

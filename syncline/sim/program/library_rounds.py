@@ -174,14 +174,14 @@ def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:
 
     Rounds with the same senders and without the last piece, which may be smaller, are one object.
     """
-    pieces = int(np.ceil(nbytes / piece_bytes))
-    last_piece_bytes, worker = nbytes - (pieces - 1) * piece_bytes, np.arange(workers - 1)
+    num_pieces = int(np.ceil(nbytes / piece_bytes))
+    last_piece_bytes, worker = nbytes - (num_pieces - 1) * piece_bytes, np.arange(workers - 1)
     full_rounds: dict[int, Round] = {}
-    for round_number in range(pieces + workers - 2):
-        first, end = max(0, round_number - pieces + 1), min(round_number, workers - 2) + 1
+    for round_number in range(num_pieces + workers - 2):
+        first, end = max(0, round_number - num_pieces + 1), min(round_number, workers - 2) + 1
         senders = worker[first:end]
-        if round_number >= pieces - 1:  # the last piece is under way
-            sizes = np.where(round_number - senders == pieces - 1, last_piece_bytes, piece_bytes)
+        if round_number >= num_pieces - 1:  # the last piece is under way
+            sizes = np.where(round_number - senders == num_pieces - 1, last_piece_bytes, piece_bytes)
             yield Round(senders, senders + 1, sizes)
             continue
         if end not in full_rounds:

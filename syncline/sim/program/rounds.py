@@ -206,9 +206,9 @@ def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
     """
     parts = min(map(len, places.ranks))
     owners = np.array([place[:parts] for place in places.ranks]).T  # (parts, places)
-    inside = list(_to_owners(places, parts, nbytes / parts))
-    across = _ring(owners, nbytes / (parts * len(places.ranks)), laps=2) if len(places.ranks) > 1 else ()
-    return *inside, *across, *(Round(receivers, senders, size) for senders, receivers, size in inside)
+    to_owners = list(_to_owners(places, parts, nbytes / parts))
+    owner_ring = _ring(owners, nbytes / (parts * len(places.ranks)), laps=2) if len(places.ranks) > 1 else ()
+    return *to_owners, *owner_ring, *(Round(receivers, senders, size) for senders, receivers, size in to_owners)
 
 
 def _ring(orders: RankArray, block: float, laps: int) -> Sequence[Round]:

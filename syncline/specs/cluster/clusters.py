@@ -156,9 +156,12 @@ def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int
     """
     if networks is None:
         return None, None
-    built = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
-    counts = {worker_count(joined) for joined in built}
-    resolved = [joined if isinstance(joined, Matrix) else value for value, joined in zip(networks, built, strict=True)]
+    built_networks = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
+    counts = {worker_count(built_network) for built_network in built_networks}
+    resolved = [
+        built_network if isinstance(built_network, Matrix) else value
+        for value, built_network in zip(networks, built_networks, strict=True)
+    ]
     return resolved, counts.pop() if len(counts) == 1 else None
 
 
@@ -185,8 +188,12 @@ def resolve_cluster_options(
 
 def _named_network(value: Any, path: str) -> Any:
     """Return the network that a user describes; without a name, its description becomes its name."""
-    named: Any = network(value, path)
-    return named if named.name else dataclasses.replace(named, name=named.describe().replace(" one way", ""))
+    named_network: Any = network(value, path)
+    return (
+        named_network
+        if named_network.name
+        else dataclasses.replace(named_network, name=named_network.describe().replace(" one way", ""))
+    )
 
 
 def _single_link(value: Any, path: str) -> Link:
@@ -199,13 +206,15 @@ def _single_link(value: Any, path: str) -> Link:
 
 def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
     """Refuse a number of workers that a network cannot connect."""
-    for joined in networks:
-        if isinstance(joined, Link):  # it connects any number, and a topology of billions would fill the memory
+    for checked_network in networks:
+        if isinstance(
+            checked_network, Link
+        ):  # a link connects any number; a topology of billions would fill the memory
             continue
         try:
-            joined.among(workers)
+            checked_network.among(workers)
         except SpecError as error:
-            raise refusal(error.path, error.value, f"{error.expected} (network {joined.name!r})") from None
+            raise refusal(error.path, error.value, f"{error.expected} (network {checked_network.name!r})") from None
 
 
 NetworkField = Annotated[Any, parsed(_named_network), PlainSerializer(network_fields)]

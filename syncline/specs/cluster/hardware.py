@@ -121,8 +121,8 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
         choices: list[dict[str, Any]] = []
         for preset in HARDWARE.values():
             if preset.kernels == machine.kernels:
-                changed = [name for name in names if getattr(machine, name) != getattr(preset, name)]
-                choices.append({"preset": preset.name} | {name: getattr(machine, name) for name in changed})
+                changed_names = [name for name in names if getattr(machine, name) != getattr(preset, name)]
+                choices.append({"preset": preset.name} | {name: getattr(machine, name) for name in changed_names})
         return min(choices, key=len)
     values = {name: value for name in names if (value := getattr(machine, name)) is not None}
     del values["collectives"]
@@ -185,5 +185,5 @@ def parse_prices(value: Any) -> Prices:
         value = parse_fields(read_text(file, "prices"), str(file), "prices", "a file", PRICES_EXAMPLE)
     if not isinstance(value, dict):
         raise SpecError("prices", value, PRICES_EXAMPLE)
-    read = validate(PricesSpec, name_field | value)
-    return Prices(**{price_field.name: getattr(read, price_field.name) for price_field in fields(Prices)})
+    prices = validate(PricesSpec, name_field | value)
+    return Prices(**{price_field.name: getattr(prices, price_field.name) for price_field in fields(Prices)})

@@ -162,13 +162,14 @@ def _call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
     """Return pairs of a number of workers and seconds, and pairs of a collective and its own such pairs."""
     pairs: list[tuple[Any, Any]] = []
     for key, times in _times(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers").items():
-        below = f"{path}.{key}"
+        key_path = f"{path}.{key}"
         if key not in GLOO:
-            pairs.append((_worker_count(key, below), parse_seconds(times, below)))
+            pairs.append((_worker_count(key, key_path), parse_seconds(times, key_path)))
             continue
-        by_workers = _times(times, below, "{2: 0.2 ms}, times by the number of workers").items()
+        by_workers = _times(times, key_path, "{2: 0.2 ms}, times by the number of workers").items()
         parse = [
-            (_worker_count(n, f"{below}.{n}"), parse_seconds(seconds, f"{below}.{n}")) for n, seconds in by_workers
+            (_worker_count(n, f"{key_path}.{n}"), parse_seconds(seconds, f"{key_path}.{n}"))
+            for n, seconds in by_workers
         ]
         pairs.append((key, tuple(parse)))
     return tuple(pairs)

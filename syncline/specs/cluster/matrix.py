@@ -104,8 +104,8 @@ def _table_rows(value: Any, path: str) -> list[dict[str, Any]]:
     rows = []
     for row in value:
         cells = {column: cell for column, cell in row.items() if cell not in (None, "")}
-        named = {UNITS[column][0]: f"{cell} {UNITS[column][1]}" for column, cell in cells.items() if column in UNITS}
-        rows.append({column: cell for column, cell in cells.items() if column not in UNITS} | named)
+        fields = {UNITS[column][0]: f"{cell} {UNITS[column][1]}" for column, cell in cells.items() if column in UNITS}
+        rows.append({column: cell for column, cell in cells.items() if column not in UNITS} | fields)
     return rows
 
 
@@ -166,8 +166,8 @@ class MatrixDescription(NetworkDescription):
         for i, name in enumerate(names):
             if (name, name) not in lines:
                 lines[name, name] = None if self.inside is None else replace(self.inside, name=f"{name}-{name}")
-            for other in names[:i]:
-                for pair in ((name, other), (other, name)):
+            for earlier_name in names[:i]:
+                for pair in ((name, earlier_name), (earlier_name, name)):
                     if pair not in lines:
                         raise SpecError(f"network.lines.{pair[0]}.{pair[1]}", None, "a line, in either direction")
         rows = tuple(tuple(lines[a, b] for b in names) for a in names)

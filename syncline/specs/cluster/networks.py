@@ -292,10 +292,8 @@ def _resolve_registered(value: Any, reference: str | Mapping[str, Any], path: st
     if isinstance(value, Mapping | str | Path) and not is_reference(value):
         return network(value, path)
     if not is_network(value):
-        lacking = ", ".join(member for member in MEMBERS if not hasattr(value, member)) or "an instance of this class"
-        expected = (
-            f"a network: {', '.join(MEMBERS)} (this {type(value).__name__} lacks {lacking}), or what describes one"
-        )
+        lacks = ", ".join(member for member in MEMBERS if not hasattr(value, member)) or "an instance of this class"
+        expected = f"a network: {', '.join(MEMBERS)} (this {type(value).__name__} lacks {lacks}), or what describes one"
         raise SpecError(path, reference, expected)
     user_network: Network = value
     return user_network if isinstance(value, BUILT_IN) else ReferencedNetwork(user_network, reference)
@@ -327,13 +325,13 @@ def from_networkx(
     """
     if graph.is_multigraph():
         raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
-    chosen = [node for node, is_host in graph.nodes(data="host") if is_host] if hosts is None else list(hosts)
+    host_nodes = [node for node, is_host in graph.nodes(data="host") if is_host] if hosts is None else list(hosts)
     edges = [
         Edge(str(a), str(b), parse_link(attributes, f"network.edges.{a}-{b}"), graph.is_directed())
         for a, b, attributes in graph.edges(data=True)
     ]
     name = name or str(getattr(graph, "name", ""))
-    return Graph(tuple(map(str, chosen)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)
+    return Graph(tuple(map(str, host_nodes)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
@@ -348,16 +346,16 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     for key, model in SEVERAL.items():
         if key in mapping:
             with user_field_names(path):
-                built = model.read(mapping, path).network()
-                if isinstance(built, CostsOfLinks):
-                    built.check_costs()
-                return cast(Network, built)
+                built_network = model.read(mapping, path).network()
+                if isinstance(built_network, CostsOfLinks):
+                    built_network.check_costs()
+                return cast(Network, built_network)
     for key, model in SEVERAL.items():
         if set(mapping) & set(model.names()) - {"name"} and not set(mapping) & set(LINK_FIELDS) - {"name"}:
             given_fields = ", ".join(repr(field_name) for field_name in mapping)
             raise SpecError(f"{path}.{key}", None, f"a value beside {given_fields}")
     preset = mapping.get("preset")
     if isinstance(preset, str) and set(mapping) <= {"preset", "name"} and preset.lower() in BY_NAME:
-        named = BY_NAME.get(preset.lower(), path)
-        return replace(named, name=str(mapping.get("name", named.name)))
+        preset_network = BY_NAME.get(preset.lower(), path)
+        return replace(preset_network, name=str(mapping.get("name", preset_network.name)))
     return LinkDescription.read(mapping, path).link(path)

@@ -66,9 +66,9 @@ class Description(Spec):
             return cls.model_validate(fields)
         except ValidationError as error:
             problem = explain(error, lambda _: cls.names())
-            missing = error.errors(include_url=False)[0]["type"] == "missing" and problem.value is None
+            is_missing = error.errors(include_url=False)[0]["type"] == "missing" and problem.value is None
             raise SpecError(
-                f"{path}.{problem.path}", problem.value, cls.needs if missing else problem.expected
+                f"{path}.{problem.path}", problem.value, cls.needs if is_missing else problem.expected
             ) from None
 
 
@@ -96,11 +96,11 @@ def user_field_names(path: str) -> Iterator[None]:
     except SpecError as error:
         if error.path == path or error.path.startswith(f"{path}."):
             raise
-        below = error.path.removeprefix("link.").removeprefix("network.").removeprefix("hardware.")
+        field_path = error.path.removeprefix("link.").removeprefix("network.").removeprefix("hardware.")
         for unit in ("_bytes_per_s", "_s"):
-            if not below.startswith("memory"):
-                below = below.removesuffix(unit)
-        raise SpecError(f"{path}.{below}", error.value, error.expected) from None
+            if not field_path.startswith("memory"):
+                field_path = field_path.removesuffix(unit)
+        raise SpecError(f"{path}.{field_path}", error.value, error.expected) from None
 
 
 FIELD_EXAMPLES = {

@@ -149,9 +149,9 @@ def folded_rounds(workers: int, nbytes: float, among_power: Iterable[Round], bac
 
     Worker Q + i sends n bytes to worker i in the first round, and receives n from ``back[i]`` in the last round.
     """
-    beyond = np.arange(len(back), workers)
-    if len(beyond):
-        yield Round(beyond, beyond - len(back), float(nbytes))
+    extra_workers = np.arange(len(back), workers)
+    if len(extra_workers):
+        yield Round(extra_workers, extra_workers - len(back), float(nbytes))
     yield from among_power
-    if len(beyond):
-        yield Round(back[: len(beyond)], beyond, float(nbytes))
+    if len(extra_workers):
+        yield Round(back[: len(extra_workers)], extra_workers, float(nbytes))

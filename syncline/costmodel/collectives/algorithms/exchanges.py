@@ -226,9 +226,9 @@ def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
     """Return the rounds, of one message each, of an all-reduce by a naive server."""
     if workers == 1:
         return ()
-    others = np.arange(1, workers)
-    server = np.zeros_like(others)
-    up, down = np.concatenate([others, server]), np.concatenate([server, others])
+    clients = np.arange(1, workers)
+    server = np.zeros_like(clients)
+    up, down = np.concatenate([clients, server]), np.concatenate([server, clients])
     return RoundTable(np.arange(len(up) + 1), up, receivers=down, nbytes=np.full(len(up), float(nbytes)))
 
 

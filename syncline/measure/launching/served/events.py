@@ -119,15 +119,15 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
         if name in (*value_of, "reply"):
             value = event[value_of[name]] if name in value_of else None
             rows.append((event["place"], False, (name, event.get("worker"), value, None, event["at_s"])))
-    ordered = [columns for _, _, columns in sorted(rows, key=lambda row: row[:2])]
+    ordered_columns = [columns for _, _, columns in sorted(rows, key=lambda row: row[:2])]
     names = ("event", "worker", "value", "count", "at_s")
-    return {name: [columns[i] for columns in ordered] for i, name in enumerate(names)}
+    return {name: [columns[i] for columns in ordered_columns] for i, name in enumerate(names)}
 
 
 def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     """Return the measured steps and updates as a result of the simulator, in seconds since all had joined."""
     steps_done, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
-    ended = sorted((step.ended_ns, step.worker) for step in steps_done)
+    step_ends = sorted((step.ended_ns, step.worker) for step in steps_done)
     contributions: list[Contribution] = []
     last: dict[int, int] = {}
     for event in lines.events:
@@ -143,10 +143,10 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     for activity, seconds in (("compute", computing_s), ("recv", waiting_s)):
         spans = worker_spans[worker_spans.what == activity]
         np.add.at(seconds, spans.worker, spans.duration_s)
-    done_s = [(ns - zero_ns) / 1e9 for ns, _ in ended]
+    done_s = [(ns - zero_ns) / 1e9 for ns, _ in step_ends]
     versions = lines.named("version")
     end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
-    step_workers = np.array([worker for _, worker in ended], dtype=np.int64)
+    step_workers = np.array([worker for _, worker in step_ends], dtype=np.int64)
     return AsyncResult(
         np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,
         compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
@@ -161,22 +161,22 @@ KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version"
 def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
     """Return the costs of the processes that died."""
     costs = FailureCosts(spec.workers, wall_s, steps)
-    since: dict[int, float] = {}  # time since which a worker has steps that have not arrived
-    down: dict[int, float] = {}
+    unsent_since_s: dict[int, float] = {}  # time since which a worker has steps that have not arrived
+    away_since_s: dict[int, float] = {}
     for event in lines.events:
         worker, at_s = event.get("worker", -1), event["at_s"]
         if event["event"] == "sent":
-            since[worker] = at_s
+            unsent_since_s[worker] = at_s
         elif event["event"] == "arrive":
-            since.pop(worker, None)
-        elif event["event"] == "join" and worker in down:
-            costs.down_s += at_s - down.pop(worker)
-        elif event["event"] == "fail" and worker not in down:
+            unsent_since_s.pop(worker, None)
+        elif event["event"] == "join" and worker in away_since_s:
+            costs.down_s += at_s - away_since_s.pop(worker)
+        elif event["event"] == "fail" and worker not in away_since_s:
             costs.interruptions += 1
             costs.lost_steps += event["lost"] / spec.workers
-            costs.lost_s += at_s - since.pop(worker, at_s)
-            down[worker] = at_s
-    costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in down.values())
+            costs.lost_s += at_s - unsent_since_s.pop(worker, at_s)
+            away_since_s[worker] = at_s
+    costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in away_since_s.values())
     costs.useful_s = max(spec.workers * wall_s - costs.lost_s - costs.down_s, 0.0)
     costs.stuck = lines.end.get("stuck")
     return costs

@@ -196,8 +196,8 @@ def _rows_and_simulated(spec: RunSpec, measured: _Measured, timed: bool) -> dict
     steps = measured.trained.history.steps
     is_worker = measured.clock.timeline.worker < spec.workers
     updating = measured.clock.timeline[is_worker & (measured.clock.timeline.what == "optimizer")]
-    split = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
-    rows = [row | split for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
+    split_columns = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
+    rows = [row | split_columns for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
     simulated = measured.simulated_clock
 
     def time_again(factors: Factors) -> Clock | None:

@@ -137,9 +137,9 @@ class _Server(EventObserver):
         self._send_due_models()
         while any(server.under_way for server in self.serving.servers) and not self._diverged():
             self._process_messages()
-        done = sum(self.arrived_steps) // self.spec.workers
-        if self.evaluated != done:
-            self._evaluate(done)
+        rounds_done = sum(self.arrived_steps) // self.spec.workers
+        if self.evaluated != rounds_done:
+            self._evaluate(rounds_done)
         stuck = no_progress(self.failed_s) if self.serving.steps_left and not self._diverged() else None
         self.file.line({"versions": sum(server.versions for server in self.serving.servers), "stuck": stuck})
         for connection in self.connections.values():
@@ -220,8 +220,8 @@ class _Server(EventObserver):
         self.serving.sent_s[worker] = (report.steps[-1][-1] - self.zero_ns) / 1e9
         self.latest_update = tensors, count
         self.serving.take([worker])
-        done = sum(self.arrived_steps) // self.spec.workers
-        self.progress.step(done, done * len(self.spec.seeds))
+        rounds_done = sum(self.arrived_steps) // self.spec.workers
+        self.progress.step(rounds_done, rounds_done * len(self.spec.seeds))
 
     def _lose_worker(self, worker: int) -> None:
         """Remove a worker whose connection or process has ended; the steps that it has not sent are lost."""
@@ -246,7 +246,7 @@ class _Server(EventObserver):
             else:
                 self.serving.leave(worker)
                 self.serving.wake()
-            self.model_queue = deque(other for other in self.model_queue if other != worker)
+            self.model_queue = deque(queued for queued in self.model_queue if queued != worker)
 
     def _wake_sleeping(self) -> None:
         """Let workers that sleep take steps again, if steps are left."""
@@ -304,10 +304,10 @@ class _Server(EventObserver):
     def _update_place(self) -> None:
         """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
         self.place, count = self.register.now()
-        every, done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
+        every, rounds_done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
         if every and self.evaluated >= 0:
-            for due in range((self.evaluated // every + 1) * every, done + 1, every):
-                self._evaluate(due)
+            for evaluated_step in range((self.evaluated // every + 1) * every, rounds_done + 1, every):
+                self._evaluate(evaluated_step)
 
     # Reactions to the decisions of the simulator's servers.
 
@@ -332,8 +332,8 @@ class _Server(EventObserver):
 
     def fail(self, worker: int) -> None:
         """Record the loss of a worker's unsent steps and of its optimizer's state."""
-        lost = self.register.mark_lost(worker, self.arrived_steps[worker])
-        self._log_event("fail", worker=worker, lost=lost)
+        num_lost = self.register.mark_lost(worker, self.arrived_steps[worker])
+        self._log_event("fail", worker=worker, lost=num_lost)
 
     # Evaluations and losses.
 

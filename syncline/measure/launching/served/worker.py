@@ -89,7 +89,7 @@ class RoundReport(_Head):
         places = [step[1] for step in self.steps]
         if any(after <= before for before, after in itertools.pairwise(places)) or places[-1] >= drawn:
             raise MalformedMessage("places that no step has")
-        if any(counted > place for _, place, counted, _, _ in self.steps):
+        if any(register_count > place for _, place, register_count, _, _ in self.steps):
             raise MalformedMessage("a count above the place")
         times = [zero_ns, self.begun_ns, *(t for step in self.steps for t in step[3:]), time.monotonic_ns()]
         if times != sorted(times) or any(not lap[3] <= lap[4] <= times[-1] for lap in self.laps):
@@ -171,12 +171,12 @@ def _work(
             watch.begin(number)
             losses.append(local_worker.gradients(number))
             watch.begin_optimizer()
-            drawn = register.draw(rank)
-            local_worker.step(drawn.counted)
+            drawn_place = register.draw(rank)
+            local_worker.step(drawn_place.counted)
             if slower:
                 watch.slow_down(slower)
             watch.end()
-            steps.append([number, *drawn, watch.begun_ns, watch.ended_ns])
+            steps.append([number, *drawn_place, watch.begun_ns, watch.ended_ns])
         update = local_worker.update()
         if not local_worker.wire.exact_dtype:
             update = [local_worker.wire.encode(u) for u in update]

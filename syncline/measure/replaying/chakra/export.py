@@ -50,14 +50,14 @@ class ChakraNumbers:
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
         self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
         self.messages: dict[Any, tuple[int, int]] = {}
-        between: dict[tuple[int, int], int] = {}
+        message_counts: dict[tuple[int, int], int] = {}
         for rank, record in enumerate(ranks):
             for event in record.events:
                 if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):
                     self.groups.setdefault((event.key[0], event.ranks), len(self.groups) + 1)
                 elif isinstance(event, MessageSent):
-                    number = between.get((rank, event.to), 0)
-                    between[rank, event.to] = number + 1
+                    number = message_counts.get((rank, event.to), 0)
+                    message_counts[rank, event.to] = number + 1
                     self.messages[event.tag] = number, event.payload_bytes
 
     def file(self) -> str:

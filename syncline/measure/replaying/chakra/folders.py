@@ -46,15 +46,15 @@ def export_record(
     Returns:
         Rows, one per rank, and the folder.
     """
-    on = computing_on(machine, "--hardware")
-    host_mode = known_host(host, on, "--host")
+    hardware = computing_on(machine, "--hardware")
+    host_mode = known_host(host, hardware, "--host")
     ranks = read_record(source)
-    seconds = [segment_seconds(record, on) for record in ranks]
+    seconds = [segment_seconds(record, hardware) for record in ranks]
     return write_chakra(
         ranks,
         seconds,
         ahead=host_mode == "ahead",
-        head_fields={"hardware": on.name, "host": host_mode},
+        head_fields={"hardware": hardware.name, "host": host_mode},
         out=out,
         exact=exact,
     )

@@ -93,14 +93,14 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
             supported = ", ".join(NODE_TYPES[kind] for kind in KNOWN_TYPES)
             raise SpecError("trace", path, f"nodes of the types {supported} (node {node.id} is {name})")
         by_id[node.id] = node
-    before = {number: {*node.data_deps, *node.ctrl_deps} for number, node in by_id.items()}
-    after: dict[int, list[int]] = {}
-    for number, all_deps in before.items():
+    dependencies = {number: {*node.data_deps, *node.ctrl_deps} for number, node in by_id.items()}
+    dependents: dict[int, list[int]] = {}
+    for number, all_deps in dependencies.items():
         for dep in all_deps:
             if dep not in by_id:
                 raise SpecError("trace", path, f"dependencies that are there (node {number} waits for {dep})")
-            after.setdefault(dep, []).append(number)
-    num_waiting = {number: len(deps) for number, deps in before.items()}
+            dependents.setdefault(dep, []).append(number)
+    num_waiting = {number: len(deps) for number, deps in dependencies.items()}
     ready = [number for number, count in num_waiting.items() if not count]
     heapq.heapify(ready)
     order: list[IssuedNode] = []
@@ -108,7 +108,7 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
     while ready:
         number = heapq.heappop(ready)
         node = by_id[number]
-        deps = list(dict.fromkeys(other for dep in sorted(before[number]) for other in waited_for[dep]))
+        deps = list(dict.fromkeys(dependent for dep in sorted(dependencies[number]) for dependent in waited_for[dep]))
         waited_for[number] = deps if node.type in (0, METADATA) else [number]
         order.append(
             IssuedNode(
@@ -120,10 +120,10 @@ def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
                 deps=deps,
             )
         )
-        for other in after.get(number, ()):
-            num_waiting[other] -= 1
-            if not num_waiting[other]:
-                heapq.heappush(ready, other)
+        for dependent in dependents.get(number, ()):
+            num_waiting[dependent] -= 1
+            if not num_waiting[dependent]:
+                heapq.heappush(ready, dependent)
     if len(order) < len(by_id):
         stuck = min(number for number, count in num_waiting.items() if count)
         raise SpecError("trace", path, f"nodes that do not wait for each other in a circle (node {stuck} does)")
@@ -171,12 +171,14 @@ class RecordOfRank:
     def take(self, nodes: Sequence[IssuedNode]) -> RankRecord:
         """Add nodes to the record in the order of their issue, and return the record."""
         computing = [node for node in nodes if node.type == COMPUTE]
-        mixed = any(not node.attributes.get("is_cpu_op") for node in computing)
+        has_gpu_nodes = any(not node.attributes.get("is_cpu_op") for node in computing)
         streams = [value for node in nodes if isinstance(value := node.attributes.get("stream"), int)]
         self._streams = max([HOST_STREAM, *streams])
         for node in nodes:
             if node.type == COMPUTE:
-                stream = self._stream_for(node, HOST_STREAM if mixed and node.attributes.get("is_cpu_op") else 0)
+                stream = self._stream_for(
+                    node, HOST_STREAM if has_gpu_nodes and node.attributes.get("is_cpu_op") else 0
+                )
                 self._await(node, stream)
                 self._compute(node, stream)
             elif node.type in (SEND, RECV, COLLECTIVE):
@@ -266,18 +268,18 @@ class RecordOfRank:
                 self._calls[node.id] = call
             return
         sends = node.type == SEND
-        other = self._non_negative_int(node, "comm_dst" if sends else "comm_src")
-        if other >= self.trace.ranks or other == self.rank:
-            raise self._refused(node, f"another one of {self.trace.ranks} ranks", other)
-        ends = (self.rank, other) if sends else (other, self.rank)
+        peer = self._non_negative_int(node, "comm_dst" if sends else "comm_src")
+        if peer >= self.trace.ranks or peer == self.rank:
+            raise self._refused(node, f"another one of {self.trace.ranks} ranks", peer)
+        ends = (self.rank, peer) if sends else (peer, self.rank)
         tagged = (*ends, self._non_negative_int(node, "comm_tag", otherwise=0))
         message = (*tagged, self._next((sends, *tagged)))
         number = self.trace.messages.setdefault(message, len(self.trace.messages))
         tag = (str(node.attributes.get("group", "")), *ends, number)
         if sends:
-            self.record.events.append(MessageSent(call, other, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
+            self.record.events.append(MessageSent(call, peer, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
         else:
-            self.record.events.append(MessageAwaited(call, other, tag, site, stream))
+            self.record.events.append(MessageAwaited(call, peer, tag, site, stream))
             self._calls[node.id] = call
 
     def _note(self, node: IssuedNode) -> None:

@@ -82,10 +82,10 @@ def _file() -> Any:
     add(attribute, "name", 1, "string")
     add(attribute, "doc_string", 2, "string")
     for index, kind in enumerate(SCALARS):
-        several = f"{kind.capitalize()}List"
+        list_message = f"{kind.capitalize()}List"
         add(attribute, f"{kind}_val", 3 + 2 * index, kind, one_of=True)
-        add(attribute, f"{kind}_list", 4 + 2 * index, several, one_of=True)
-        add(file.message_type.add(name=several), "values", 1, kind, repeated=True)
+        add(attribute, f"{kind}_list", 4 + 2 * index, list_message, one_of=True)
+        add(file.message_type.add(name=list_message), "values", 1, kind, repeated=True)
     for message, fields in FIELDS.items():
         descriptor = file.message_type.add(name=message)
         for number, (name, kind, repeated) in enumerate(fields, start=1):
