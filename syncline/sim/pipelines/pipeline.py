@@ -188,9 +188,10 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
     receive = receives[worker]  # of a worker in the cycle
     task, source = name_of(task_of(str(receive.tag))), label(receive.source)
     source_receive = receives[receive.source]
+    source_task = name_of(task_of(str(source_receive.tag)))
     return SynclineError(
-        f"{label(worker)} never runs {task}: it waits for {source}, which is at "
-        f"{name_of(task_of(str(source_receive.tag)))} and itself waits for {label(source_receive.source)}; expected orders in which one of them can go on"
+        f"{label(worker)} never runs {task}: it waits for {source}, which is at {source_task} and itself waits for "
+        f"{label(source_receive.source)}; expected orders in which one of them can go on"
     )
 
 
