@@ -205,10 +205,10 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
     low, high = np.log(ax.get_xlim())
     labels: list[tuple[float, float]] = []
     for name, value in marks.items():
-        place, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
-        if not 0 <= place <= 1 or any(abs(place - other) < half + other_half for other, other_half in labels):
+        position, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
+        if not 0 <= position <= 1 or any(abs(position - other) < half + other_half for other, other_half in labels):
             continue
-        labels.append((place, half))
+        labels.append((position, half))
         ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
         ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
                 color="#555555")  # fmt: skip

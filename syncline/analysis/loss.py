@@ -173,8 +173,8 @@ def _with_crossings(
     """
     for crossing, target in crossings:
         if not (x == crossing).any():
-            place = int(np.searchsorted(x, crossing))
-            x, y = np.insert(x, place, crossing), np.insert(y, place, np.float64(target))
+            next_index = int(np.searchsorted(x, crossing))
+            x, y = np.insert(x, next_index, crossing), np.insert(y, next_index, np.float64(target))
     return x, y
 
 

@@ -63,11 +63,13 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     refuse_transfers(transfers, strict)
     answer = compute_costs(question) if answer is None else answer
     tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
-    fields = dataclasses.asdict(question) | {"networks": [network_fields(network) for network in question.networks]}
+    question_fields = dataclasses.asdict(question) | {
+        "networks": [network_fields(network) for network in question.networks]
+    }
     figure = partial(costs_figure, question)
     record = {"transferred": [transfer.record() for transfer in transfers]} | answer
     first = partial(tables_after, transfers, tables)
-    return Result("collectives", record, tables=first, figure=figure, asked=lambda: {"question": fields})
+    return Result("collectives", record, tables=first, figure=figure, asked=lambda: {"question": question_fields})
 
 
 def answer_goodput(question: Goodput) -> Result:

@@ -165,10 +165,10 @@ class PackedIntegers:
         """Encode integers ``(..., n)`` of any type as words ``(..., ceil(n / fields))``; values are not checked."""
         if self.word == torch.uint8:
             return pack(values, self.bits)
-        fields = padded_to(values.to(self._field_dtype), self.fields).unflatten(-1, (-1, self.fields))
-        words = fields[..., -1].to(torch.int32)
+        padded_values = padded_to(values.to(self._field_dtype), self.fields).unflatten(-1, (-1, self.fields))
+        words = padded_values[..., -1].to(torch.int32)
         for field in range(self.fields - 2, -1, -1):  # Horner's rule
-            words = torch.add(fields[..., field], words, alpha=2**self.bits)
+            words = torch.add(padded_values[..., field], words, alpha=2**self.bits)
         return words
 
     def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:

@@ -129,19 +129,19 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
 
 def _signature(spec: type[MethodBase]) -> Signature:
     """Return the signature of a kind's function: its fields, then by keyword ``lr`` and the shared fields."""
-    fields, positional, by_name = spec.model_fields, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    shared = [name for name in fields if name in SHARED and name not in ("kind", "lr")]
-    names = [name for name in fields if name not in SHARED] + ["lr", *shared]
+    spec_fields, positional, by_name = spec.model_fields, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    shared = [name for name in spec_fields if name in SHARED and name not in ("kind", "lr")]
+    names = [name for name in spec_fields if name not in SHARED] + ["lr", *shared]
     parameters = [
         Parameter(
             name,
             by_name if name in SHARED else positional,
-            default=_default(fields[name]),
-            annotation=_accepted_type(fields[name]),
+            default=_default(spec_fields[name]),
+            annotation=_accepted_type(spec_fields[name]),
         )
         for name in names
     ]
-    if "rule" in fields:
+    if "rule" in spec_fields:
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))
     return Signature(parameters, return_annotation=MethodBase)
 

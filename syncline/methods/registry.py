@@ -101,15 +101,15 @@ def method_of(value: Any) -> MethodBase:
     """
     if isinstance(value, MethodBase):
         return value
-    fields = named(value) if isinstance(value, str) else value
-    if not isinstance(fields, dict):
+    method_fields = named(value) if isinstance(value, str) else value
+    if not isinstance(method_fields, dict):
         raise SpecError("", value, "a method's name, or fields, as in {kind: local, lr: 0.003}")
-    kind = fields.get("kind")
+    kind = method_fields.get("kind")
     if kind == PYTHON:
-        return _method_from_target(fields)
+        return _method_from_target(method_fields)
     if not isinstance(kind, str):
         raise SpecError("kind", kind, one_of(METHOD_KINDS.names(), kind))
-    return validate(kind_named(kind), fields)
+    return validate(kind_named(kind), method_fields)
 
 
 def _method_from_target(fields: dict[str, Any]) -> MethodBase:

@@ -106,7 +106,7 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
     n = x.shape[1]
     count = n // length
     maxima, values, other = np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype)
-    places = np.empty(n + 1, np.int64)
+    positions = np.empty(n + 1, np.int64)
     for r in range(len(x)):
         row = x[r]
         for j in range(count):
@@ -118,17 +118,17 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
         bound = _kth_largest(maxima, count, k, other)
         reached = 0
         for i in range(n):
-            places[reached] = i
+            positions[reached] = i
             reached += (row[i] & _MAGNITUDE) >= bound
         for j in range(reached):
-            values[j] = row[places[j]] & _MAGNITUDE
+            values[j] = row[positions[j]] & _MAGNITUDE
         threshold = _kth_largest(values, reached, k, other)
         num_taken, top = 0, np.int32(0)
         for j in range(reached):
-            magnitude = row[places[j]] & _MAGNITUDE
+            magnitude = row[positions[j]] & _MAGNITUDE
             top = max(top, magnitude)
             if magnitude >= threshold:
                 if num_taken < k:
-                    out[r, num_taken] = places[j]
+                    out[r, num_taken] = positions[j]
                 num_taken += 1
         is_complete[r] = num_taken == k and top <= _INFINITY

@@ -185,12 +185,15 @@ class Instances:
         """Make an instance for each row; if there are instances, add the method's new groups to them."""
         groups = self._method.param_groups[len(self._group_options) :]
         x = self._over_workers(self._method.param_groups[0]["params"][0])
-        for place in range(1 if self._rule.probe.elementwise else len(x)):
+        for row_index in range(1 if self._rule.probe.elementwise else len(x)):
             params = [
-                [torch.nn.Parameter(self._part(self._over_workers(p), place), p.requires_grad) for p in group["params"]]
+                [
+                    torch.nn.Parameter(self._part(self._over_workers(p), row_index), p.requires_grad)
+                    for p in group["params"]
+                ]
                 for group in groups
             ]
-            self._add_groups(place, groups, params)
+            self._add_groups(row_index, groups, params)
         self._states += [{} for group in groups for _ in group["params"]]
         defaults = self._rule.hyperparameters()
         self._group_options += [_options(group) if self._rule.is_class else dict(defaults) for group in groups]

@@ -193,11 +193,11 @@ class DirectVote(Vote):
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote from the sum of all votes."""
-        fields, highest = self.fields(comm.world_size), self.largest * comm.world_size
+        packed, highest = self.fields(comm.world_size), self.largest * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
-        words = comm.all_reduce(fields.encode(votes), op="sum", label="votes", details=encoded_from(ballots))
-        return (2 * fields.decode(first_rows(words, comm), ballots.shape[1]) - highest).sign()
+        words = comm.all_reduce(packed.encode(votes), op="sum", label="votes", details=encoded_from(ballots))
+        return (2 * packed.decode(first_rows(words, comm), ballots.shape[1]) - highest).sign()
 
 
 @dataclass(frozen=True)
@@ -305,9 +305,9 @@ class QuantisedVote(Vote):
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the sign of the sum of the workers' integers."""
-        fields, workers = PackedIntegers(self.bits), comm.world_size
+        packed, workers = PackedIntegers(self.bits), comm.world_size
         offset = sum_levels(self.bits, workers)
-        fields.check_sum(2 * offset, workers)
+        packed.check_sum(2 * offset, workers)
         details = encoded_from(ballots)
-        words = comm.all_reduce(fields.encode(ballots + offset), op="sum", label="votes", details=details)
-        return (fields.decode(first_rows(words, comm), ballots.shape[1]) - offset * workers).sign()
+        words = comm.all_reduce(packed.encode(ballots + offset), op="sum", label="votes", details=details)
+        return (packed.decode(first_rows(words, comm), ballots.shape[1]) - offset * workers).sign()

@@ -280,8 +280,8 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
     best: PlacedPipeline | None = None
     candidates: dict[str, float] = {}
     for name, positions in _positions(spec, schedule, network).items():
-        places = max(position_count(network, len(positions)), int(positions.max()) + 1)
-        placed = among(topology(network, places), positions)
+        num_positions = max(position_count(network, len(positions)), int(positions.max()) + 1)
+        placed = among(topology(network, num_positions), positions)
         timeline = run_pipeline(pipeline, placed)
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:

@@ -99,8 +99,8 @@ class Expert(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the expert to each token separately."""
-        out: Tensor = self.down(F.gelu(self.up(x)))
-        return out
+        projected: Tensor = self.down(F.gelu(self.up(x)))
+        return projected
 
 
 class Experts(nn.Module):

@@ -188,8 +188,10 @@ def problem_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 
     def row(name: str) -> dict[str, Any]:
         problem: Any = PROBLEMS[name]
-        fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
-        defaults = {field.name: None if field.default is dataclasses.MISSING else field.default for field in fields}
+        problem_fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
+        defaults = {
+            field.name: None if field.default is dataclasses.MISSING else field.default for field in problem_fields
+        }
         return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
 
     return _rows_of(PROBLEMS, row, report)
@@ -199,9 +201,9 @@ def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per bundled spec with the command that runs it."""
     rows = []
     for name, path in bundled().items():
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-        command = f"syncline {command_of_kind(fields['kind'])} {name}"
-        rows.append({"name": name, "command": command, "description": fields.get("description", "")})
+        spec_fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+        command = f"syncline {command_of_kind(spec_fields['kind'])} {name}"
+        rows.append({"name": name, "command": command, "description": spec_fields.get("description", "")})
     return rows
 
 

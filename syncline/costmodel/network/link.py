@@ -137,8 +137,8 @@ class Link:
         """
         if not numbers:
             return self
-        fields: dict[str, Any] = dict(numbers) if same_links else {"measured": None, "bounds": None, **numbers}
-        return replace(self, **fields)
+        changes: dict[str, Any] = dict(numbers) if same_links else {"measured": None, "bounds": None, **numbers}
+        return replace(self, **changes)
 
     def describe(self) -> str:
         """Return a short description for users: ``50 us one way, 10 Gbit/s``."""

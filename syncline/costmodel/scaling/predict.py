@@ -158,32 +158,32 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     """
     used_fit = fit_named(fit, training.method)
     complete = training.completed_by(used_fit)
-    fields = complete.range_variables(used_fit)
+    variables = complete.range_variables(used_fit)
     missing_fields = [
         (name, span)
         for name, span in used_fit.seen.items()
-        if name in fields and abs(span.factor_outside(fields[name]) - 1) > TOLERANCE
+        if name in variables and abs(span.factor_outside(variables[name]) - 1) > TOLERANCE
     ]
     if missing_fields and not extrapolate:
         name, span = missing_fields[0]
         expected = (
             f"{span}, which fit {used_fit.name!r} has seen; beyond is extrapolation, which 'extrapolate' asks for"
         )
-        raise SpecError(name, float(f"{fields[name]:.12g}"), expected)
-    loss, within, beyond = used_fit.law.value(fields), used_fit.within, []
+        raise SpecError(name, float(f"{variables[name]:.12g}"), expected)
+    loss, within, beyond = used_fit.law.value(variables), used_fit.within, []
     # The logarithms of independent error factors, below and above, add in quadrature.
     low_logs, high_logs, bases = [np.log(within.low)], [np.log(within.high)], [within.basis]
     if used_fit.tokens_per_parameter is not None:
-        reference_tokens = used_fit.tokens_per_parameter * fields["parameters"]
-        shifts = token_shifts(fields["parameters"], fields["tokens"], reference_tokens)
+        reference_tokens = used_fit.tokens_per_parameter * variables["parameters"]
+        shifts = token_shifts(variables["parameters"], variables["tokens"], reference_tokens)
         loss *= float(np.exp(shifts.mean()))
         low_logs.append(shifts.min() - shifts.mean())
         high_logs.append(shifts.max() - shifts.mean())
     for name, span in missing_fields:
-        shift = _shift_outside(used_fit, fields, name, span)
+        shift = _shift_outside(used_fit, variables, name, span)
         loss *= float(np.exp(shift.mean))
-        factor = span.factor_outside(fields[name])
-        beyond.append(FieldOutside(name, fields[name], span.low, span.high, factor, shift.basis))
+        factor = span.factor_outside(variables[name])
+        beyond.append(FieldOutside(name, variables[name], span.low, span.high, factor, shift.basis))
         bases.append(f"{name}: {shift.basis or 'nobody knows'}")
         if shift.basis is not None:
             low_logs.append(shift.low)
@@ -193,7 +193,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     if end is not None:
         ddp_training = TrainingAtScale("ddp-adam", complete.parameters, complete.tokens)
         ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
-        least_loss = ddp_loss * _least_ratio(used_fit, end, fields)
+        least_loss = ddp_loss * _least_ratio(used_fit, end, variables)
         if least_loss > loss:
             loss, gain_limit = least_loss, f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)

@@ -190,11 +190,11 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) ->
 
 def network_section(fit: LinkFit, runs: str) -> Fields:
     """Return the link with units, and gloo's costs: per message, per call by number of workers, per byte."""
-    fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
-    fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
-    fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
+    network_fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
+    network_fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
+    network_fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
     if runs != "gloo":
-        return fields
+        return network_fields
     call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
     for kind, call_s in fit.costs.call_of_s:
         call[kind] = {workers: quantity(seconds, TIMES) for workers, seconds in call_s}
@@ -203,7 +203,7 @@ def network_section(fit: LinkFit, runs: str) -> Fields:
         "call_overhead": call,
         "byte_overhead": {kind: quantity(seconds, TIMES) for kind, seconds in fit.costs.byte_s if seconds},
     }
-    return fields | {"gloo": {name: value for name, value in costs.items() if value}}
+    return network_fields | {"gloo": {name: value for name, value in costs.items() if value}}
 
 
 def compute_of(measurement: Fields) -> Fields:

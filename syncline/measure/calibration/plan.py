@@ -95,12 +95,12 @@ def plan_of_options(
             raise SpecError("--sizes", sizes, "small and large ones, which tell latency from bandwidth; or --network")
     if budget is not None:
         timing_options["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
-    fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link}
+    plan_fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link}
     if window is not None:
-        fields["window_s"] = parse_seconds(number_or_text(window), "--window")
+        plan_fields["window_s"] = parse_seconds(number_or_text(window), "--window")
     if loaded_spec is None:
-        return Calibration(PROBLEMS["digits"](), **fields)
-    return Calibration(loaded_spec.problem, loaded_spec.threads, loaded_spec.seeds[0], **fields)
+        return Calibration(PROBLEMS["digits"](), **plan_fields)
+    return Calibration(loaded_spec.problem, loaded_spec.threads, loaded_spec.seeds[0], **plan_fields)
 
 
 def numbers_of(workers: str) -> list[int]:

@@ -212,12 +212,14 @@ def write_launch(
         with atomic_path(folder.working / "parameters.pt") as working:
             torch.save(rows, working)
     if measured is not None:
-        place = "worker" if options.workers_per_process == 1 else "process"
+        row_name = "worker" if options.workers_per_process == 1 else "process"
         if measured.clock is not None:
             steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-            columns = {"step": steps, place: ranks} | {name: values.ravel() for name, values in measured.steps.items()}
+            columns = {"step": steps, row_name: ranks} | {
+                name: values.ravel() for name, values in measured.steps.items()
+            }
             folder.table("steps", columns)
-        write_results(folder, spec, measured.trained, measured.clock, simulated, place)
+        write_results(folder, spec, measured.trained, measured.clock, simulated, row_name)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 

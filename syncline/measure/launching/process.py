@@ -196,7 +196,7 @@ def train_seed(
         if done:
             calls, readbacks = comm.ledger.records[num_written:], comm.ledger.readbacks[done - 1]
             num_written = len(comm.ledger)
-            fields = {"readbacks": readbacks} | extra_fields()
-            part.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, **fields)
+            step_fields = {"readbacks": readbacks} | extra_fields()
+            part.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, **step_fields)
 
     train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)

@@ -81,8 +81,8 @@ class Register:
 
     def now(self) -> StepNumber:
         """Return the number that the next drawn step will have."""
-        place = int(self.words[DRAWN].sum())
-        return StepNumber(place, place - int(self.words[LOST].sum()))
+        num_drawn = int(self.words[DRAWN].sum())
+        return StepNumber(num_drawn, num_drawn - int(self.words[LOST].sum()))
 
     def mark_lost(self, worker: int, arrived: int) -> int:
         """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""

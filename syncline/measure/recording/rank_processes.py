@@ -323,12 +323,12 @@ def cpu_of(pids: list[int]) -> float | None:
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for stat_file in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat_file.read_text().rpartition(")")[2].split()
+            stat_fields = stat_file.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         pid = int(stat_file.parent.name)
-        children.setdefault(int(fields[1]), []).append(pid)
-        seconds[pid] = (int(fields[11]) + int(fields[12])) * tick_s
+        children.setdefault(int(stat_fields[1]), []).append(pid)
+        seconds[pid] = (int(stat_fields[11]) + int(stat_fields[12])) * tick_s
     if not seconds:
         return None
     total, pending = 0.0, list(pids)

@@ -69,16 +69,16 @@ def with_async_tp(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 
     def overlapped(rank: RankRecord) -> list[Event]:
         events = list(rank.events)
-        for place in range(1, len(events) - 2):
-            started, waited, before, behind = (events[place + step] for step in (0, 1, -1, 2))
+        for index in range(1, len(events) - 2):
+            started, waited, before, behind = (events[index + step] for step in (0, 1, -1, 2))
             if not (isinstance(started, Started) and isinstance(waited, Waited) and waited.call == started.call):
                 continue
             if started.stream != waited.stream or len(started.ranks) == len(ranks):
                 continue
             if started.kind == "reduce_scatter" and isinstance(before, Computed) and before.stream == started.stream:
-                events[place - 1 : place + 1] = started, before
+                events[index - 1 : index + 1] = started, before
             elif isinstance(behind, Computed) and behind.stream == started.stream:
-                events[place + 1 : place + 3] = behind, waited
+                events[index + 1 : index + 3] = behind, waited
         return events
 
     return [dataclasses.replace(rank, events=overlapped(rank)) for rank in ranks]
@@ -168,8 +168,8 @@ class Changes:
 
     def record(self) -> dict[str, Any]:
         """Return the changes as fields of a row."""
-        fields = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
-        return fields | {"overlap": self.overlap, "compiled": self.compiled, "async_tp": self.async_tp}
+        scales = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
+        return scales | {"overlap": self.overlap, "compiled": self.compiled, "async_tp": self.async_tp}
 
     def of_record(self, ranks: Sequence[RankRecord]) -> list[RankRecord]:
         """Return a record with the changes of software: compiled, asynchronous tensor parallelism, no overlap."""

@@ -111,9 +111,9 @@ class _TransferRecorder:
 
     def take_step(self) -> dict[str, Any]:
         """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
-        fields = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
+        traffic_fields = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
         self._carried, self._stood_in_ns = [], 0
-        return fields
+        return traffic_fields
 
 
 def device_bytes() -> dict[str, Any]:

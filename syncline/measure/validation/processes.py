@@ -101,14 +101,16 @@ def validate_processes(
             trainings = list(_trainings(question, workers))
             for link in links:
                 on_progress(f"{link.name}, {workers} workers: {len(trainings)} trainings")
-                place = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
+                case_folder = folder.working / "processes" / f"{link.name}-{workers}".replace("/", "-")
                 cases = tuple(
                     Case(training.name, training.spec.model_dump(mode="json"), question.repeats)
                     for training in trainings
                 )
-                plan = CasePlan(place.absolute(), cases, question.timeout_s, link_fields(link))
+                plan = CasePlan(case_folder.absolute(), cases, question.timeout_s, link_fields(link))
                 hosts.run(link, workers, ["-m", PROCESS, str(plan.write())], question.timeout_s)
-                rows += [_row(question, hosts, training, link, folder=place / training.name) for training in trainings]
+                rows += [
+                    _row(question, hosts, training, link, folder=case_folder / training.name) for training in trainings
+                ]
                 folder.table("points", {name: [row[name] for row in rows] for name in rows[0]})
         summary = summarise(rows)
         folder.json("run", environment() | {"specs": [spec.model_dump(mode="json") for spec in question.specs],
@@ -174,13 +176,13 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
     """Train every method of every spec in the simulator with this many workers, and yield each training."""
     for spec in question.specs:
-        fields = spec.model_dump(
+        spec_fields = spec.model_dump(
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
         )
-        fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
-        fields |= {"kind": "run", "network": _networks([spec])[0]}
+        spec_fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
+        spec_fields |= {"kind": "run", "network": _networks([spec])[0]}
         for method in spec.methods if isinstance(spec, CompareSpec) else [spec.method]:
-            run = RunSpec.model_validate(fields | {"method": method.model_dump(mode="json")})
+            run = RunSpec.model_validate(spec_fields | {"method": method.model_dump(mode="json")})
             yield PredictedTraining(run, spec.name, train_method(run, run.method))
 
 

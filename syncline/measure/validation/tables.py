@@ -56,7 +56,7 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
 
 def _cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
     """Return the tables of ``validate clusters``: errors by file and regime, and after fits without a group."""
-    median, worst, bias = (ERRORS[place] for place in (1, 2, 3))
+    median, worst, bias = (ERRORS[index] for index in (1, 2, 3))
     columns: list[Column] = [
         ("", lambda row: f"all of {row['file']}" if row["regime"] == "all" else str(row["regime"])),
         count_of("points"), median, worst, bias, _percent("half_width", digits=1, title="+-", missing=""),

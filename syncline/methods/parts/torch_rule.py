@@ -139,8 +139,8 @@ def from_optimizer(value: Any) -> Any:
     if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
         return _fields(value)
     if isinstance(value, dict) and value.get("kind") == "torch" and callable(value.get("target")):
-        fields = _fields(value["target"])
-        return fields | value | {"target": fields["target"]}
+        target_fields = _fields(value["target"])
+        return target_fields | value | {"target": target_fields["target"]}
     return value
 
 

@@ -151,12 +151,12 @@ OBJECTS = ("plan", "prepared")
 def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
     """Return a row of time, traffic, memory and cost for each plan, in order."""
     places_by_setting: dict[Any, list[int]] = {}
-    for place, plan in enumerate(plans):
-        places_by_setting.setdefault(plan.setting, []).append(place)
+    for plan_index, plan in enumerate(plans):
+        places_by_setting.setdefault(plan.setting, []).append(plan_index)
     rows: dict[int, PlanRow] = {}
-    for places in places_by_setting.values():
-        rows |= zip(places, _rows_of(question, [plans[place] for place in places]), strict=True)
-    return [rows[place] for place in range(len(plans))]
+    for plan_indices in places_by_setting.values():
+        rows |= zip(plan_indices, _rows_of(question, [plans[plan_index] for plan_index in plan_indices]), strict=True)
+    return [rows[plan_index] for plan_index in range(len(plans))]
 
 
 def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:

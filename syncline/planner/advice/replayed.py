@@ -71,7 +71,7 @@ def calls_by_level(
     if len(groups) > 1:
         hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
         algorithm = hierarchy.between if hierarchy else None
-    inner_sizes = [math.prod(map(len, groups[:place])) for place in range(len(groups))]
+    inner_sizes = [math.prod(map(len, groups[:level])) for level in range(len(groups))]
     if kind == "all_reduce" and groups:
         inner = [*zip(groups, inner_sizes, strict=True)][:-1]
         yield from _of_groups(call, "reduce_scatter", [(group, n / g) for group, g in inner], workers)

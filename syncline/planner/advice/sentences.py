@@ -305,8 +305,12 @@ def compared(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]
     fastest: dict[Any, PlanRow] = {}
     for row in rows:
         if row["period"] in (1, question.compared_period):
-            fields = dict(row["plan"].method)
-            key = row["plan"].method.kind, getattr(fields.get("compressor"), "kind", None), fields.get("outer_momentum")
+            parameters = dict(row["plan"].method)
+            key = (
+                row["plan"].method.kind,
+                getattr(parameters.get("compressor"), "kind", None),
+                parameters.get("outer_momentum"),
+            )
             fastest.setdefault(key, row)
     return list(fastest.values())
 

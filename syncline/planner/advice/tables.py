@@ -139,10 +139,10 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
         chosen: rows to show.
         question: the question of advice.
     """
-    places = {id(row): place for place, row in enumerate(rows, start=1)}
+    ranks = {id(row): rank for rank, row in enumerate(rows, start=1)}
 
     def place_and_plan(row: PlanRow) -> str:
-        return f"{places[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
+        return f"{ranks[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
 
     def waiting_and_utilisation(row: PlanRow) -> str:
         use = "-" if row["utilisation"] is None else f"{row['utilisation']:.0%}"

@@ -81,7 +81,7 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     fitting = [row for row in timed_rows if row["fits"] is not False]
     misfit_cells = [_cells(row, "", ends, tied=False) for row in timed_rows if row["fits"] is False]
     ranked_cells = [
-        _cells(row, str(place), ends, tied=row["method"] in equal) for place, row in enumerate(fitting, start=1)
+        _cells(row, str(rank), ends, tied=row["method"] in equal) for rank, row in enumerate(fitting, start=1)
     ]
     heads = [
         ("", "place"), ("method", ""), ("time of the training", "number"), ("nine of ten between", "between"),

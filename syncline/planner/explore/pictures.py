@@ -45,8 +45,8 @@ def style_of(method: str) -> Style:
     if method == BASELINE:
         return Style("var(--ink)", "")
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
-    place = OFFERED.index(max(prefixes, key=len)) if prefixes else len(OFFERED) + sum(map(ord, method)) % 7
-    return Style(HUES[place % len(HUES)], DASHES[place // len(HUES) % len(DASHES)])
+    style_index = OFFERED.index(max(prefixes, key=len)) if prefixes else len(OFFERED) + sum(map(ord, method)) % 7
+    return Style(HUES[style_index % len(HUES)], DASHES[style_index // len(HUES) % len(DASHES)])
 
 
 def swatch(method: str) -> str:
@@ -151,10 +151,10 @@ def _end_labels(
 
     # Order the names by their values, each as near to the end of its line as this order allows.
     by_value = sorted(now, key=lambda name: -now[name])
-    places = dict(zip(by_value, spread_positions(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
+    label_heights = dict(zip(by_value, spread_positions(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
     out = []
     for method, end in zip(now, ends, strict=True):
-        height, (color, _) = places[method], style_of(method)
+        height, (color, _) = label_heights[method], style_of(method)
         out.append(f'<path class="leader" d="M{right + 1:.0f} {end:.1f} L{right + 16:.0f} {height:.1f}"/>')
         out.append(f'<circle cx="{right + 21:.0f}" cy="{height:.1f}" r="3.5" style="fill:{color}"/>')
         out.append(
@@ -207,10 +207,10 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     axis, scale = top + row_height * len(rows) + 2, plot_width / window if window else 0.0
     out.append(f'<line class="axis" x1="{margin}" x2="{margin + plot_width}" y1="{axis}" y2="{axis}"/>')
     for seconds, text in _time_ticks(window, 3 if narrow else 6):
-        place = margin + scale * seconds
-        anchor = "start" if seconds == 0 else "end" if place > margin + plot_width - 24 else "middle"
-        out.append(f'<line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{axis}" y2="{axis + 4}"/>')
-        out.append(f'<text x="{place:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
+        x = margin + scale * seconds
+        anchor = "start" if seconds == 0 else "end" if x > margin + plot_width - 24 else "middle"
+        out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{axis}" y2="{axis + 4}"/>')
+        out.append(f'<text x="{x:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
     names = ", ".join(f"{row.method} computes {percent(_computing_share(row.round))}" for row in rows)
     return _svg(width, height, inside=out, description=f"{duration_text(window)} of training: {names}")
 
@@ -224,7 +224,7 @@ def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     steps = (mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5))
     step = next((candidate for candidate in steps if window / size / candidate <= limit), window / size or 1.0)
     count = int(window / size / step + 1e-9)
-    return [(place * step * size, f"{place * step:g} {unit}" if place else "0") for place in range(count + 1)]
+    return [(index * step * size, f"{index * step:g} {unit}" if index else "0") for index in range(count + 1)]
 
 
 def _steps_text(steps: float) -> str:

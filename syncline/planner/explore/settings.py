@@ -314,7 +314,7 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
             notes.append(f"{name} is left out: {refusal}")
         elif method:
             methods.append(method)
-    fields = {
+    spec_fields = {
         "kind": "project",
         "name": "explored",
         "description": "Made by syncline explore.",
@@ -328,11 +328,11 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         "compute": {"hardware": settings.hardware},
         **({"layout": layout} if layout else {}),
     }
-    spec = load_spec(fields, (), ProjectSpec)
+    spec = load_spec(spec_fields, (), ProjectSpec)
     assert isinstance(spec, ProjectSpec)
     timed_spec = with_steps_for(spec, settings.tokens)
     assert isinstance(timed_spec, ProjectSpec)
-    return ExploredSpec(fields | {"steps": timed_spec.steps}, timed_spec, tuple(notes))
+    return ExploredSpec(spec_fields | {"steps": timed_spec.steps}, timed_spec, tuple(notes))
 
 
 def failures_of_settings(settings: PageSettings) -> dict[str, Any] | None:

@@ -136,9 +136,9 @@ class NetworkGrid:
         for name in names:
             if names.count(name) > 1:
                 raise SpecError(of_all[0].origin, name, "different names (a network's 'name' is its name)")
-        fields = [IN_SPECS.get(path := grid.path.removeprefix("network."), path) for grid in self.below]
-        for grid, field in zip(self.below, fields, strict=True):
-            if fields.count(field) > 1:
+        field_paths = [IN_SPECS.get(path := grid.path.removeprefix("network."), path) for grid in self.below]
+        for grid, field in zip(self.below, field_paths, strict=True):
+            if field_paths.count(field) > 1:
                 raise SpecError(grid.origin, grid.path, "each field once")
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.below)]
         self._numbers = [[_number(base, grid) for grid in self.below] for base in self.bases]
@@ -183,10 +183,10 @@ class NetworkGrid:
 def _named(value: Any, option: str) -> Network:
     """Return the network; a network without a name is named by its description, as in specs."""
     parsed_network = network(value, option)
-    fields = network_fields(parsed_network)
-    if parsed_network.name or not isinstance(fields, dict):
+    named_fields = network_fields(parsed_network)
+    if parsed_network.name or not isinstance(named_fields, dict):
         return parsed_network
-    return network(fields | {"name": parsed_network.describe().replace(" one way", "")})
+    return network(named_fields | {"name": parsed_network.describe().replace(" one way", "")})
 
 
 def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
@@ -204,12 +204,14 @@ def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
     Raises:
         SpecError: names the grid.
     """
-    fields = network_fields(original)
-    if not isinstance(fields, dict):
+    original_fields = network_fields(original)
+    if not isinstance(original_fields, dict):
         raise SpecError(grid.origin, original.name, "networks that are described by fields")
     *parent_keys, last = grid.path.split(".")
     path = ".".join([*parent_keys, IN_SPECS.get(last, last)])
-    changed_fields = with_overrides({"network": fields}, [Override(path, value, grid.origin, written=value)])["network"]
+    changed_fields = with_overrides({"network": original_fields}, [Override(path, value, grid.origin, written=value)])[
+        "network"
+    ]
     try:
         return network(changed_fields | {"name": original.name}, "network")
     except SpecError as error:

@@ -189,11 +189,11 @@ class IntraReplica:
             parts.append((rows, times))
         if len(parts) == 1:
             return parts[0][1]
-        fields = [
+        step_fields = [
             [(rows, np.asarray(times[index], dtype=np.float64)) for rows, times in parts]
             for index in range(len(ReplicaTimes._fields))
         ]
-        return ReplicaTimes(*(joined_arrays(field, len(settings), ndim) for field in fields))
+        return ReplicaTimes(*(joined_arrays(field, len(settings), ndim) for field in step_fields))
 
     def _call_s(self, alike: _AlikeSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
         """Return the seconds of a collective of a replica's group."""

@@ -157,24 +157,24 @@ def _prices(
     algorithms, evaluators = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     algorithm_codes: dict[str, int] = {}
     evaluator_codes = {evaluator: code for code, evaluator in enumerate(TIME_SOURCES)}
-    for places, network in groups:
+    for network_indices, network in groups:
         cache: PriceCache = {}
-        factors = communication.select(places)
+        factors = communication.select(network_indices)
         for number in range(len(plan.methods)):
             step = plan.step(number, network, cache=cache)
             inside_times = plan.inside_times(number, network)
             for names, priced in ((STEP_TIMES, step), (INSIDE_TIMES, inside_times)):
                 for name in names:
-                    times[name][:, places, number] = by_link(getattr(priced, name))
+                    times[name][:, network_indices, number] = by_link(getattr(priced, name))
             varied = step_time_variants(plan, number, network, cache, step, computing, communication=factors)
             for variant, variant_s in zip(variants, varied, strict=True):
-                variant[:, places, number] = variant_s
+                variant[:, network_indices, number] = variant_s
             for array, code_by_text, (texts, codes) in (
                 (algorithms, algorithm_codes, plan.algorithms(number, network, cache)),
                 (evaluators, evaluator_codes, plan.evaluators(number, network, cache)),
             ):
                 all_codes = [code_by_text.setdefault(text, len(code_by_text)) for text in texts]
-                array[:, places, number] = np.array(all_codes, dtype=np.int64)[codes]
+                array[:, network_indices, number] = np.array(all_codes, dtype=np.int64)[codes]
     return _Prices(
         times,
         variants,

@@ -115,16 +115,16 @@ class NetworkGroup(NamedTuple):
 def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
     """Return the networks in groups: links that differ only in numbers together, every other network by itself."""
     groups: dict[Any, list[int]] = {}
-    for place, network in enumerate(networks):
-        key: Any = place
+    for network_index, network in enumerate(networks):
+        key: Any = network_index
         if isinstance(network, Link):
             kind = [getattr(network, field.name) for field in fields(network) if field.name not in (*NUMBERS, "name")]
             key = *kind, network.upload_bytes_per_s is None
-        groups.setdefault(key, []).append(place)
+        groups.setdefault(key, []).append(network_index)
     result = []
-    for places in groups.values():
-        links = [link for place in places if isinstance(link := networks[place], Link)]
-        result.append(NetworkGroup(places, stacked_links(links) if links else networks[places[0]]))
+    for network_indices in groups.values():
+        links = [link for network_index in network_indices if isinstance(link := networks[network_index], Link)]
+        result.append(NetworkGroup(network_indices, stacked_links(links) if links else networks[network_indices[0]]))
     return result
 
 

@@ -111,8 +111,8 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     specs: list[ProjectSpec] = []
     layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
     for shape, compute, layout in product(models, computing or [spec.compute], layouts):
-        fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
-        candidate = validate(ProjectSpec, dict(spec) | changed_fields | fields)
+        spec_fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
+        candidate = validate(ProjectSpec, dict(spec) | changed_fields | spec_fields)
         specs += (
             with_workers(candidate, workers, refused_by(candidate.methods, workers))
             if len(workers) > 1
@@ -149,9 +149,9 @@ def layout_of(value: Any) -> LayoutSpec:
     """
     if isinstance(value, LayoutSpec):
         return value
-    fields = layout_fields(value, "--layout") if isinstance(value, str) else value
+    degrees = layout_fields(value, "--layout") if isinstance(value, str) else value
     try:
-        return LayoutSpec.model_validate(fields)
+        return LayoutSpec.model_validate(degrees)
     except ValidationError as error:
         problem = explain(error, lambda _: list(LayoutSpec.model_fields))
         raise SpecError(f"layout.{problem.path}".rstrip("."), problem.value, problem.expected) from None

@@ -37,17 +37,17 @@ EXTRAPOLATED = " ~"
 
 def training_columns(rows: Sequence[Record]) -> list[Column]:
     """Return the columns of a whole training that the rows have: time, tokens, loss, goodput, cost and energy."""
-    fields = rows[0].keys() if rows else ()
+    column_names = rows[0].keys() if rows else ()
     columns: list[Column] = []
-    if "training_s" in fields:
+    if "training_s" in column_names:
         columns.append(("training", seconds_of("training_s")))
         if len({row.get("tokens") for row in rows}) > 1:
             columns.append(("tokens", shown("tokens", lambda tokens: f"{tokens / 1e9:,.3g} B")))
-        if "loss" in fields:
+        if "loss" in column_names:
             columns.append(("loss", _loss))
-    if "goodput" in fields:
+    if "goodput" in column_names:
         columns += [("goodput", percent_of("goodput")), ("saves every", seconds_of("checkpoint_interval_s"))]
-    if "cost" in fields:
+    if "cost" in column_names:
         cost = f"{{:,.0f}} {rows[0]['currency']}"
         columns += [("cost", shown("cost", cost.format)), ("energy", shown("energy_j", energy_text))]
     return columns
@@ -111,11 +111,11 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
         return "no published fit covers such a method"
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
-    fields = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
+    variables = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
     for name, span in fit.seen.items():
-        if name in fields and span.factor_outside(fields[name]) != 1:
+        if name in variables and span.factor_outside(variables[name]) != 1:
             seen_range = f"{_count(span.low)} to {_count(span.high)}"
-            count = f"{_count(fields[name])} {name.replace('_', ' ')}"
+            count = f"{_count(variables[name])} {name.replace('_', ' ')}"
             return f"{count}, where fits have seen {seen_range}; --extrapolate tells it all the same"
     return str(row["loss_unknown"])
 
@@ -164,8 +164,8 @@ def project_tables(
             if layout:
                 title += f"; {layout}"
             subject = model, machine, layout, network.name
-            fields = ("model", "hardware", "layout", "network")
-            tables.append((title, [row for row in rows if tuple(row[name] for name in fields) == subject]))
+            setting_columns = ("model", "hardware", "layout", "network")
+            tables.append((title, [row for row in rows if tuple(row[name] for name in setting_columns) == subject]))
     note = "Every: steps from one exchange to the next. " + few_note(rows, projections[0].methods[0].name)
     if any(heading.startswith("5%") for heading, _ in columns):
         note += WORTH_NOTE.format(projections[0].methods[0].name)

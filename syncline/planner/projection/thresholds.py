@@ -103,10 +103,10 @@ def _speedups_on_links(
         numbers: ``(E,)``, index of the method, ascending.
         factors: ``(E, 1)``, factor on the seconds of communication.
     """
-    fields = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
+    link_fields = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
 
     def seconds(selected: Indices, number: int, bandwidths: Floats) -> Floats:
-        selected_links = links.with_numbers({name: value[selected] for name, value in fields.items()})
+        selected_links = links.with_numbers({name: value[selected] for name, value in link_fields.items()})
         step = plan.step(
             number,
             at_bandwidth(selected_links, bandwidths),
@@ -184,13 +184,13 @@ def threshold_columns(
     """
     when = {name: np.zeros(closed.shape, dtype=np.int64) for name in RATIOS}
     rates = {name: [np.full(closed.shape, np.nan) for _ in ENDS] for name in RATIOS}
-    for places, links in groups:
+    for network_indices, links in groups:
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NO_THRESHOLDS:
             continue
         numbers, settings = np.nonzero(plan.included[:, 1:].T)
-        link_index = np.tile(np.arange(len(places)), len(settings))
-        numbers, settings = (np.repeat(values, len(places)) for values in (numbers + 1, settings))
-        networks = np.array(places)[link_index]
+        link_index = np.tile(np.arange(len(network_indices)), len(settings))
+        numbers, settings = (np.repeat(values, len(network_indices)) for values in (numbers + 1, settings))
+        networks = np.array(network_indices)[link_index]
         both_closed = np.flatnonzero(closed[settings, networks, numbers] & closed[settings, networks, 0])
         for begin in range(0, len(both_closed), AT_A_TIME):
             part = both_closed[begin : begin + AT_A_TIME]

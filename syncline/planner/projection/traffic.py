@@ -100,10 +100,10 @@ def traffic_of(
         index = np.minimum(np.searchsorted(members, workers), len(members) - 1)
         row = np.where(mask & (np.array(members)[index] == workers), index, -1)
         settings = np.flatnonzero(row >= 0)
-        place = np.full(len(workers), -1)
-        place[settings] = np.arange(len(settings))
+        position = np.full(len(workers), -1)
+        position[settings] = np.arange(len(settings))
         exchanges = _joined([sent.get(count, []) for count in members], row[settings])
-        traffics.append(Traffic(place, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
+        traffics.append(Traffic(position, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
     return traffics
 
 

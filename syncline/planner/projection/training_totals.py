@@ -182,13 +182,15 @@ def method_covered(method: MethodBase) -> str:
     Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
     that are a step late and 4-bit numbers, so that any number format is covered.
     """
-    fields = dict(method)
-    is_plain_adam = getattr(fields.get("rule"), "kind", None) == "adam" and fields.get("compressor") is None
-    nesterov = fields.get("outer_momentum") == NESTEROV
+    method_fields = dict(method)
+    is_plain_adam = (
+        getattr(method_fields.get("rule"), "kind", None) == "adam" and method_fields.get("compressor") is None
+    )
+    nesterov = method_fields.get("outer_momentum") == NESTEROV
     covered = {
         "ddp": is_plain_adam,
         "diloco": is_plain_adam and nesterov and method.wire in (None, "dense"),
-        "streaming-diloco": is_plain_adam and nesterov and getattr(fields.get("stream"), "tau", 0) == 1,
+        "streaming-diloco": is_plain_adam and nesterov and getattr(method_fields.get("stream"), "tau", 0) == 1,
     }
     if covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
@@ -205,12 +207,12 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
     tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
-    fields: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
-        fields, equal = _losses(method, spec, options)
+        columns, equal = _losses(method, spec, options)
         if options.target_loss is not None:
             steps, seconds = 0.0, None
         if equal is not None:
@@ -221,7 +223,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
                     reached_loss, tokens_per_step / step_s, low=low_s / step_s, high=high_s / step_s
                 )
                 computing_s = steps / needed_tokens.factor * row["compute_s"]
-                fields["below_computing"] = below_computing(
+                columns["below_computing"] = below_computing(
                     seconds[0],
                     computing_s,
                     needed_tokens.factor,
@@ -231,13 +233,13 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     if options.failures is not None:
         goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
-        fields |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
+        columns |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
     if has_loss or options.failures is not None:
-        fields |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
+        columns |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if options.prices is not None:
         sent = egress_per_step(method, spec, network, row)
-        fields |= training_cost(row, options.prices, steps, seconds, sent=None if sent is None else sent * steps)
-    return fields
+        columns |= training_cost(row, options.prices, steps, seconds, sent=None if sent is None else sent * steps)
+    return columns
 
 
 def _goodput(
@@ -296,7 +298,7 @@ def _losses(
             prediction = equal[0].prediction
     except SpecError as error:
         unknown = str(error)
-    fields = {
+    columns = {
         "tokens": options.tokens if equal is None else equal[0].value,
         "loss": prediction and prediction.loss,
         "loss_low": prediction and prediction.low,
@@ -308,7 +310,7 @@ def _losses(
         "tokens_factor": equal and equal[1].factor,
         "below_computing": None,
     }
-    return fields, equal
+    return columns, equal
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
@@ -361,7 +363,7 @@ def training_cost(
     """
     power, idle = prices.busy_power_w(BOARD_POWER_W.get(row["hardware"], (None, ""))[0]), prices.idle_power_w
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
-    fields: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
+    columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
     for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
         money = joules = None
         if duration_s is not None:
@@ -370,9 +372,9 @@ def training_cost(
                 waiting = idle if idle is not None else 0.0 if end == "_low" else power
                 joules = energy_j(prices, usage, power, idle_power_w=waiting)
             money = cost(prices, usage, joules)
-        fields |= {
+        columns |= {
             f"cost{end}": money,
             f"energy{end}_j": joules,
             f"carbon{end}_kg": None if joules is None else carbon_kg(prices, joules),
         }
-    return fields
+    return columns

@@ -155,7 +155,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     if variable.name == "period" and predicted.spans:
         first = predicted.spans[0].first
         shortest = variable.grid[0] if first is None else first
-    fields = {
+    answer_fields = {
         "sought": variable.name,
         "of": variable.of,
         "level": variable.place.name if variable.place else None,
@@ -175,7 +175,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         "why": why,
         "at": row_value,
     }
-    return SolvedAnswer(fields, trial.row, upward)
+    return SolvedAnswer(answer_fields, trial.row, upward)
 
 
 def _answer_without_variable(
@@ -184,7 +184,7 @@ def _answer_without_variable(
     """Return the answer for a method that has no period or delay: whether the method meets the target as it is."""
     setting = ProjectionSetting(spec, network, method)
     (trial,) = evaluate_settings([setting], question.targets, question.training, question.baseline)
-    fields: dict[str, Any] = {
+    answer_fields: dict[str, Any] = {
         "sought": question.variable, "of": method.name, "level": None, "unit": "steps",
         "target": question.describe(),
         "holds": {None: "unknown", True: "always", False: "never"}[trial.is_met], "value": None, "low": None,
@@ -192,7 +192,7 @@ def _answer_without_variable(
         "now_holds": trial.is_met, "decides": trial.decides.removesuffix("_s"),
         "why": trial.unknown or f"it has no {question.variable} to be another", "at": None,
     }  # fmt: skip
-    return SolvedAnswer(fields, trial.row, upward=True)
+    return SolvedAnswer(answer_fields, trial.row, upward=True)
 
 
 def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:

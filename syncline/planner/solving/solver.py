@@ -194,12 +194,12 @@ def _exact_answer(
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
     answer = answer_of(plan_question, spec, network, method=spec.methods[0])
     record = answer.record | {"target": question.describe()}
-    fields = rough_plan.plan.fields | {
+    exact_fields = rough_plan.plan.fields | {
         "steps": spec.steps,
         "tokens_per_worker": spec.worker_tokens,
         "tokens": rough_plan.tokens,
     }
-    extra = {"list": rough_plan.list, "fields": fields}
+    extra = {"list": rough_plan.list, "fields": exact_fields}
     return answer._replace(record=record | extra)
 
 

@@ -63,8 +63,8 @@ def canonical(value: Any) -> str:
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
     """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people."""
-    fields, file_digests = _dumped_fields(spec, FOR_PEOPLE), own_files(spec)
-    return {seed: _hashed(fields | {"seeds": [seed]}, code, file_digests) for seed in spec.seeds}
+    spec_fields, file_digests = _dumped_fields(spec, FOR_PEOPLE), own_files(spec)
+    return {seed: _hashed(spec_fields | {"seeds": [seed]}, code, file_digests) for seed in spec.seeds}
 
 
 def training_name(spec: RunSpec) -> str:
@@ -75,8 +75,8 @@ def training_name(spec: RunSpec) -> str:
 
 def measured_name(spec: RunSpec) -> str:
     """Return a name that is the same for specs whose steps take equally long here: by problem, workers and threads."""
-    fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
-    return _hashed(fields, _pickled(spec.problem, "problem")[0])
+    spec_fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
+    return _hashed(spec_fields, _pickled(spec.problem, "problem")[0])
 
 
 def own_files(spec: RunSpec) -> dict[str, str]:

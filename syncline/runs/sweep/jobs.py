@@ -111,8 +111,8 @@ def _failure(run: SweptRun, error: Exception) -> Outcome:
 def _described(run: SweptRun, content: dict[str, Any]) -> dict[str, bytes]:
     """Return the files ``spec.yaml`` and ``run.json``; PyYAML's C dumper is four times as fast as its Python dumper."""
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    fields = run.spec.model_dump(mode="json")
-    spec = str(yaml.dump(fields, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+    spec_fields = run.spec.model_dump(mode="json")
+    spec = str(yaml.dump(spec_fields, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
     return {"spec.yaml": spec.encode(), "run.json": json_text(content).encode()}
 
 

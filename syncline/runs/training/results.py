@@ -303,11 +303,11 @@ def unit_of(column: str, loss_label: str) -> str:
 
 def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
     """Return a table with the unit of each column, and with the fields of ``metadata`` in its metadata."""
-    fields = [
+    schema_fields = [
         field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, metadata["loss_label"])) else field
         for field in table.schema
     ]
-    return table.cast(pa.schema(fields, metadata={"syncline": json.dumps(metadata)}))
+    return table.cast(pa.schema(schema_fields, metadata={"syncline": json.dumps(metadata)}))
 
 
 class FileCurves(NamedTuple):

@@ -125,8 +125,8 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     kinds = schedule.kinds
     if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
         return
-    fields = product(kinds, range(schedule.microbatches), range(schedule.chunks))
-    required = {PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in fields}
+    tasks = product(kinds, range(schedule.microbatches), range(schedule.chunks))
+    required = {PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in tasks}
     checked_orders: set[int] = set()  # several stages may share one order
     for stage, order in enumerate(schedule.orders):
         if id(order) in checked_orders:

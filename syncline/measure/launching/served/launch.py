@@ -150,9 +150,9 @@ def _write_served(
     if lines.facts:
         folder.table("order", order_columns(lines))
     if measured is not None:
-        trained, places = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
+        trained, process_names = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
         write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
-        tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in places]
+        tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in process_names]
         write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     names = ("rows", "simulated", "interrupted", "failed", "measured_step_s", "departures", "joins")

@@ -86,10 +86,10 @@ class RoundReport(_Head):
             raise MalformedMessage("steps that the worker was not given")
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
             raise MalformedMessage("another number of losses")
-        places = [step[1] for step in self.steps]
-        if any(after <= before for before, after in itertools.pairwise(places)) or places[-1] >= drawn:
+        step_positions = [step[1] for step in self.steps]
+        if any(after <= before for before, after in itertools.pairwise(step_positions)) or step_positions[-1] >= drawn:
             raise MalformedMessage("places that no step has")
-        if any(register_count > place for _, place, register_count, _, _ in self.steps):
+        if any(register_count > position for _, position, register_count, _, _ in self.steps):
             raise MalformedMessage("a count above the place")
         times = [zero_ns, self.begun_ns, *(t for step in self.steps for t in step[3:]), time.monotonic_ns()]
         if times != sorted(times) or any(not lap[3] <= lap[4] <= times[-1] for lap in self.laps):
