@@ -59,7 +59,7 @@ class Ledger:
         self._paused = False
 
     def append(self, call: Call) -> None:
-        """Note one call, unless the ledger is paused."""
+        """Add a call to the end of the ledger, unless the ledger is paused."""
         if not self._paused:
             self.records.append(call)
 
@@ -70,7 +70,7 @@ class Ledger:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Skip calls made inside the context, because measurements of a training are not its traffic."""
+        """Return a context in which the ledger stores no calls, because measurements are no traffic of a training."""
         was_paused, self._paused = self._paused, True
         try:
             yield
@@ -113,7 +113,7 @@ class Handle:
 
 
 class Communicator:
-    """A group of ``M`` workers; the rows of this process's tensors are some of them.
+    """A group of ``M`` workers that exchange tensors, of which some, the local workers, live in this process.
 
     Every collective checks its arguments and notes one call in ``ledger``; subclasses define how values travel. All
     collectives take ``wire``, the format in which values travel; ``label``, which describes the payload for human
@@ -146,7 +146,7 @@ class Communicator:
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:  # fmt: skip
-        """Return the reductions of several tensors ``(R, *s)``, sent as one call, which costs one latency."""
+        """Return the reductions of several tensors ``(R, *s)``, sent together, so that they pay the latency once."""
         check_op(op, xs)
         self._note("all_reduce", xs, wire, label, details, op)
         return self._reduce(xs, op, wire)
@@ -161,7 +161,7 @@ class Communicator:
         return Handle(self._start_reduce(xs, op, wire))
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """Return the maximum over workers of one scalar each, for a trigger on which all workers must agree."""
+        """Return the maximum of a scalar over all workers, so that a trigger decides the same on each of them."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
@@ -172,7 +172,7 @@ class Communicator:
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
-        """Start ``all_gather`` and return at once; ``wait`` returns a list of one tensor."""
+        """Start ``all_gather`` and return its handle at once; ``handle.wait()`` returns a list with one tensor."""
         self._note("all_gather", [x], wire, label, details)
         finish = self._start_gather_all(x, wire)
         return Handle(lambda: [finish()])
@@ -219,7 +219,7 @@ class Communicator:
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Return, on worker j, the reduction over all workers of their blocks j."""
+        """Return on worker j the reduction of block j over all workers."""
         check_op(op, [x])
         self._note("reduce_scatter", [x], wire, label, details)
         return self._reduce_blocks(x, op, wire)
@@ -321,7 +321,7 @@ class Communicator:
         raise NotImplementedError
 
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
-        """Start the reductions; return the function that waits for them."""
+        """Start reductions of tensors; return the function that waits for the results and returns them."""
         reduced = [x.clone() for x in self._reduce(xs, op, wire)]  # copies of the present values
         return lambda: reduced
 
@@ -376,12 +376,12 @@ FP32_BYTES = 4
 
 
 def fp32_bytes(*xs: Tensor) -> int:
-    """Return the bytes that one worker's elements would have in fp32; the cost of encoding is per such byte."""
+    """Return the bytes of one worker's elements of ``x`` in fp32, the unit in which encoding costs are measured."""
     return 4 * sum(elements_per_row(x) for x in xs)
 
 
 def encoded_from(*xs: Tensor) -> Details:
-    """Return the details of a call whose payload the method itself encoded from these tensors."""
+    """Return the details of a call that sends an encoding of these tensors: their bytes, which an encoder has read."""
     return Details(encoded_bytes=fp32_bytes(*xs))
 
 

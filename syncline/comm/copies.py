@@ -22,17 +22,17 @@ def is_one_copy(x: Tensor) -> bool:
 
 
 def the_copy(x: Tensor) -> Tensor:
-    """Return the first row of a tensor that is one copy, ``(1, *s)``, as a view; all rows show writes to it."""
+    """Return the first row, ``(1, *s)``, of a tensor whose rows share memory, as a view; all rows show writes to it."""
     return x if x.size(0) == 1 else x[:1]
 
 
 def for_rows(copy: Tensor, rows: int) -> Tensor:
-    """Expand one copy ``(1, *s)`` to all rows ``(R, *s)``; return a tensor that has R rows already unchanged."""
+    """Return a tensor ``(1, *s)`` expanded to all R rows without copying; return a tensor of R rows unchanged."""
     return copy if copy.size(0) == rows else copy.expand(rows, *copy.shape[1:])
 
 
 def computed_once(function: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """Return ``function(*xs)``, which acts on each row, ``(R, *s)``; if all inputs are one copy, compute one row."""
+    """Return ``function(*xs)``, computed for a single row if the rows of each input share memory."""
     if all(map(is_one_copy, xs)):
         return for_rows(function(*map(the_copy, xs)), xs[0].size(0))
     return function(*xs)

@@ -220,7 +220,7 @@ class PackedSigns:
 
 @functools.cache
 def _signs_of_bytes(device: torch.device) -> Tensor:
-    """Return the eight signs that every byte value encodes, ``(256, 8)`` int8 of plus and minus one."""
+    """Return a table of the eight signs that each byte value stands for, ``(256, 8)`` int8 of plus and minus one."""
     return fields_of_bytes(1, device).view(torch.int8) * 2 - 1
 
 

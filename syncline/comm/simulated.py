@@ -70,16 +70,16 @@ class Membership:
                 raise SpecError("absences", self.absences, f"somebody present in step {step}")
 
     def present(self, step: int) -> tuple[int, ...]:
-        """Return the workers that take part in this step."""
+        """Return the numbers of the workers that take part in a step."""
         absent = {absence.worker for absence in self.absences if absence.covers(step)}
         return tuple(worker for worker in range(self.workers) if worker not in absent)
 
     def away(self, step: int) -> tuple[int, ...]:
-        """Return the workers that do not take part in this step."""
+        """Return the numbers of the workers that are absent from a step."""
         return tuple(worker for worker in range(self.workers) if worker not in self.present(step))
 
     def joining(self, step: int) -> tuple[int, ...]:
-        """Return the workers that take part in this step and did not in the step before; no worker joins in step 0."""
+        """Return the workers present in a step and absent from the step before; in step 0 there are none."""
         present_before = (
             set(self.present(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
         )

@@ -20,7 +20,7 @@ class WireFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that specs use."""
+        """Return the name with which specs choose the wire format."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Dense:
     exact_dtype: bool = True
 
     def encode(self, x: Tensor) -> Tensor:
-        """Return the tensor itself."""
+        """Return the tensor unchanged, because this format sends tensors as they are."""
         return x
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:

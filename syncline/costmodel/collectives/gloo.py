@@ -103,7 +103,7 @@ def gloo_s(
     costs: GlooCosts | None = None,
     element_bytes: int = 4,
 ) -> FloatOrArray:
-    """Return the seconds that gloo takes for a collective of workers that start together.
+    """Return the seconds of a collective of gloo, whose workers start at the same time.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -309,7 +309,7 @@ class WireBytes(NamedTuple):
 
 
 def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
-    """Return the number of messages that a worker sends in a call, mean over workers, and a message's payload bytes.
+    """Return a pair: messages that a worker sends in a call, mean over workers, and the payload bytes of a message.
 
     The arguments are those of `gloo_s`.
     """

@@ -58,7 +58,7 @@ from syncline.errors import SpecError
 
 
 class Hierarchy(NamedTuple):
-    """A hierarchical collective: its algorithm at a level and its participants.
+    """How a hierarchical collective works: the algorithm between the outermost units, and which workers take part.
 
     Attributes:
         between: the algorithm among the units of a level; for an all-reduce, of the outermost level.
@@ -208,7 +208,7 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 
 @lru_cache(maxsize=1024)  # every algorithm on the network calls it
 def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Peers, ...]:
-    """Return the groups of peers of a network of nodes, sites or levels."""
+    """Return the groups of workers that exchange at each level of a network of nodes, sites or levels, inside out."""
     if isinstance(network, TwoLevel):
         network.sizes(workers)  # refuses numbers of workers that do not fill nodes
         network = network.levels()
@@ -225,7 +225,7 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
 
 
 def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
-    """Return the groups of peers of a network of levels."""
+    """Return the groups of workers that exchange at each level of a `MultiLevel` network, inside out."""
     node_link = network.levels[0].link
     levels = [Peers(network.sizes(workers)[0], node_link, node_link)]
     for number, size in enumerate(network.sizes(workers)[1:], start=1):

@@ -118,7 +118,7 @@ class NcclAlgorithm(NamedTuple):
 def nccl_sockets_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts | None = None
 ) -> FloatOrArray:
-    """Return the seconds that NCCL takes over sockets for a collective of workers that start together.
+    """Return the seconds of a collective of NCCL over sockets, whose workers start at the same time.
 
     Args:
         kind: one of ``NCCL_KINDS``.

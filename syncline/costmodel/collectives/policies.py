@@ -167,7 +167,7 @@ def algorithm_for(
 
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
-    """Return the name if there is one, else None on a network with library costs, else ``auto``.
+    """Return the chosen algorithm; by default None (the library chooses) if library costs are known, else ``auto``.
 
     None means the algorithms of the library whose costs the network carries.
     """

@@ -315,7 +315,7 @@ def _group_price(
 def _closed_form_price(
     kind: str, workers: int, nbytes: float, network: Network, algorithms: Algorithms, rule: Rule
 ) -> CollectivePrices:
-    """Return the price of a collective of all workers in one setting by a closed form."""
+    """Return the price of a collective of all workers by a closed form, for a single number of workers and size."""
     if isinstance(network, Link):
         return link_prices(kind, workers, nbytes, network, algorithms, rule)
     names = _hierarchical_names(kind, algorithms)

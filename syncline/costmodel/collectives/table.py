@@ -88,7 +88,7 @@ TABLE: dict[str, dict[str, AnyAlgorithm]] = {
 
 
 def _names_of(form: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
-    """Return the names of each collective's algorithms that are instances of a class."""
+    """Return the names of the algorithms of a class, such as `GlooAlgorithm`, by collective."""
     return {
         kind: tuple(name for name, algorithm in algorithms.items() if isinstance(algorithm, form))
         for kind, algorithms in TABLE.items()

@@ -71,7 +71,7 @@ class Opening(NamedTuple):
 def opening_connections(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """Return the number of connections that open one after another, and the bytes on each of them.
+    """Return a pair: how many connections of a collective open one after another, and the bytes on each.
 
     The arguments are those of `collective_s`; the algorithm is one of flat networks, of gloo or of NCCL.
     """

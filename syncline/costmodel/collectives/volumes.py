@@ -83,7 +83,7 @@ def channel_links(topology: Topology) -> list[str]:
 
 
 def link_name(link: Link) -> str:
-    """Return the name of a link, or its description if it has no name."""
+    """Return the link's name, or a description of a link without a name."""
     return link.name or link.describe()
 
 

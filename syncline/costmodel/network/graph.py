@@ -211,7 +211,7 @@ class Routed(NetworkTopology):
         return neighbours[0] if has_switch else source
 
     def _steps_along(self, nodes: Sequence[str]) -> list[_Step]:
-        """Return the steps of a route, from the names of its nodes."""
+        """Return the steps of a route (link and direction), given the names of the nodes along the route."""
         return [self._steps[source][target] for source, target in itertools.pairwise(nodes)]
 
     def reachable_nodes(self, start: str) -> set[str]:

@@ -126,7 +126,7 @@ class Link:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the fields that are arrays, by name."""
+        """Return those fields of the link that are arrays, one value for each of several links, by name."""
         return {name: value for name, value in vars(self).items() if np.ndim(value)}
 
     def with_numbers(self, numbers: Mapping[str, FloatOrArray], *, same_links: bool = False) -> Link:
@@ -158,7 +158,7 @@ class Link:
         return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *filter(None, details)])
 
     def among(self, workers: int) -> Topology:
-        """Return the star of workers that have this link each."""
+        """Return the topology in which each of the workers has this link to a common switch."""
         return star(self, workers)
 
 
@@ -246,7 +246,7 @@ class MemberTopology(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """Return the number of members."""
+        """Return how many workers of the underlying topology are members."""
         return len(self.members)
 
     @property

@@ -103,7 +103,7 @@ class Matrix(CostsOfLinks):
         return len(self.ranks)
 
     def sizes(self, workers: int) -> tuple[int, ...]:
-        """Return how many of the first ``workers`` are in each place."""
+        """Return the number of workers in each place if the first ``workers`` ranks train."""
         return tuple(np.bincount(self.ranks[:workers], minlength=len(self.places)).tolist())
 
     def among(self, workers: int) -> MatrixTopology:
@@ -213,13 +213,13 @@ class MatrixTopology(ByValue, NetworkTopology):
 
     @cached_property
     def _first(self) -> dict[str, int]:
-        """Return the number of the first channel of each kind."""
+        """Return the number of the first channel of each kind of channel, by the kind's name."""
         counts = [len(rates) for rates in self._rates.values()]
         return dict(zip(self._rates, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
 
     @property
     def _uplinks(self) -> tuple[Link, ...]:
-        """Return the uplink of each place; empty without uplinks."""
+        """Return the uplink that the workers of each place share, or an empty tuple if places have no uplinks."""
         uplinks = self.network.uplinks
         return (uplinks,) * len(self.network.places) if isinstance(uplinks, Link) else uplinks or ()
 

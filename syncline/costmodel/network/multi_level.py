@@ -348,7 +348,7 @@ class LevelTopology(ByValue, NetworkTopology):
         return workers % node_workers * self.shape.rails[1] // node_workers
 
     def _level_channels(self, number: int, workers: Ints, down: bool) -> list[Ints]:
-        """Return the channels that workers use in a level: a rail, and the pool of its unit's rails if there is one."""
+        """Return the channels that workers use in a level: a rail each, and the pool that joins their unit's rails."""
         rails, owners = self.shape.rails[number], self._rail_owners(number)
         unit, local = self._rail_owner(number, workers)
         is_second_half = down and self.network.levels[number].link.duplex != "half"

@@ -135,7 +135,7 @@ class ByValue:
 
 @dataclass(frozen=True, eq=False)
 class Star(ByValue):
-    """Every worker has a link to one switch that is never the bottleneck.
+    """Workers with a link each to a common switch, which is never the bottleneck.
 
     A message from worker i to worker j passes i's link up and j's link down; its latency is the mean of the latencies
     of both links. Among P workers channel i is worker i's link up, and channel P + i the same link down; of a

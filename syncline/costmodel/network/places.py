@@ -307,7 +307,7 @@ def _ring_numbers(successor: Ints) -> Ints:
 
 
 def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
-    """Return the ring after exchanges of two neighbouring stretches, the best one each time, while one improves it.
+    """Return the ring after swaps of neighbouring stretches: the best swap each time, until no swap improves the ring.
 
     An exchange cuts the lines after positions i < j < k of the ring.
     """
@@ -349,7 +349,7 @@ def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
 
 
 def _best_reversal(order: Ints, rate: Floats, delay: Floats) -> Ints | None:
-    """Return the ring with a stretch reversed so that it improves most, or None if no reversal improves it."""
+    """Return the ring with the stretch reversed whose reversal improves the ring most, or None if none improves it."""
     places, best = len(order), None
     best_rate, minus_delay_s = _quality(order, rate, delay)
     for first in range(places - 1):

@@ -62,7 +62,7 @@ SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 
 
 def _lines() -> dict[tuple[str, str], Link]:
-    """Return the line from each region (first) to each other (second); a pair with one direction has it for both."""
+    """Return the link from each region to each other region, by the pair (sender, receiver)."""
     measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *GOOGLE_PAIRS)}
     both_directions = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
     return {

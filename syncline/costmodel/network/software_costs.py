@@ -398,7 +398,7 @@ class HivemindCosts:
 
     @property
     def connection_bytes_per_s(self) -> float:
-        """Return the bytes per second that the software handles of one peer."""
+        """Return the bytes per second that the library's software can send to or receive from a single peer."""
         return 1 / self.byte_s
 
     def before_s(self, workers: int, nbytes: float) -> float:

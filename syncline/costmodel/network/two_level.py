@@ -106,12 +106,12 @@ class Sites(CostsOfLinks):
 
     @property
     def count(self) -> int:
-        """Return the number of sites."""
+        """Return the number of sites of the network."""
         return self.sites if isinstance(self.sites, int) else len(self.sites)
 
     @property
     def uplinks(self) -> tuple[Link, ...]:
-        """Return the uplink of each site."""
+        """Return the uplink of each site to the core, in the order of the sites."""
         return (self.uplink,) * self.count if isinstance(self.uplink, Link) else self.uplink
 
     def sizes(self, workers: int) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ class RoundTable(Sequence[Round]):
 
     @cached_property
     def _rounds(self) -> tuple[Round, ...]:
-        """Return all rounds as `Round` objects."""
+        """Return the rounds of the table as `Round` objects, one for each set of concurrent messages."""
         ends = self.first.tolist()
         return tuple(
             Round(self.senders[begin:end], self.receivers[begin:end], nbytes)

@@ -106,7 +106,7 @@ def _gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _binary_ones(workers: IntOrArray) -> IntOrArray:
-    """Return O, the number of ones that 0, ..., P - 1 have together in binary."""
+    """Return O, the total number of ones in the binary digits of the numbers 0 to P - 1."""
     total = np.zeros_like(workers)
     for bit in range(int(np.max(workers)).bit_length()):
         full_runs, rest = np.divmod(workers, 2 << bit)  # the bit is set in the upper half of a run
