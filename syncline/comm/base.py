@@ -280,7 +280,7 @@ class Communicator:
     def _append(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
-        """Note one worker's part of a collective: its payload bytes and the bytes that are encoded to make them."""
+        """Append a call to the ledger: its payload bytes per worker, and the bytes that are encoded to make these."""
         encoded_bytes = details.encoded_bytes
         if encoded_bytes is None:
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)

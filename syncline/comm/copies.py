@@ -39,7 +39,7 @@ def computed_once(function: Callable[..., Tensor], *xs: Tensor) -> Tensor:
 
 
 def as_one_copy(x: Tensor) -> Tensor:
-    """Return ``x`` as one copy if all its rows are equal, else ``x`` itself; comparing values waits for the device."""
+    """Return ``x`` with all rows in the memory of one if its rows are equal, else ``x`` (waits for the device)."""
     if is_one_copy(x) or x.is_meta or not torch.equal(x, x[:1].expand_as(x)):
         return x
     return for_rows(x[:1].clone(), len(x))

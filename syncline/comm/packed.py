@@ -84,7 +84,7 @@ def padded_to(values: Tensor, multiple: int) -> Tensor:
 
 
 def _join(fields: Tensor, bits: int) -> Tensor:
-    """Join one-byte fields ``(..., n)``, with ``bits`` dividing 8, into bytes that hold ``8 // bits`` fields each."""
+    """Pack one-byte fields ``(..., n)`` of ``bits`` bits into bytes of ``8 // bits`` fields; ``bits`` divides 8."""
     per_byte = 8 // bits
     if per_byte == 1:
         return fields
@@ -251,7 +251,7 @@ class SparsePairs:
             raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
 
     def bits(self, chunk: int) -> int:
-        """Return the bits of an index into a chunk of ``chunk`` entries; refuse a width that is too small for it."""
+        """Return the bits of an index into a chunk of ``chunk`` entries; refuse a chosen width that is too small."""
         return index_width(self.index_bits, chunk)
 
     def nbytes(self, pairs: int, chunk: int) -> int:
@@ -268,7 +268,7 @@ class SparsePairs:
         return value.to(VALUE_DTYPES[self.value_format]).to(value.dtype)
 
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Decode bytes ``(..., nbytes(pairs))`` to indices and values in ``dtype``, both ``(..., pairs)``."""
+        """Return indices and values in ``dtype``, ``(..., pairs)`` each, from bytes ``(..., nbytes(pairs))``."""
         bits = self.bits(chunk)
         index_bytes = packed_bytes(pairs, bits)
         # Copied, because a view as wider numbers must start at a multiple of their size.

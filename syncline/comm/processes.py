@@ -91,7 +91,7 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_by_type(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
-        """Start one exact reduction for each run of tensors of equal element type; return the function that waits."""
+        """Start an exact reduction for each run of tensors of equal type; return the function that awaits all."""
         pending = []
         for _, same_type in groupby(xs, key=lambda x: x.dtype):
             tensors = list(same_type)
@@ -120,7 +120,7 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
-        """Start a block-wise reduction: send encoded blocks to their owners, reduce them there, gather the results."""
+        """Start a reduction by blocks: a process receives its block from all, encoded, reduces it, sends the result."""
         encoded = flat(wire.encode(x))
         elements = encoded.shape[1]
         block = -(-elements // self.world_size)

@@ -81,7 +81,7 @@ class TorchTransport(Transport):
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
     def part(self, ranks: Sequence[int]) -> Any:
-        """Create a group of some of the processes, by their ranks in this group; every process must call this."""
+        """Create and return the group of the processes with these ranks; all processes of the outer group must call."""
         return dist.new_group([global_rank(self._group, rank) for rank in ranks])
 
     @override

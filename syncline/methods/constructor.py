@@ -96,7 +96,7 @@ def kinds() -> dict[str, str]:
 
 @cache
 def function_of(kind: str) -> Callable[..., MethodBase]:
-    """Return the function that makes specs of methods of this kind from their fields.
+    """Return the function that users call to make a method's spec, such as ``sl.DiLoCo(lr=0.1)``.
 
     >>> import torch
     >>> from syncline.methods.functions import local, mt_dao
@@ -155,7 +155,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _accepted_type(field: FieldInfo) -> Any:
-    """Return the type of the values that a field accepts; it includes ``Any`` if a validator converts other values."""
+    """Return the type of the values that a field accepts, with ``Any`` if a validator converts other values."""
     annotation = _plain(field.annotation)
     converts = any(isinstance(m, BeforeValidator) for m in field.metadata)
     return annotation | Any if converts and annotation is not Any else annotation

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class DataParallelBase(CompressibleBase):
-    """The base of methods that average the gradient in every step, through a compressor if the user sets one.
+    """The base of methods that average the gradient in every step, through a compressor if the spec has one.
 
     Args:
         remedy: correction for delayed gradients in the stages of a pipeline; by default none.
@@ -67,7 +67,7 @@ class DataParallelBase(CompressibleBase):
     def _with_rule(
         self, params: Iterable[Any], rule: optim.UpdateRule, comm: Communicator | None, worker_axis: bool
     ) -> optim.Method:
-        """Build the optimizer that steps by this update rule with the averaged gradient."""
+        """Build the optimizer that takes the step of ``rule`` along the averaged gradient."""
         reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)

@@ -102,7 +102,7 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Return whether gradients are sent in the method's wire format: they are inside nodes."""
+        """Return whether workers send gradients in the method's wire format, as they do within nodes."""
         return self.per_node > 1
 
     @property

@@ -151,7 +151,7 @@ class DionBase(CompressibleBase):
     def _with_trigger(
         self, params: Iterable[Any], trigger: optim.Trigger, comm: Communicator | None, worker_axis: bool
     ) -> optim.Method:
-        """Build the optimizer whose workers exchange when this trigger fires."""
+        """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
         rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
         reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
@@ -263,7 +263,7 @@ class TriggeredDionBase(DionBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements that Dion keeps, and one more per matrix for the trigger."""
+        """Return the number of elements that a worker stores: Dion's, and a number per matrix for the trigger."""
         return super().kept_elements(model, workers) + sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override

@@ -98,7 +98,7 @@ class LocalSpec(CompressibleBase):
 
 @register
 class DiLoCoSpec(CompressibleBase):
-    """DiLoCo: workers take H local steps, then one outer Nesterov step with the average of their pseudo-gradients.
+    """DiLoCo: workers take H local steps, then an outer Nesterov step along the average of their pseudo-gradients.
 
     A worker's pseudo-gradient is its parameters at the start of a period minus those at its end. Workers send ``4 N``
     bytes every H steps by one all-reduce. With ``outer_lr = 1, outer_momentum = 0`` this is parameter averaging.
@@ -137,7 +137,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @model_validator(mode="after")
     def _can_send_in_backward(self) -> DiLoCoSpec:
-        """Raise an error for fields that need the whole pseudo-gradient, if layers are sent one by one."""
+        """Refuse fields that need the whole pseudo-gradient if each layer is sent as soon as the backward has it."""
         expected = "none with in_backward: every layer steps before the gradients below it are there"
         if self.in_backward and self.clip_norm is not None:
             raise refusal("clip_norm", self.clip_norm, expected)
@@ -166,7 +166,7 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return one exchange per period of the pseudo-gradient and of the states that are averaged with it."""
+        """Return an exchange per period: the pseudo-gradient, together with the states that are averaged at its end."""
         tensors = tensors_of(model)
         names, states = averaged_of(self.rule, tensors)
         sent = self._exchange([*tensors, *states], workers, self.period, label="+".join(("params", *names)))

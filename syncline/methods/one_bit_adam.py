@@ -218,14 +218,14 @@ class ZeroOneAdamSpec(OneBitBase):
         return out
 
     def _doublings(self) -> Iterable[tuple[int, int, int]]:
-        """Yield, for each phase whose refreshes are 2^i steps apart: i, its first step, and the step after its last."""
+        """Yield (i, first step, end) of each phase, in which the variance is refreshed every 2^i steps."""
         i = 0
         while (begin := self.kappa * (2**i - 1)) < self.freeze_step:
             yield i, begin, min(self.kappa * (2 ** (i + 1) - 1), self.freeze_step)
             i += 1
 
     def _intervals(self) -> Iterable[tuple[int, int, int | None]]:
-        """Yield, for each phase of averages after ``freeze_step``: their interval, its first step, and its end.
+        """Yield (steps between averages, first step, end) of each phase after ``freeze_step``.
 
         The last phase has the end None.
         """

@@ -68,7 +68,7 @@ class RotationBase(DataParallelBase):
 
     @abstractmethod
     def _rule(self) -> optim.MatrixSplit:
-        """Return the update rule."""
+        """Return the update rule of this method with the fields of its spec."""
 
     @property
     @override
@@ -95,7 +95,7 @@ class RotationBase(DataParallelBase):
 
     @override
     def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds per step of rotations, and of renewals of bases at the frequency of this stage."""
+        """Return the seconds per step that rotations, and renewals of the bases at this stage's frequency, take."""
         work, (source, geometry, momentum) = UpdateWork(), self._design
         for rows, columns in self._rotated(model):
             work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
@@ -125,7 +125,7 @@ class RotationBase(DataParallelBase):
         return self._with_rule(groups, self._rule(), comm, worker_axis)
 
     def _options(self) -> dict[str, Any]:
-        """Return the options of the update rule that all kinds have, by name."""
+        """Return the arguments of the update rule that all rotated methods set, by name."""
         return {name: getattr(self, name) for name in ("estimate", "layers", "beta1", "beta2", "eps")}
 
 
@@ -170,7 +170,7 @@ class BasisRotationSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
+        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return self.basis_source, self.geometry, self.momentum
 
     @override
@@ -198,7 +198,7 @@ class SOAPSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
+        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return "2nd", "bilateral", "rotated"
 
     @override
@@ -231,7 +231,7 @@ class EShampooSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
+        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return "2nd", "bilateral", "original"
 
     @override
@@ -258,7 +258,7 @@ class GaLoreSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return ``source``, ``geometry`` and ``momentum`` of the update rule."""
+        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return "gradient", "unilateral", "rotated"
 
     @override

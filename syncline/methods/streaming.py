@@ -53,7 +53,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @model_validator(mode="after")
     def _streams(self) -> StreamingMTDAOSpec:
-        """Raise an error for a compressor, or for settings of the stream that contradict other fields."""
+        """Refuse a compressor, and streaming options that contradict other fields."""
         if self.compressor:
             expected = "none: what is merged late would be a difference from a reference that has moved on"
             raise refusal("compressor", self.compressor.kind, expected)

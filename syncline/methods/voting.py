@@ -135,7 +135,7 @@ class VotingBase(MethodBase):
         return f"{word / 8 / (word // bits):g} N"
 
     def build_vote(self) -> optim.Vote:
-        """Build the reducer that implements the vote."""
+        """Build the reducer by which the workers vote on each element's sign."""
         if self.vote == "quantised":
             return optim.QuantisedVote(self.width, 1.0 if self.p is None else float(self.p), self.stochastic)
         if self.vote == "server-naive":

@@ -30,7 +30,7 @@ class ServerRule(Protocol):
         """Take an update that has arrived, multiplied by ``weight``; ``share`` is its weight s_k in the mean."""
 
     def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Take the mean of all updates of the next version; return False if the rule must get them one by one."""
+        """Apply the mean of all updates of the next version; return False if the rule takes updates one at a time."""
 
     def version(self) -> None:
         """Make a new version of the model from the updates taken since the last version."""
@@ -210,11 +210,11 @@ class DelayCompensation(Reducer):
             raise SpecError("remedy.strength", self.strength, "a finite number, at least 0")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the hyperparameters of the inner reducer by name."""
+        """Return the hyperparameters of the reducer that this one wraps, by name."""
         return self.reducer.hyperparameters()
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the initial states of the inner reducer for a parameter, by name."""
+        """Return the initial states that the wrapped reducer keeps for a parameter, by name."""
         return self.reducer.init(x, number)
 
     @override

@@ -58,15 +58,15 @@ class UpdateRule(Protocol):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the tensors that the rule keeps per parameter and that a sync policy may average."""
+        """Return the names of the rule's tensors per parameter that workers may average, such as ``momentum``."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the rule's hyperparameters by name; they become defaults of the parameter groups."""
+        """Return the rule's hyperparameters by name, which become the defaults of the parameter groups."""
         ...
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return pairs of a rule and its share of a parameter group; by default this rule with the whole group."""
+        """Return pairs (rule, parameter group) into which this rule splits a group; by default a single pair."""
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ class UpdateRule(Protocol):
 
 @runtime_checkable
 class BatchedUpdateRule(Protocol):
-    """An update rule that computes the directions of several parameters faster together than one by one."""
+    """An update rule that computes the directions of several parameters in one call, which is faster than in many."""
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """Return ``UpdateRule.direction`` for each of the rows, which all have this rule."""
@@ -104,7 +104,7 @@ class SteppingRule(UpdateRule, Protocol[MethodT_contra]):
 
 
 class Steppers(Protocol):
-    """Objects that apply the updates of one method to its parameters."""
+    """Objects that apply the updates of a method to its parameters, such as torch optimizers."""
 
     def step(self, rows: list[Row]) -> None:
         """Move the parameters of these rows by their gradients, in place."""
@@ -161,7 +161,7 @@ class OuterOptimizer(Protocol):
         ...
 
     def init(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the tensors that the outer optimizer keeps for parameter ``x``, by name."""
+        """Return the tensors that the outer optimizer stores for parameter ``x``, such as its momentum, by name."""
         ...
 
     def payload(self, x: Tensor, state: dict[str, Tensor]) -> Tensor:
@@ -193,7 +193,7 @@ class Row(NamedTuple):
     number: int
 
     def state_or_zeros(self, name: str) -> Tensor:
-        """Return the state of this name; create it as zeros with the parameter's shape if it does not exist yet."""
+        """Return the state tensor of this name; if there is none yet, create zeros of the parameter's shape."""
         if name not in self.state:
             self.state[name] = torch.zeros_like(self.x)
         return self.state[name]

@@ -148,7 +148,7 @@ class TopK(Compressor):
 
 @dataclass(frozen=True)
 class LpMean(Compressor):
-    """A compressor to integers with one scale per tensor that all workers share, so that an all-reduce can add them.
+    """A compressor that rounds tensors to integers of a scale that all workers share, so that an all-reduce adds them.
 
         S = max over the workers of M_p(x);   q = clamp(round(x s / (2 S)), -s, s);   mean = (sum of q) 2 S / (s P)
 

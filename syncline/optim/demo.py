@@ -207,7 +207,7 @@ PAIRS = SparsePairs(64, "fp32")
 
 
 def demo_rule(base: Literal["sgd", "signum", "muon"]) -> UpdateRule:
-    """Return the update rule that uses DeMo's averaged components as they are, their sign, or their polar factor.
+    """Return DeMo's update rule: the averaged components themselves, their sign, or their polar factor (as in Muon).
 
     With ``muon``, matrices move by their polar factor and other parameters by their sign.
     """
@@ -274,7 +274,7 @@ class CoefficientMean(Reducer):
         return {"demo_beta": self.beta, "alpha": self.alpha}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return a zero momentum for a parameter."""
+        """Return the momentum of a parameter, zeros at the start, by its name."""
         return {DEMO_MOMENTUM: torch.zeros_like(x)}
 
     @property

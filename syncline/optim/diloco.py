@@ -64,7 +64,7 @@ class FedAdam(AnchoredOuter):
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Take one Adam step from the start of the period, with the ``average`` of the pseudo-gradients."""
+        """Take an Adam step from the parameters at the start of the period, along the averaged pseudo-gradient."""
         m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
         v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
         state[ANCHOR].addcdiv_(m, v.sqrt().add_(self.eps), value=-h["outer_lr"])
@@ -105,7 +105,7 @@ class Nesterov(AnchoredOuter):
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
     def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
-        """Take one Nesterov step from the start of the period, with the ``average`` of the pseudo-gradients."""
+        """Take a Nesterov step from the parameters at the start of the period, along the averaged pseudo-gradient."""
         momentum = h["outer_momentum"]
         b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
         anchor = state[ANCHOR]
@@ -118,7 +118,7 @@ PENDING = "pending_"
 
 
 class TensorsInFlight(NamedTuple):
-    """Averages in transit: the rows to which they belong, and the handle that returns them."""
+    """Averages on their way: the rows of the tensors, and the handle of the collective that returns the averages."""
 
     rows: list[Row]
     handle: Handle
@@ -208,7 +208,7 @@ class Streaming(Method):
         ]
 
     def _members(self, slot: Slot) -> tuple[list[Row], Spans]:
-        """Return the rows of a fragment that have this state, and the fragment's spans of the model for the ledger.
+        """Return the rows of a fragment's tensors that have a state, and the fragment's place in the model.
 
         The rows include parameters without a gradient in this step. The spans are empty unless ``in_backward``.
         """
@@ -221,7 +221,7 @@ class Streaming(Method):
 
     @override
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        """Send the fragments that are due after this step, then merge those that were sent ``tau`` steps ago."""
+        """Send the model's fragments that are due after this step, and merge the fragments sent ``tau`` steps ago."""
         t = self.steps_done
         for slot in self._slots(t):
             members, spans = self._members(slot)

@@ -107,7 +107,7 @@ class DionRule(UpdateRule):
         return scaled_direction.reshape(-1, *state[MOMENTUM].shape[1:])
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return the direction that one worker computes without an exchange, from the factors of its momentum."""
+        """Return the direction of a single worker, computed from the factors of its momentum without an exchange."""
         ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], no_average)
         return self.finish(p, r, state, h)
 

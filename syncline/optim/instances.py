@@ -96,7 +96,7 @@ class Instance(NamedTuple):
 
 
 class Instances:
-    """The instances of an optimizer in one method: one per row of the worker axis, or one if it is elementwise.
+    """The torch optimizers of a method: one for each row of the worker axis, or a single one if it is elementwise.
 
     Args:
         rule: update rule that makes the optimizers.
@@ -112,7 +112,7 @@ class Instances:
         method.register_load_state_dict_post_hook(self._load)
 
     def _forget(self) -> None:
-        """Start again without instances."""
+        """Drop all torch optimizers, so that the next step builds new ones."""
         self._instances: list[Instance] = []  # by row
         self._states: list[dict[str, Tensor]] = []  # by parameter number, the method's tensors whose views are states
         self._group_options: list[dict[str, Any]] = []  # by group number, the options that the instances have
@@ -170,7 +170,7 @@ class Instances:
                 instance.optimizer.step()
 
     def _part(self, x: Tensor, place: int) -> Tensor:
-        """Return the part of a tensor ``(R, *s)`` that the instance of row ``place`` uses: its row, or all rows."""
+        """Return what the torch optimizer of a row works on in a tensor ``(R, *s)``: its row, or all rows."""
         return x.detach() if self._rule.probe.elementwise else x.detach()[place]
 
     def _address(self, x: Tensor, place: int) -> int:

@@ -50,7 +50,7 @@ class LionRule(UpdateRule):
         return momentum_names(1)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``betas``, the two rates, by name."""
+        """Return ``betas``, the rates of the update's and of the momentum's mean, by name."""
         return {"betas": (self.beta1, self.beta2)}
 
     @override

@@ -124,7 +124,7 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
 
 @dataclass(frozen=True)
 class MatrixSplit:
-    """An update rule that applies one rule to matrices and another rule to all other parameters.
+    """An update rule made of two: one for matrices, another for all other parameters.
 
     A matrix is a nonempty parameter with two dimensions or more whose group does not say ``matrix: False``. Groups of
     embeddings and of the output head should say so, because their rows are used one by one. A convolution's weights
@@ -143,11 +143,11 @@ class MatrixSplit:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the states of both rules."""
+        """Return the names of the states of the rule for matrices and of the rule for all other parameters."""
         return tuple(dict.fromkeys(self.matrix.states + self.other_rule.states))
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return an empty mapping, because the hyperparameters are those of the two rules."""
+        """Return an empty dictionary, because each of the two rules has hyperparameters of its own."""
         return {}
 
     def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
@@ -180,11 +180,11 @@ class MatrixSplit:
         return out
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Raise an AssertionError, because each parameter follows one of the two rules, never their combination."""
+        """Raise an AssertionError, because a parameter follows one of the two rules, each called by itself."""
         raise AssertionError("a split rule has no parameters of its own")
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Raise an AssertionError, because each parameter follows one of the two rules, never their combination."""
+        """Raise an AssertionError, because a parameter follows one of the two rules, each called by itself."""
         raise AssertionError("a split rule has no parameters of its own")
 
 

@@ -191,7 +191,7 @@ class Watch:
                 self._keep(t, measure.before_step(method, t))
 
     def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
-        """Record measures before the states ``names`` of these rows are averaged; the method calls it."""
+        """Record the configured measures just before the workers average the states ``names``."""
         for measure in self._measures:
             self._keep(t, measure.before_average(method, rows, names, t))
 

@@ -46,7 +46,7 @@ from syncline.optim.sync import Buffers, BufferSync, EveryStep, Periodic
 
 @dataclass(frozen=True)
 class MeanGradient(Reducer):
-    """A reducer that averages gradients over the workers in one all-reduce, as in data parallelism.
+    """A reducer that averages gradients over the workers in an all-reduce, as data parallelism does.
 
     Args:
         in_backward: whether a gradient can be sent as soon as it is ready, during the backward pass.
@@ -199,7 +199,7 @@ class Method(torch.optim.Optimizer):
 
     @property
     def steps_done(self) -> int:
-        """Return the number of steps taken; the parameter groups keep it, so that ``state_dict`` carries it."""
+        """Return the number of steps taken, which ``state_dict`` stores in the parameter groups."""
         return self.param_groups[0]["step"]
 
     @property
@@ -243,7 +243,7 @@ class Method(torch.optim.Optimizer):
         return isinstance(self.sync, EveryStep) and not isinstance(self.rule, SteppingRule)
 
     def _share(self) -> None:
-        """Store parameters and rule states that are equal on all workers as one copy, if they will stay equal.
+        """Store parameters and states that are, and stay, equal on all workers a single time for all workers.
 
         Replicas differ because they are separate trainings; absent workers differ because they do not move.
         """
@@ -257,7 +257,7 @@ class Method(torch.optim.Optimizer):
                 self._shared.join(index, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load an optimizer state, as in torch; tensors that are equal on all workers become one copy again."""
+        """Load a state as torch optimizers do; tensors that are equal on all workers are stored once again."""
         super().load_state_dict(state_dict)
         self._shares = None
 
@@ -325,7 +325,7 @@ class Method(torch.optim.Optimizer):
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Compute the direction of each row by its rule, ``(R, *s)``, or ``(1, *s)`` if all workers share one copy.
+        """Compute each parameter's direction by its rule, ``(R, *s)``, or ``(1, *s)`` if it is equal on all workers.
 
         A direction is None if the parameter does not move in this step, or if its rule has moved it already.
         """
@@ -379,7 +379,7 @@ class Method(torch.optim.Optimizer):
         return self.rows(without_gradient=True)
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        """Average the named states of these rows in one call; the outer optimizer gets the mean of ``params``."""
+        """Average the states ``names`` of rows in a single call; the outer optimizer gets the mean of ``params``."""
         due_states = [
             (name, row)
             for name in names

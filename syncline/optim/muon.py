@@ -61,7 +61,7 @@ class SpectralBall(Unscaled):
     steps: int = 5
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the value of ``radius`` by name."""
+        """Return the rule's only hyperparameter, the ``radius`` of the norm ball, by name."""
         return {"radius": self.radius}
 
     def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:

@@ -91,7 +91,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Update the states of one parameter, and return its direction, or None if it does not move."""
+        """Update the states of a parameter; return the direction of its step, or None if the parameter rests."""
         directions = self._of_group([g], [state], h, t)
         return directions[0] if directions else None
 

@@ -53,7 +53,7 @@ class Scaling(Protocol):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the tensors that the scaling keeps per parameter."""
+        """Return the names of the tensors that the scaling keeps for each parameter, such as ``second_moment``."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Scaling(Protocol):
         return d
 
     def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return ``before`` of several parameters, or None if one of them does not move."""
+        """Return the scaled gradients of several parameters, as `before` scales one; None if a parameter rests."""
         scaled = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         moving = [value for value in scaled if value is not None]
         return moving if len(moving) == len(scaled) else None
@@ -123,7 +123,7 @@ class AdamScaling(Scaling):
             raise SpecError("nu2", self.nu2, "a number from 0 to 1; 1 per tensor")
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return ``beta2``, ``eps`` and, if it is not 1, ``nu2``, by name."""
+        """Return ``beta2``, ``eps``, and ``nu2`` if it differs from 1, by name."""
         share = {} if self.nu2 == 1 else {"nu2": self.nu2}
         return {"beta2": self.beta2, "eps": self.eps, **share}
 
@@ -193,7 +193,7 @@ class AdoptScaling(Scaling):
         check_unit("beta2", self.beta2)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the values of ``beta2`` and ``eps``."""
+        """Return ``beta2``, the rate of the second moment, and ``eps``, by name."""
         return {"beta2": self.beta2, "eps": self.eps}
 
     def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:

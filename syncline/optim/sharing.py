@@ -18,7 +18,7 @@ from syncline.optim.base import Row, UpdateRule
 
 
 class Shared:
-    """The rows with which the rules of a method compute: one copy of each parameter, if it is equal on all workers.
+    """The rows with which rules compute: a parameter that is equal on all workers is stored and computed only once.
 
     Attributes:
         state_names: names of the states that a rule keeps per parameter, by number of the parameter.
@@ -29,7 +29,7 @@ class Shared:
         self._views: dict[int, _Views] = {}
 
     def join(self, number: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
-        """Store a parameter as one copy if it is equal on all workers, and so each state that its rule keeps."""
+        """Store a parameter and its states a single time for all workers if the parameter is equal on all of them."""
         p.data = as_one_copy(p.data)
         if state and number not in self.state_names:
             self.state_names[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))

@@ -28,7 +28,7 @@ class EveryStep(SyncPolicy):
     """A sync policy that averages the gradient in every step, as in data parallelism."""
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return ``gradient``, the state that is averaged in every step ``t``."""
+        """Return ``gradient``: this policy averages gradients in every step ``t``, and nothing else."""
         return ("gradient",)
 
     @override
@@ -60,7 +60,7 @@ class Periodic(SyncPolicy):
                 raise SpecError(f"periods.{name}", period, "an integer >= 1")
 
     def due(self, t: int) -> tuple[str, ...]:
-        """Return the names of the states whose period ends with step ``t``."""
+        """Return the names of the states that workers average after step ``t``, because their periods end there."""
         offsets = self.offsets or {}
         return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
 

@@ -64,7 +64,7 @@ class TorchRule(SteppingRule[Method]):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the optimizer's states that a sync policy may average."""
+        """Return the names of the states of the torch optimizer that workers may average, such as ``exp_avg``."""
         return self.average_states
 
     @property
@@ -97,7 +97,7 @@ class TorchRule(SteppingRule[Method]):
         raise first_error
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the options by name that all groups of the optimizer share, without those that the method sets."""
+        """Return the options that all groups of the torch optimizer share, by name, except those the method sets."""
         first, *other_groups = self.probe.groups
         shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in other_groups)}
         return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
@@ -113,7 +113,7 @@ class TorchRule(SteppingRule[Method]):
         return [(self, group)]
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return no states; the optimizer makes its states in its first step."""
+        """Return an empty dictionary, because a torch optimizer creates its states in its first step."""
         return {}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
@@ -176,7 +176,7 @@ class TorchRule(SteppingRule[Method]):
 
     @cached_property
     def _shapes(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
-        """Return the cache of ``kept_shapes``."""
+        """Return the cache of `kept_shapes`: the shapes of an optimizer's state tensors, by the parameter's shape."""
         return {}
 
     def _shapes_of(self, x: Tensor) -> dict[str, tuple[int, ...]]:
@@ -187,7 +187,7 @@ class TorchRule(SteppingRule[Method]):
         return {name: tuple(value.shape) for name, value in items if is_state(name, value, p, self.probe.states)}
 
     def _stepped(self, tensors: list[Tensor]) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], Groups]:
-        """Make an instance for these tensors and take a step; return it, its parameters, and its groups' first options.
+        """Build a torch optimizer of tensors and take a step; return (optimizer, parameters, options of each group).
 
         The state of the global random generators does not change.
         """

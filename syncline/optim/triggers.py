@@ -41,7 +41,7 @@ class Trigger(Protocol):
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """A trigger that fires every ``period`` steps: after step t (from 0) if ``(t + 1) % period == 0``."""
+    """A trigger that fires every ``period`` steps: after step t, from 0, if ``(t + 1) % period == 0``."""
 
     period: int = 1
 
@@ -57,7 +57,7 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class AtSteps(Trigger):
-    """A trigger that fires after steps that are fixed beforehand: those with ``t mod period`` in ``steps``.
+    """A trigger that fires at given positions in a period: after each step t with ``t mod period`` in ``steps``.
 
     Args:
         steps: steps of each period that exchange, from 0.
@@ -264,7 +264,7 @@ class SelSyncMethod(Method):
 
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
-        """Decide whether the trigger fires; average the gradients if it does and they are what is averaged."""
+        """Decide whether the trigger fires; if it does and ``aggregation`` is ``gradients``, average the gradients."""
         for row in rows:
             for name, value in self.trigger.init(row.x).items():
                 row.state.setdefault(name, value)

@@ -282,7 +282,7 @@ ETHERNET_MSS = 1448
 
 
 class WireBytes(NamedTuple):
-    """Bytes that a worker sends in a call by their purpose, mean over workers.
+    """Bytes that a worker sends in a call, mean over workers, by purpose: payload, gloo's messages, packet headers.
 
     Attributes:
         payload_bytes: bytes of the tensors.

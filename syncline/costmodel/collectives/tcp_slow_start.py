@@ -63,7 +63,7 @@ class Opening(NamedTuple):
     seconds: Floats
 
     def after_s(self, idle_s: Floats) -> Floats:
-        """Return the seconds that each worker waits after its idle seconds."""
+        """Return the seconds by which TCP delays each worker's collective after ``idle_s`` seconds without messages."""
         timeouts = np.floor(idle_s / self.timeout_s + TIMEOUT_TOLERANCE).astype(np.int64)
         return np.append(0.0, self.seconds)[np.minimum(timeouts, len(self.seconds))]
 

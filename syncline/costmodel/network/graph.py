@@ -90,7 +90,7 @@ class Graph(CostsOfLinks):
         return steps
 
     def among(self, workers: int) -> Routed:
-        """Return the topology of the first hosts, one for each worker; refuse hosts that do not reach each other."""
+        """Return the topology of the first ``workers`` hosts; refuse hosts that no route connects."""
         if workers > len(self.hosts):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
         routed = Routed(self, workers)

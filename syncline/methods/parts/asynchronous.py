@@ -56,7 +56,7 @@ class HierarchySpec(Spec):
 
 
 class AsynchronousSpec(Spec):
-    """Asynchronous training through a server: each worker sends an update when ready, and continues from its model.
+    """Asynchronous training through a server: a worker sends an update when ready, and goes on from the server's model.
 
     The server replaces the collective. It combines ``buffer_size`` updates u_k into a version of its model. The age of
     an update is the number of versions that the server made after the worker got the model from which it started:

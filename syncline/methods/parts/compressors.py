@@ -58,7 +58,7 @@ class CompressorBase(Spec):
 
     @abstractmethod
     def build(self) -> optim.Compressor:
-        """Build the compressor of this spec."""
+        """Build the compressor from the fields of this spec."""
 
     def exchanges(
         self,
@@ -70,7 +70,7 @@ class CompressorBase(Spec):
         offset: int = 0,
         joins: bool = True,
     ) -> list[Exchange]:
-        """Return the exchanges that average tensors of these shapes: one per call, with the bytes of all tensors."""
+        """Return the exchanges, one per collective call, in which workers average tensors of these shapes."""
         exchanges = []
         for calls in zip(*(self.calls(tensor, workers) for tensor in tensors), strict=True):
             call_label, collective, _ = calls[0]
@@ -130,7 +130,7 @@ class TopKCompressor(CompressorBase):
 
 
 class LpCompressor(CompressorBase):
-    """A compressor to integers that an all-reduce adds, with one scale per tensor, see `optim.LpMean`.
+    """A compressor to integers that an all-reduce adds up; a tensor has one scale. See `optim.LpMean`.
 
     Args:
         bits: bits of a sum of integers, 2 to 31.
@@ -188,7 +188,7 @@ class QSGDCompressor(CompressorBase):
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """Return one all-gather of norm and integers."""
+        """Return the collective calls of an average: an all-gather of the norm and the integers."""
         return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, self.bits))]
 
     @property
@@ -318,7 +318,7 @@ class CompressibleBase(MethodBase):
 
     @model_validator(mode="after")
     def _one_format(self) -> Self:
-        """Raise an error if compressor and wire format contradict each other."""
+        """Refuse a spec whose compressor and wire format contradict each other."""
         check_compressor(self.compressor, self.travels_as)
         return self
 
@@ -330,7 +330,7 @@ class CompressibleBase(MethodBase):
 
     @property
     def _suffix(self) -> str:
-        """Return the end of the method's name that names its compressor."""
+        """Return what a method's name says of the compressor, such as ``-topk``, or an empty text."""
         return f"-{self.compressor.name}" if self.compressor else ""
 
     def _exchange(
@@ -367,11 +367,11 @@ class CompressibleBase(MethodBase):
         return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
 
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """Return the shapes of the tensors that go through the compressor, for these parameters."""
+        """Return the shapes of those parameters that the method sends through the compressor."""
         return tensors
 
     def _averaging(self) -> dict[str, Any]:
-        """Return the options of `optim.Method` for averages through the compressor, by name."""
+        """Return the arguments of `optim.Method` for averages through the compressor, by name."""
         if not self.compressor:
             return {}
         return {"compressor": self.compressor.build(), "error_feedback": self.compressor.error_feedback}

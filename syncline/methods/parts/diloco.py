@@ -31,7 +31,7 @@ class NesterovOuter(Spec):
         return 2 * elements(tensors)
 
     def build(self) -> optim.OuterOptimizer:
-        """Build the outer optimizer."""
+        """Build the outer optimizer from the fields of the spec."""
         return optim.Nesterov(self.lr, self.momentum)
 
 
@@ -56,7 +56,7 @@ class FedAdamOuter(Spec):
         return 3 * elements(tensors)
 
     def build(self) -> optim.OuterOptimizer:
-        """Build the outer optimizer."""
+        """Build the outer optimizer from the fields of the spec."""
 
         return optim.FedAdam(self.lr, self.beta1, self.beta2, self.eps)
 
@@ -107,7 +107,7 @@ class StreamSpec(Spec):
             raise refusal("clip_norm", clip_norm, expected)
 
     def exchanges(self, tensors: Sequence[TensorShape], periods: dict[str, int], sent: Sent) -> list[Exchange]:
-        """Return one exchange per state and fragment, each with an offset in its period, and ``tau`` steps of time.
+        """Return an exchange for each state and fragment, with its offset in the period; it may take ``tau`` steps.
 
         Args:
             tensors: parameters of the model.

@@ -38,7 +38,7 @@ PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
 
 @dataclass(frozen=True)
 class ObjectPart:
-    """A spec of a rule, an outer optimizer or a compressor that the user passes as a Python object.
+    """The spec of an update rule, outer optimizer or compressor that the user passes as a Python object.
 
     Args:
         part: the Python object.
@@ -50,7 +50,7 @@ class ObjectPart:
 
     @property
     def kind(self) -> str:
-        """Return the object's kind in specs if it has one, or the name of its class."""
+        """Return the word with which specs name the object's class, or the class's name if specs have none."""
         return str(getattr(self.part, "kind", type(self.part).__name__))
 
     @property
@@ -72,7 +72,7 @@ class ObjectPart:
         return total
 
     def build(self) -> Any:
-        """Return the Python object."""
+        """Return the Python object that the user passed."""
         return self.part
 
 
@@ -202,7 +202,7 @@ class MethodBase(Spec):
 
     @property
     def travels_as(self) -> str:
-        """Return the wire format of tensors that do not go through a compressor or a vote."""
+        """Return the wire format of tensors that are sent without a compressor or a vote."""
         computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
         return self.wire or computed_in
 
@@ -212,7 +212,7 @@ class MethodBase(Spec):
         return self.travels_as not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
-        """Return a copy of the method that is written to spec files as these fields, unless it is changed."""
+        """Return a copy of the method that spec files show as these fields, as long as no field changes."""
         method = self.model_copy()
         method._written = dict(fields), dict(self)
         return method
@@ -291,13 +291,13 @@ class MethodBase(Spec):
 
     @abstractmethod
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements that each worker keeps besides its parameters: momenta, errors and the like.
+        """Return the number of elements that a worker stores besides parameters: momenta, errors and other states.
 
         Fragments that are in transit are not counted.
         """
 
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of kept elements that are errors, the parts of tensors that a compressor left out."""
+        """Return how many of the stored elements are errors of compression that error feedback adds later."""
         return 0
 
     def check_model(self, model: Sequence[TensorShape]) -> None:
@@ -305,7 +305,7 @@ class MethodBase(Spec):
 
     @abstractmethod
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters, or parameter groups, and this group of workers.
+        """Build the method's optimizer for parameters, or parameter groups, and the communicator of the workers.
 
         ``worker_axis`` tells whether the parameters' first dimension is the worker axis.
         """
@@ -332,7 +332,7 @@ class MethodBase(Spec):
         return work(tensors) if work else UpdateWork()
 
     def readbacks(self, model: Tensors) -> int:
-        """Return the number of values that the host reads from its device per step, to decide whether workers send."""
+        """Return how many values per step the host reads from its device to decide whether workers send."""
         return 0
 
     def _bytes(self, count: int) -> int:
@@ -345,7 +345,7 @@ class MethodBase(Spec):
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
-        """Return the options of `optim.Method` that all methods have, by name."""
+        """Return the arguments of `optim.Method` that every method takes from its spec, by name."""
         from syncline.comm import WIRE_FORMATS
 
         return {

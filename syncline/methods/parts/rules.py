@@ -31,7 +31,7 @@ class RuleBase(Spec, defer_build=False):
         return self.num_states * elements(tensors)
 
     def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
+        """Build the update rule from the fields of the spec."""
         arguments = {name: getattr(self, name) for name in type(self).model_fields if name != "kind"}
         rule: optim.UpdateRule = getattr(optim, self.builder)(**arguments)
         return rule
@@ -44,7 +44,7 @@ MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
 
 
 def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
-    """Raise an error of the field ``omegas`` if there is not one weight per momentum, or their sum is above 1."""
+    """Refuse ``omegas`` whose number differs from that of the momenta, or whose sum is above 1."""
     if len(omegas) != len(betas):
         raise refusal("omegas", omegas, f"one weight per beta ({len(betas)})")
     if sum(omegas) > 1 + 1e-12:
@@ -154,7 +154,7 @@ class MultiMomentumRule(Spec, defer_build=False):
         return self.momenta * elements(tensors) + elements(scaled)
 
     def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
+        """Build the update rule from the fields of the spec."""
 
         knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
         return optim.multi_momentum_rule(self.base, self.betas, self.omegas, **knobs)
@@ -257,7 +257,7 @@ class MuonRule(Spec, defer_build=False):
         return orthogonal_work(tensors)
 
     def build(self) -> optim.UpdateRule:
-        """Build the update rule."""
+        """Build the update rule from the fields of the spec."""
 
         return optim.muon(
             self.momentum,
@@ -316,14 +316,14 @@ def rule_name(rule: Any) -> str:
 
 
 def state_names(rule: Any) -> tuple[str, ...]:
-    """Return the names of the states of a rule: its momenta and, if it has one more state, the second moment."""
+    """Return the names of an update rule's states: each momentum, then the second moment if the rule has one."""
     num_states, num_momenta = rule.state_elements([TensorShape("", (1,))]), getattr(rule, "momenta", 1)
     names = tuple(f"momentum_{j}" for j in range(1, min(num_states, num_momenta) + 1))
     return (*names, "second_moment") if num_states > num_momenta else names
 
 
 def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
-    """Return the names, and the shapes for these parameters, of the states that ``average_states`` of a rule names.
+    """Return names and shapes of the states that ``average_states`` of a rule selects, for these parameters.
 
     Only torch optimizers have this field.
     """
